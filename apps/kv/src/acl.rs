@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::command::{CommandSpec, Flags, Keys, flag, full_name, is, subcommands};
-use crate::protocol::Fault;
-use crate::text::glob;
+use crate::foundation::command::{CommandSpec, Flags, Keys, flag, full_name, is, subcommands};
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::glob;
 
 /// The user that every client is at first.
 pub(crate) const DEFAULT: &[u8] = b"default";
@@ -561,10 +561,10 @@ impl Users {
         if names.contains(&DEFAULT) {
             return Err(Fault::of("ERR The 'default' user cannot be removed"));
         }
-        let gone = names.iter().filter(|name| self.users.remove(**name).is_some());
-        let gone = gone.map(|name| name.to_vec()).collect();
+        let deleted = names.iter().filter(|name| self.users.remove(**name).is_some());
+        let deleted = deleted.map(|name| name.to_vec()).collect();
         self.settle();
-        Ok(gone)
+        Ok(deleted)
     }
 
     /// Sets the only password of the default user, or removes it if it is empty: `requirepass`.

@@ -18,8 +18,8 @@ use std::io::ErrorKind;
 use sietch::disk::DiskQueue;
 use sietch::persist::{self, Entry, Failure, OpenError, RecoveryReport};
 
-use crate::journal::ReplayError;
-use crate::settings::Settings;
+use crate::data::journal::ReplayError;
+use crate::foundation::settings::Settings;
 use crate::shard::{Now, Shard};
 
 /// Whether acknowledged writes are lost.

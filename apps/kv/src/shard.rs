@@ -21,16 +21,16 @@ use sietch_structures::XorShift64Star;
 
 use crate::clients::{Client, Clients, Closing};
 use crate::commands::{Table, table};
-use crate::index::Seeds;
-use crate::journal::Journal;
-use crate::keyspace::{ShutdownMode, Store};
-use crate::metrics::{Metrics, Persistence};
-use crate::protocol::Fault;
-use crate::settings::Settings;
+use crate::data::index::Seeds;
+use crate::data::journal::Journal;
+use crate::data::keyspace::{ShutdownMode, Store};
+use crate::foundation::metrics::{Metrics, Persistence};
+use crate::foundation::protocol::Fault;
+use crate::foundation::settings::Settings;
 
-pub use crate::client_id::ClientId;
-pub use crate::journal::ReplayError;
-pub use crate::keyspace::Now;
+pub use crate::foundation::client_id::ClientId;
+pub use crate::data::journal::ReplayError;
+pub use crate::data::keyspace::Now;
 
 mod blocking;
 mod deferred_faults;

@@ -75,7 +75,7 @@ impl<S: Read + Write> Connection<S> {
     ///
     /// # Errors
     /// As [`Connection::receive`].
-    pub fn ask_all(&mut self, commands: &[&[Vec<u8>]]) -> io::Result<Vec<Reply>> {
+    pub fn request_all(&mut self, commands: &[&[Vec<u8>]]) -> io::Result<Vec<Reply>> {
         let request: Vec<u8> = commands.iter().flat_map(|command| encode(command)).collect();
         self.stream.write_all(&request)?;
         commands.iter().map(|_| self.receive()).collect()
@@ -85,7 +85,7 @@ impl<S: Read + Write> Connection<S> {
     ///
     /// # Errors
     /// As [`Connection::receive`].
-    pub fn ask(&mut self, command: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
+    pub fn request(&mut self, command: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
         self.send(command)?;
         self.receive()
     }

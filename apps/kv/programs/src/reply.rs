@@ -1,4 +1,7 @@
 //! Replies as trees, and which parts of them are compared.
+//!
+//! Two servers may list the elements of a set in different orders, or choose others at random.
+//! [`Comparison`] brings such replies into a normal form first.
 
 use std::fmt;
 

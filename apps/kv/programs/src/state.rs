@@ -26,7 +26,7 @@ pub struct Entry {
 pub type State = BTreeMap<(usize, Vec<u8>), Entry>;
 
 fn keys<S: Read + Write>(server: &mut Connection<S>) -> io::Result<Vec<Vec<u8>>> {
-    match server.ask(&words("KEYS *"))? {
+    match server.request(&words("KEYS *"))? {
         Reply::Array(found) => Ok(found
             .into_iter()
             .filter_map(|key| if let Reply::Bulk(name) = key { Some(name) } else { None })
@@ -44,10 +44,10 @@ fn keys<S: Read + Write>(server: &mut Connection<S>) -> io::Result<Vec<Vec<u8>>>
 /// # Panics
 /// If a reply is none that Redis gives.
 pub fn read<S: Read + Write>(server: &mut Connection<S>) -> io::Result<State> {
-    server.ask(&words("RESET"))?;
+    server.request(&words("RESET"))?;
     let mut state = State::new();
     for database in 0..DATABASES {
-        server.ask(&words(&format!("SELECT {database}")))?;
+        server.request(&words(&format!("SELECT {database}")))?;
         for name in keys(server)? {
             let with = |command: &str, more: &str| {
                 let mut command = words(command);
@@ -55,8 +55,8 @@ pub fn read<S: Read + Write>(server: &mut Connection<S>) -> io::Result<State> {
                 command.extend(words(more));
                 command
             };
-            let kind = server.ask(&with("TYPE", ""))?;
-            let Reply::Integer(expires) = server.ask(&with("PEXPIRETIME", ""))? else {
+            let kind = server.request(&with("TYPE", ""))?;
+            let Reply::Integer(expires) = server.request(&with("PEXPIRETIME", ""))? else {
                 panic!("PEXPIRETIME gives an integer");
             };
             let Reply::Simple(text) = &kind else { panic!("TYPE gives a word") };
@@ -68,11 +68,11 @@ pub fn read<S: Read + Write>(server: &mut Connection<S>) -> io::Result<State> {
                 b"zset" => (with("ZRANGE", "0 -1 WITHSCORES"), Comparison::Exact),
                 other => panic!("a key of type {}", String::from_utf8_lossy(other)),
             };
-            let value = comparison.normal(server.ask(&command)?);
+            let value = comparison.normal(server.request(&command)?);
             state.insert((database, name), Entry { kind, expires, value });
         }
     }
-    server.ask(&words("RESET"))?;
+    server.request(&words("RESET"))?;
     Ok(state)
 }
 

@@ -1,4 +1,7 @@
-//! A check says of an area what recovery would make of it, and names the place.
+//! A check reports of an area what recovery would do with it, and names the damaged place.
+//!
+//! Each test writes a log through the store, damages its image, and compares the verdict of the
+//! check with the outcome of a start on the same image.
 
 use std::net::SocketAddr;
 
@@ -7,9 +10,9 @@ use sietch::disk::MemoryQueue;
 use sietch::persist::{FormatOptions, HEADER, Log, Options};
 
 use super::*;
-use crate::client_id::ClientId;
+use crate::foundation::client_id::ClientId;
+use crate::foundation::settings::{Durability, Settings};
 use crate::server::{LogWriter, recover};
-use crate::settings::{Durability, Settings};
 use crate::shard::{Now, Shard};
 
 const AREA: usize = 1 << 20;
@@ -116,7 +119,7 @@ fn live(image: &[u8]) -> Vec<(usize, usize, u64)> {
 }
 
 #[test]
-fn what_is_whole_is_good_and_counted() {
+fn a_whole_log_is_good_and_its_content_is_counted() {
     for clean in [true, false] {
         let image = image(clean);
         let Verdict::Good(content) = checked(&image) else { panic!("{:?}", checked(&image)) };
@@ -226,7 +229,7 @@ fn rotten_superblocks_are_good_while_one_of_the_newest_is_left() {
 }
 
 #[test]
-fn a_store_whose_first_blocks_were_erased_is_damaged_and_not_made_anew() {
+fn erased_first_blocks_are_damage_and_no_empty_store() {
     let mut erased = image(true);
     for bytes in [16 << 10, 20 << 10, 100 << 10] {
         erased[..bytes].fill(0);
@@ -261,7 +264,7 @@ fn an_area_that_was_cut_within_its_log_is_damaged() {
 /// A store that was idle for a while has proven what it acknowledged, and damage to its last
 /// records is named.
 #[test]
-fn what_was_acknowledged_before_a_pause_is_missed() {
+fn records_acknowledged_before_a_pause_are_missed() {
     let mut store = Store::start(vec![0; AREA]).expect("it is new");
     store.sets(0, 20);
     let deadline = store.log_writer.next_deadline().expect("the mark is due");
@@ -294,8 +297,8 @@ fn foreign(payload: &[u8]) -> Verdict {
     let mut disk = MemoryQueue::new(AREA);
     Log::<MemoryQueue>::format(&mut disk, FormatOptions::new(1)).expect("large enough");
     let (mut log, _) = Log::open(disk, Options::default(), &mut |_| Ok(())).expect("just formatted");
-    let mut good = vec![crate::journal::EFFECTS];
-    crate::journal::encode(&mut good, 0, &[b"SET", b"key", b"value"]);
+    let mut good = vec![crate::data::journal::EFFECTS];
+    crate::data::journal::encode(&mut good, 0, &[b"SET", b"key", b"value"]);
     log.append(&good).expect("there is room");
     log.append(payload).expect("there is room");
     let disk = log.close().expect("memory does not fail");
@@ -303,10 +306,10 @@ fn foreign(payload: &[u8]) -> Verdict {
 }
 
 #[test]
-fn records_that_are_whole_and_mean_nothing_are_named() {
+fn whole_records_without_meaning_are_named() {
     let effect = |database: usize, arguments: &[&[u8]]| {
-        let mut record = vec![crate::journal::EFFECTS];
-        crate::journal::encode(&mut record, database, arguments);
+        let mut record = vec![crate::data::journal::EFFECTS];
+        crate::data::journal::encode(&mut record, database, arguments);
         record
     };
     // The first record takes 40 bytes of header and 18 of payload, and a record begins at a
@@ -339,7 +342,7 @@ fn records_that_are_whole_and_mean_nothing_are_named() {
 }
 
 #[test]
-fn a_store_uses_what_was_added_to_its_area() {
+fn a_store_uses_blocks_added_to_its_area() {
     let mut store = Store::start(vec![0; AREA]).expect("an area never used");
     store.sets(0, 20);
     let state = store.state();

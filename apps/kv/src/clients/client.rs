@@ -14,9 +14,9 @@ use std::net::SocketAddr;
 
 use super::output::Output;
 use crate::acl::DEFAULT;
-use crate::client_id::ClientId;
-use crate::keyspace::{DatabaseKey, Store};
-use crate::protocol::{Parser, Reply};
+use crate::data::keyspace::{DatabaseKey, Store};
+use crate::foundation::client_id::ClientId;
+use crate::foundation::protocol::{Parser, Reply};
 
 /// The reply when the timeout of a blocked client expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,8 +197,8 @@ impl Client {
     }
 
     /// Closes the client, after its output, if its user is one of these deleted users.
-    pub(crate) fn close_if_user(&mut self, gone: &BTreeSet<Vec<u8>>) {
-        if gone.contains(&self.user) {
+    pub(crate) fn close_if_user(&mut self, deleted: &BTreeSet<Vec<u8>>) {
+        if deleted.contains(&self.user) {
             self.closing = Closing::AfterOutput;
         }
     }

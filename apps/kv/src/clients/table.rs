@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use super::client::{Client, Closing};
-use crate::client_id::ClientId;
+use crate::foundation::client_id::ClientId;
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -253,9 +253,9 @@ impl Clients {
     }
 
     /// Closes all clients of these users.
-    pub(crate) fn kill_users(&mut self, gone: &BTreeSet<Vec<u8>>) {
+    pub(crate) fn kill_users(&mut self, deleted: &BTreeSet<Vec<u8>>) {
         let doomed: Vec<ClientId> =
-            self.iter().filter(|client| gone.contains(&client.user)).map(Client::id).collect();
+            self.iter().filter(|client| deleted.contains(&client.user)).map(Client::id).collect();
         doomed.into_iter().for_each(|id| self.close(id, Closing::Now));
     }
 

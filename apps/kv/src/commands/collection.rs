@@ -1,10 +1,10 @@
 //! Functions shared by the commands of lists, sets, hashes and sorted sets: values of an expected
 //! type, ranges of ranks, arguments with bounds.
 
-use crate::command::integer;
-use crate::keyspace::Data;
-use crate::protocol::Fault;
-use crate::value::{Hash, List, Set, SortedSet, Value};
+use crate::data::keyspace::Data;
+use crate::data::value::{Hash, List, Set, SortedSet, Value};
+use crate::foundation::command::integer;
+use crate::foundation::protocol::Fault;
 
 /// Most elements that a reply with repetitions (a negative count of SRANDMEMBER and similar
 /// commands) may have. The server does nothing else while it writes them.

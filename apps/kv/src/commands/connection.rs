@@ -1,10 +1,13 @@
-//! Commands about the connection itself.
+//! Commands about the connection itself: HELLO, PING, SELECT, RESET, QUIT.
+//!
+//! `connection/acl.rs` has AUTH and ACL, `connection/clients.rs` CLIENT. A handler changes the state
+//! of `context.client`; the shard acts on it after the command.
 
 use super::context::{Command, Context, Outcome};
 use crate::clients::{Closing, ReplyMode};
-use crate::command::{Flags, Keys, flag, integer, is};
-use crate::protocol::Fault;
-use crate::settings::REDIS_VERSION;
+use crate::foundation::command::{Flags, Keys, flag, integer, is};
+use crate::foundation::protocol::Fault;
+use crate::foundation::settings::REDIS_VERSION;
 
 mod acl;
 mod clients;
@@ -96,7 +99,7 @@ fn hello(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let mut resp3 = context.client.resp3;
     let mut name = None;
     if let Some(version) = arguments.get(1) {
-        let version = crate::text::number::parse_integer(version)
+        let version = crate::foundation::text::number::parse_integer(version)
             .ok_or(Fault::of("ERR Protocol version is not an integer or out of range"))?;
         resp3 = match version {
             2 => false,

@@ -1,12 +1,15 @@
 //! A command with its handler, the table of all commands, and the context in which a handler runs.
+//!
+//! The shard finds a row in the [`Table`] and calls [`Context::run`], for each command and again
+//! for the commands of a transaction. `run` counts the call and turns a fault into the reply.
 
 use sietch_structures::XorShift64Star;
 
 use crate::clients::{Client, Clients, ReplyMode, TimeoutReply};
-use crate::command::{CommandSpec, Flags, Keys, Names, refused_subcommand, subcommands};
-use crate::keyspace::Data;
-use crate::protocol::{Fault, Reply};
-use crate::value;
+use crate::data::keyspace::Data;
+use crate::data::value;
+use crate::foundation::command::{CommandSpec, Flags, Keys, Names, refused_subcommand, subcommands};
+use crate::foundation::protocol::{Fault, Reply};
 
 /// The result of a handler: `Ok` after exactly one reply, or the error that is the reply.
 pub(crate) type Outcome = Result<(), Fault>;

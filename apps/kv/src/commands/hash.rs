@@ -1,12 +1,16 @@
 //! Hashes.
+//!
+//! Every handler reads or writes a [`Hash`] through the functions of `collection.rs`, which check
+//! the type. Effects are HSET with values and HDEL: HINCRBY and HINCRBYFLOAT record their result,
+//! so that replay does not depend on the former value.
 
 use super::collection::{distinct, random_count, read, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
-use crate::command::{Flags, Keys, flag, integer, is};
-use crate::protocol::Fault;
-use crate::text::number::{Digits, Extended, parse_integer};
-use crate::value::{Field, Hash};
+use crate::data::value::{Field, Hash};
+use crate::foundation::command::{Flags, Keys, flag, integer, is};
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::number::{Digits, Extended, parse_integer};
 
 const READ: Flags = flag::READONLY;
 const READ_FAST: Flags = flag::READONLY.and(flag::FAST);

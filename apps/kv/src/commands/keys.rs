@@ -4,12 +4,12 @@
 //! OBJECT, DUMP and RESTORE.
 
 use super::context::{Command, Context, Outcome};
-use crate::command::{Flags, Keys, flag, integer, is};
-use crate::index::Keyed as _;
-use crate::keyspace::{Data, NEVER};
-use crate::protocol::Fault;
-use crate::text::glob;
-use crate::value::Value;
+use crate::data::index::Keyed as _;
+use crate::data::keyspace::{Data, NEVER};
+use crate::data::value::Value;
+use crate::foundation::command::{Flags, Keys, flag, integer, is};
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::glob;
 
 mod expiry;
 mod object;
@@ -83,7 +83,7 @@ fn type_name(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 fn keys(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let pattern = arguments[1];
-    let place = context.reply.defer();
+    let header = context.reply.defer();
     let mut count = 0;
     let Context { data, reply, .. } = context;
     data.for_each(&mut |entry| {

@@ -7,10 +7,10 @@
 use super::collection::{at_least, count, read, span, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};
 use crate::clients::TimeoutReply;
-use crate::command::{Flags, Keys, flag, integer, is, timeout_milliseconds};
-use crate::keyspace::EffectDetail;
-use crate::protocol::Fault;
-use crate::value::List;
+use crate::data::keyspace::EffectDetail;
+use crate::data::value::List;
+use crate::foundation::command::{Flags, Keys, flag, integer, is, timeout_milliseconds};
+use crate::foundation::protocol::Fault;
 
 const WRITE: Flags = flag::WRITE;
 const GROW: Flags = flag::WRITE.and(flag::DENY_OOM);
@@ -132,7 +132,7 @@ fn lrange(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 }
 
 /// The position of an index, which may count from the end.
-fn place(index: i64, len: usize) -> Option<usize> {
+fn position(index: i64, len: usize) -> Option<usize> {
     let index = if index < 0 { index.checked_add(len as i64)? } else { index };
     usize::try_from(index).ok().filter(|&at| at < len)
 }
@@ -143,7 +143,7 @@ fn lindex(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         return Ok(());
     };
     let index = integer(arguments[2])?;
-    let element = place(index, list.len()).and_then(|at| list.get(at));
+    let element = position(index, list.len()).and_then(|at| list.get(at));
     context.reply.bulk_or_nil(element);
     Ok(())
 }
@@ -152,7 +152,7 @@ fn lset(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let list: &mut List = write(&mut context.data, key)?.ok_or(Fault::NO_SUCH_KEY)?;
     let index = integer(arguments[2])?;
-    let at = place(index, list.len()).ok_or(Fault::OUT_OF_RANGE)?;
+    let at = position(index, list.len()).ok_or(Fault::OUT_OF_RANGE)?;
     list.set(at, arguments[3]);
     context.data.changed(key);
     context.data.effect_detail(arguments, &EffectDetail::Element(at));

@@ -1,10 +1,14 @@
 //! Publish and subscribe.
+//!
+//! Subscriptions are kept twice: in the client, in order to end with it, and by channel in
+//! [`Clients`](crate::clients::Clients), where PUBLISH finds the subscribers. A message is appended
+//! to each subscriber's output at once, within the limit of its output buffer.
 
 use super::context::{Command, Context, Outcome};
-use crate::client_id::ClientId;
-use crate::command::{Flags, Keys, flag, is};
-use crate::protocol::Reply;
-use crate::text::glob;
+use crate::foundation::client_id::ClientId;
+use crate::foundation::command::{Flags, Keys, flag, is};
+use crate::foundation::protocol::Reply;
+use crate::foundation::text::glob;
 
 const SUBSCRIPTION: Flags = flag::PUBSUB.and(flag::NO_SCRIPT).and(flag::LOADING).and(flag::STALE);
 

@@ -1,10 +1,10 @@
 //! SCAN, and the options that HSCAN, SSCAN and ZSCAN share with it.
 
 use super::context::{Command, Context, Outcome};
-use crate::command::{Keys, flag, integer, is};
-use crate::index::Keyed as _;
-use crate::protocol::Fault;
-use crate::text::glob;
+use crate::data::index::Keyed as _;
+use crate::foundation::command::{Keys, flag, integer, is};
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::glob;
 
 /// The commands of this family.
 pub(super) const COMMANDS: &[Command] =

@@ -5,10 +5,10 @@
 
 use super::context::{Command, Context, Handler, Outcome};
 use crate::clients::TimeoutReply;
-use crate::command::{Flags, Keys, flag, integer, is};
-use crate::keyspace::ShutdownMode;
-use crate::protocol::Fault;
-use crate::text::glob;
+use crate::data::keyspace::ShutdownMode;
+use crate::foundation::command::{Flags, Keys, flag, integer, is};
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::glob;
 
 mod diagnosis;
 mod info;

@@ -10,10 +10,10 @@ use super::collection::{
 };
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
-use crate::command::{Flags, Keys, flag, is};
-use crate::keyspace::Data;
-use crate::protocol::Fault;
-use crate::value::Set;
+use crate::data::keyspace::Data;
+use crate::data::value::Set;
+use crate::foundation::command::{Flags, Keys, flag, is};
+use crate::foundation::protocol::Fault;
 
 const READ: Flags = flag::READONLY;
 const READ_FAST: Flags = flag::READONLY.and(flag::FAST);

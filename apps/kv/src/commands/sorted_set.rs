@@ -4,10 +4,10 @@
 use super::collection::{distinct, random_count, read, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
-use crate::command::{Flags, Keys, flag, integer, is};
-use crate::protocol::{Fault, Reply};
-use crate::text::number::{format_double, parse_float};
-use crate::value::SortedSet;
+use crate::data::value::SortedSet;
+use crate::foundation::command::{Flags, Keys, flag, integer, is};
+use crate::foundation::protocol::{Fault, Reply};
+use crate::foundation::text::number::{format_double, parse_float};
 
 mod combine;
 mod pop;

@@ -4,11 +4,11 @@
 //! bit commands, `string/subsequence.rs` LCS.
 
 use super::context::{Command, Context, Outcome};
-use crate::command::{Flags, Keys, flag, integer, is};
-use crate::keyspace::{NEVER, Now};
-use crate::protocol::Fault;
-use crate::text::number::Digits;
-use crate::value::{StringValue, Value};
+use crate::data::keyspace::{NEVER, Now};
+use crate::data::value::{StringValue, Value};
+use crate::foundation::command::{Flags, Keys, flag, integer, is};
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::number::Digits;
 
 mod access;
 mod bitfield;

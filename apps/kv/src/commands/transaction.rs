@@ -10,8 +10,8 @@
 use super::context::{Command, Context, Outcome};
 use crate::acl::Denied;
 use crate::clients::{Transaction, Watch};
-use crate::command::{Keys, flag};
-use crate::protocol::Fault;
+use crate::foundation::command::{Keys, flag};
+use crate::foundation::protocol::Fault;
 
 /// The commands of this family.
 pub(super) const COMMANDS: &[Command] = &[

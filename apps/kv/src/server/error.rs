@@ -1,6 +1,6 @@
 //! Why the store could not start, or had to end.
 
-use crate::journal::ReplayError;
+use crate::data::journal::ReplayError;
 
 /// Why the store could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +98,7 @@ pub enum Error {
     System {
         /// The failed action.
         action: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         #[source]
         cause: std::io::Error,
     },

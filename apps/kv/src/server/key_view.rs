@@ -15,10 +15,10 @@ use std::collections::VecDeque;
 use sietch::view::{FileAttributes, Unavailable, View, ViewError, ViewPage, ViewTarget, escape, unescape};
 use sietch::{Grant, Lease, PreparedReply};
 
-use crate::index::Keyed as _;
-use crate::keyspace::{Entry, Store};
+use crate::data::index::Keyed as _;
+use crate::data::keyspace::{Entry, Store};
+use crate::data::value::Value;
 use crate::shard::Now;
-use crate::value::Value;
 
 /// Keys scanned for one page.
 const SCANNED: usize = 128;

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_says_is_read_whatever_the_thread_is_called() {
+    fn counters_of_the_kernel_are_read_for_any_thread_name() {
         let status = "Name:\tshard\nvoluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t17\n";
         let stat = "4711 (a ) b (c) S 1 2 3 4 5 6 1234 0 7 0 8 9\n";
         assert_eq!(parse(status, stat), Sample { preemptions: 17, faults: 1234 });

@@ -29,7 +29,7 @@
 use sietch::disk::DiskQueue;
 use sietch::persist::{AppendError, Failure, Log, SnapshotError};
 
-use crate::settings::Durability;
+use crate::foundation::settings::Durability;
 use crate::shard::{Now, Shard};
 
 /// Bytes of a snapshot that one iteration writes: 2600 keys with values of 64 bytes, about half a

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use crate::settings::{Durability, Policy};
+use crate::foundation::settings::{Durability, Policy};
 
 /// Which data path carries the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

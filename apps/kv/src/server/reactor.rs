@@ -14,8 +14,8 @@ use super::log_writer::LogWriter;
 use super::transport::routes::{Connection, Routes};
 use super::transport::sockets::SocketEvents;
 use super::transport::vnic::VnicTransport;
-use crate::client_id::ClientId;
-use crate::metrics::Usage;
+use crate::foundation::client_id::ClientId;
+use crate::foundation::metrics::Usage;
 use crate::shard::{Now, Shard};
 
 /// What an iteration did, and when the next one is due.
@@ -48,7 +48,7 @@ pub struct Reactor<Q: NicQueue, D: DiskQueue> {
 }
 
 impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
-    /// A reactor of a shard, its log (`None` with [`crate::settings::Durability::None`]) and its
+    /// A reactor of a shard, its log (`None` with [`crate::foundation::settings::Durability::None`]) and its
     /// devices.
     pub fn new(
         mut shard: Shard,

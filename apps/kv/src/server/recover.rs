@@ -5,7 +5,7 @@ use sietch::persist::{self, Entry, FormatOptions, Log, RecoveryReport};
 
 use super::Error;
 use super::log_writer::LogWriter;
-use crate::settings::Durability;
+use crate::foundation::settings::Durability;
 use crate::shard::{Now, ReplayError, Shard};
 
 /// Writes of the log in flight together. Effects of that time are batched into the next write. With

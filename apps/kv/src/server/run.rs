@@ -32,9 +32,9 @@ use super::reacquire::Reacquisition;
 use super::reactor::Reactor;
 use super::transport::vnic::VnicTransport;
 use super::{Error, LogWriter, NetChoice, Options, recover};
-use crate::keyspace::ShutdownMode;
-use crate::metrics::{Recovery, Usage};
-use crate::settings::Settings;
+use crate::data::keyspace::ShutdownMode;
+use crate::foundation::metrics::{Recovery, Usage};
+use crate::foundation::settings::Settings;
 use crate::shard::{LONG_ITERATION_NS, Now, Shard};
 
 /// Tokens of the doorbells.

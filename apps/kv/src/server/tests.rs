@@ -1,4 +1,7 @@
 //! The whole server over a link and a disk in memory, as its clients see it.
+//!
+//! A [`Scene`] runs client, server and disk in virtual time. `tests/programs.rs` runs random programs
+//! and restarts the server at random points.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -8,8 +11,8 @@ use sietch::nic::wire::{self, WireQueue};
 use sietch::persist::{FormatOptions, Log, Options};
 
 use super::{LogWriter, Reactor, VnicTransport};
-use crate::client_id::ClientId;
-use crate::settings::{Durability, Settings};
+use crate::foundation::client_id::ClientId;
+use crate::foundation::settings::{Durability, Settings};
 use crate::shard::{Now, Shard};
 
 mod programs;
@@ -76,7 +79,7 @@ impl Scene {
     }
 
     /// Sends a command as a client without a connection, and iterates until there is a reply.
-    fn ask(&mut self, client: ClientId, command: &[u8]) -> String {
+    fn request(&mut self, client: ClientId, command: &[u8]) -> String {
         self.reactor.shard.feed(client, command, self.now);
         for _ in 0..5000 {
             self.iterate();
@@ -164,21 +167,21 @@ fn the_end_runs_nothing_more_and_says_goodbye() {
 fn a_value_that_the_area_cannot_hold_is_refused_and_nothing_else_is() {
     let mut scene = Scene::new(Settings::default(), 64 << 20);
     let client = scene.join();
-    let reply = scene.ask(client, &set("huge", 40 << 20));
+    let reply = scene.request(client, &set("huge", 40 << 20));
     assert!(reply.starts_with("-MISCONF"), "{reply}");
-    assert_eq!(scene.ask(client, &set("small", 10)), "+OK\r\n");
-    assert_eq!(scene.ask(client, b"EXISTS huge\r\n"), ":0\r\n");
-    assert_eq!(scene.ask(client, &set("large", 20 << 20)), "+OK\r\n");
-    assert_eq!(scene.ask(client, b"DEL large\r\n"), ":1\r\n");
+    assert_eq!(scene.request(client, &set("small", 10)), "+OK\r\n");
+    assert_eq!(scene.request(client, b"EXISTS huge\r\n"), ":0\r\n");
+    assert_eq!(scene.request(client, &set("large", 20 << 20)), "+OK\r\n");
+    assert_eq!(scene.request(client, b"DEL large\r\n"), ":1\r\n");
 }
 
 #[test]
-fn a_value_beyond_what_one_record_once_took_is_stored() {
+fn a_value_larger_than_one_record_is_stored() {
     let mut scene = Scene::new(Settings::default(), 256 << 20);
     let client = scene.join();
-    assert_eq!(scene.ask(client, &set("huge", 80 << 20)), "+OK\r\n");
-    assert_eq!(scene.ask(client, b"STRLEN huge\r\n"), format!(":{}\r\n", 80 << 20));
-    assert_eq!(scene.ask(client, &set("small", 10)), "+OK\r\n");
+    assert_eq!(scene.request(client, &set("huge", 80 << 20)), "+OK\r\n");
+    assert_eq!(scene.request(client, b"STRLEN huge\r\n"), format!(":{}\r\n", 80 << 20));
+    assert_eq!(scene.request(client, &set("small", 10)), "+OK\r\n");
 }
 
 #[test]
@@ -188,7 +191,7 @@ fn a_full_area_rests_refuses_growth_and_recovers_by_deleting() {
     let mut stored = 0;
     let mut refused = 0;
     for number in 0..4000 {
-        let reply = scene.ask(client, &set(&format!("key{number}"), 2000));
+        let reply = scene.request(client, &set(&format!("key{number}"), 2000));
         if reply == "+OK\r\n" {
             stored += 1;
         } else {
@@ -211,36 +214,36 @@ fn a_full_area_rests_refuses_growth_and_recovers_by_deleting() {
     for number in 0..4000 {
         // While the area is compacted even this may have to wait.
         let command = format!("DEL key{number}\r\n");
-        let tries = (0..100).find(|_| scene.ask(client, command.as_bytes()).starts_with(':'));
-        assert!(tries.is_some(), "key{number} cannot be deleted: {}", scene.ask(client, command.as_bytes()));
+        let tries = (0..100).find(|_| scene.request(client, command.as_bytes()).starts_with(':'));
+        assert!(tries.is_some(), "key{number} cannot be deleted: {}", scene.request(client, command.as_bytes()));
     }
     scene.now.monotonic_ns += 60 * SECOND;
     for _ in 0..1000 {
         scene.iterate();
     }
-    assert_eq!(scene.ask(client, &set("again", 2000)), "+OK\r\n");
+    assert_eq!(scene.request(client, &set("again", 2000)), "+OK\r\n");
 }
 
 #[test]
 fn a_copy_that_the_area_cannot_hold_is_refused_and_nothing_else_is() {
     let mut scene = Scene::new(Settings::default(), 64 << 20);
     let client = scene.join();
-    assert_eq!(scene.ask(client, &set("large", 20 << 20)), "+OK\r\n");
+    assert_eq!(scene.request(client, &set("large", 20 << 20)), "+OK\r\n");
     for command in
         ["COPY large other", "BITOP NOT other large", "SETRANGE other 20000000 x", "SETBIT large 400000000 1"]
     {
-        let reply = scene.ask(client, format!("{command}\r\n").as_bytes());
+        let reply = scene.request(client, format!("{command}\r\n").as_bytes());
         assert!(reply.starts_with("-MISCONF"), "{command}: {reply}");
-        assert_eq!(scene.ask(client, b"SET small 1\r\n"), "+OK\r\n");
+        assert_eq!(scene.request(client, b"SET small 1\r\n"), "+OK\r\n");
     }
     // What makes the data set no larger has room after a compaction, and waits for it.
-    assert_eq!(scene.ask(client, b"RENAME large other\r\n"), "+OK\r\n");
-    assert_eq!(scene.ask(client, &set("other", 20 << 20)), "+OK\r\n");
-    scene.ask(client, b"MULTI\r\n");
-    assert_eq!(scene.ask(client, b"SET small 2\r\n"), "+QUEUED\r\n");
-    scene.ask(client, &set("huge", 20 << 20));
-    assert!(scene.ask(client, b"EXEC\r\n").starts_with("-EXECABORT"));
-    assert_eq!(scene.ask(client, b"GET small\r\n"), "$1\r\n1\r\n");
+    assert_eq!(scene.request(client, b"RENAME large other\r\n"), "+OK\r\n");
+    assert_eq!(scene.request(client, &set("other", 20 << 20)), "+OK\r\n");
+    scene.request(client, b"MULTI\r\n");
+    assert_eq!(scene.request(client, b"SET small 2\r\n"), "+QUEUED\r\n");
+    scene.request(client, &set("huge", 20 << 20));
+    assert!(scene.request(client, b"EXEC\r\n").starts_with("-EXECABORT"));
+    assert_eq!(scene.request(client, b"GET small\r\n"), "$1\r\n1\r\n");
     assert_eq!(persistence_info(&mut scene, client, "log_failed"), "0");
 }
 
@@ -248,25 +251,25 @@ fn a_copy_that_the_area_cannot_hold_is_refused_and_nothing_else_is() {
 fn a_field_far_away_does_not_end_the_log() {
     let mut scene = Scene::new(Settings::default(), 64 << 20);
     let client = scene.join();
-    let reply = scene.ask(client, b"BITFIELD x SET u8 #536870911 1\r\n");
+    let reply = scene.request(client, b"BITFIELD x SET u8 #536870911 1\r\n");
     assert!(reply.starts_with("-MISCONF"), "{reply}");
-    assert_eq!(scene.ask(client, b"BITFIELD x SET u8 #10000000 1\r\n"), "*1\r\n:0\r\n");
-    assert_eq!(scene.ask(client, b"DEL x\r\n"), ":1\r\n");
-    assert_eq!(scene.ask(client, &set("small", 10)), "+OK\r\n");
+    assert_eq!(scene.request(client, b"BITFIELD x SET u8 #10000000 1\r\n"), "*1\r\n:0\r\n");
+    assert_eq!(scene.request(client, b"DEL x\r\n"), ":1\r\n");
+    assert_eq!(scene.request(client, &set("small", 10)), "+OK\r\n");
 }
 
 #[test]
-fn what_a_transaction_makes_of_its_own_values_does_not_end_the_log() {
+fn a_transaction_that_grows_its_own_values_does_not_end_the_log() {
     let mut scene = Scene::new(Settings::default(), 64 << 20);
     let client = scene.join();
-    scene.ask(client, b"MULTI\r\n");
-    scene.ask(client, &set("a", 12 << 20));
-    scene.ask(client, b"COPY a b\r\n");
-    scene.ask(client, b"COPY a c\r\n");
-    let reply = scene.ask(client, b"EXEC\r\n");
+    scene.request(client, b"MULTI\r\n");
+    scene.request(client, &set("a", 12 << 20));
+    scene.request(client, b"COPY a b\r\n");
+    scene.request(client, b"COPY a c\r\n");
+    let reply = scene.request(client, b"EXEC\r\n");
     assert!(reply.starts_with("*3\r\n+OK\r\n:1\r\n-MISCONF"), "{reply}");
-    assert_eq!(scene.ask(client, &set("small", 10)), "+OK\r\n");
-    assert_eq!(scene.ask(client, b"EXISTS a b c small\r\n"), ":3\r\n");
+    assert_eq!(scene.request(client, &set("small", 10)), "+OK\r\n");
+    assert_eq!(scene.request(client, b"EXISTS a b c small\r\n"), ":3\r\n");
 }
 
 /// Starts again from what is on the disk now.
@@ -289,30 +292,30 @@ fn deletions_without_room_in_the_log_are_in_a_snapshot() {
             (0..count).map(|number| format!("{number:02}{}", "k".repeat(999_998))).collect();
         for key in &keys {
             let command = format!("*3\r\n$3\r\nSET\r\n$1000000\r\n{key}\r\n$1\r\nv\r\n");
-            assert_eq!(scene.ask(client, command.as_bytes()), "+OK\r\n");
+            assert_eq!(scene.request(client, command.as_bytes()), "+OK\r\n");
             if case == "expiry" {
                 let command = format!("*3\r\n$7\r\nPEXPIRE\r\n$1000000\r\n{key}\r\n$5\r\n60000\r\n");
-                assert_eq!(scene.ask(client, command.as_bytes()), ":1\r\n");
+                assert_eq!(scene.request(client, command.as_bytes()), ":1\r\n");
             }
         }
         match case {
             "expiry" => scene.now.unix_ms += 100_000,
             "eviction" => {
-                scene.ask(client, b"CONFIG SET maxmemory-policy allkeys-random maxmemory 1mb\r\n");
+                scene.request(client, b"CONFIG SET maxmemory-policy allkeys-random maxmemory 1mb\r\n");
             }
             _ => {
                 let mut command = format!("*{}\r\n$3\r\nDEL\r\n", keys.len() + 1);
                 keys.iter().for_each(|key| command += &format!("$1000000\r\n{key}\r\n"));
                 if case == "DEL" {
-                    assert_eq!(scene.ask(client, command.as_bytes()), ":20\r\n");
+                    assert_eq!(scene.request(client, command.as_bytes()), ":20\r\n");
                 } else {
-                    scene.ask(client, b"MULTI\r\n");
-                    scene.ask(client, command.as_bytes());
-                    assert_eq!(scene.ask(client, b"EXEC\r\n"), "*1\r\n:20\r\n");
+                    scene.request(client, b"MULTI\r\n");
+                    scene.request(client, command.as_bytes());
+                    assert_eq!(scene.request(client, b"EXEC\r\n"), "*1\r\n:20\r\n");
                 }
             }
         }
-        assert_eq!(scene.ask(client, &set("small", 10)), "+OK\r\n", "{case}");
+        assert_eq!(scene.request(client, &set("small", 10)), "+OK\r\n", "{case}");
         assert_eq!(persistence_info(&mut scene, client, "log_failed"), "0", "{case}");
         assert_ne!(persistence_info(&mut scene, client, "rdb_saves"), "0", "{case}");
         let left = scene.reactor.shard().keys();
@@ -323,7 +326,7 @@ fn deletions_without_room_in_the_log_are_in_a_snapshot() {
 
 /// The value of a field of INFO persistence.
 fn persistence_info(scene: &mut Scene, client: ClientId, field: &str) -> String {
-    let text = scene.ask(client, b"INFO persistence\r\n");
+    let text = scene.request(client, b"INFO persistence\r\n");
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
 }
@@ -333,21 +336,21 @@ fn info_shows_a_compaction_while_it_runs_and_when_it_is_durable() {
     let mut scene = Scene::new(Settings::default(), 64 << 20);
     let client = scene.join();
     for number in 0..20_000 {
-        assert_eq!(scene.ask(client, &set(&format!("key{number}"), 100)), "+OK\r\n");
+        assert_eq!(scene.request(client, &set(&format!("key{number}"), 100)), "+OK\r\n");
     }
     assert_eq!(persistence_info(&mut scene, client, "rdb_changes_since_last_save"), "20000");
     assert_eq!(persistence_info(&mut scene, client, "aof_enabled"), "1");
     assert_eq!(persistence_info(&mut scene, client, "aof_rewrites"), "0");
     let grown: u64 = persistence_info(&mut scene, client, "aof_current_size").parse().expect("a number");
     assert!(grown > 2_000_000, "{grown} bytes for 20000 keys");
-    let saved = scene.ask(client, b"LASTSAVE\r\n");
+    let saved = scene.request(client, b"LASTSAVE\r\n");
     scene.now.unix_ms += 5000;
-    assert!(scene.ask(client, b"BGREWRITEAOF\r\n").starts_with('+'));
+    assert!(scene.request(client, b"BGREWRITEAOF\r\n").starts_with('+'));
     // One slice per iteration, and commands of that time are answered.
     assert_eq!(persistence_info(&mut scene, client, "aof_rewrite_in_progress"), "1");
     assert_eq!(persistence_info(&mut scene, client, "rdb_bgsave_in_progress"), "1");
-    assert_eq!(scene.ask(client, b"LASTSAVE\r\n"), saved, "it is not saved before it is durable");
-    assert_eq!(scene.ask(client, &set("meanwhile", 100)), "+OK\r\n");
+    assert_eq!(scene.request(client, b"LASTSAVE\r\n"), saved, "it is not saved before it is durable");
+    assert_eq!(scene.request(client, &set("meanwhile", 100)), "+OK\r\n");
     for _ in 0..200 {
         scene.iterate();
     }
@@ -355,7 +358,7 @@ fn info_shows_a_compaction_while_it_runs_and_when_it_is_durable() {
     assert_eq!(persistence_info(&mut scene, client, "aof_rewrites"), "1");
     assert_eq!(persistence_info(&mut scene, client, "aof_last_bgrewrite_status"), "ok");
     assert_eq!(persistence_info(&mut scene, client, "rdb_changes_since_last_save"), "1");
-    assert_ne!(scene.ask(client, b"LASTSAVE\r\n"), saved);
+    assert_ne!(scene.request(client, b"LASTSAVE\r\n"), saved);
     let base: u64 = persistence_info(&mut scene, client, "aof_base_size").parse().expect("a number");
     assert!(
         base > 0
@@ -372,10 +375,10 @@ fn a_compaction_that_a_flush_ends_begins_again() {
     let mut scene = Scene::new(Settings::default(), 64 << 20);
     let client = scene.join();
     for number in 0..20_000 {
-        assert_eq!(scene.ask(client, &set(&format!("key{number}"), 100)), "+OK\r\n");
+        assert_eq!(scene.request(client, &set(&format!("key{number}"), 100)), "+OK\r\n");
     }
-    assert!(scene.ask(client, b"BGSAVE\r\n").starts_with('+'));
-    assert_eq!(scene.ask(client, b"FLUSHALL\r\n"), "+OK\r\n");
+    assert!(scene.request(client, b"BGSAVE\r\n").starts_with('+'));
+    assert_eq!(scene.request(client, b"FLUSHALL\r\n"), "+OK\r\n");
     for _ in 0..200 {
         scene.iterate();
     }
@@ -393,10 +396,10 @@ fn save_is_answered_when_all_that_came_before_is_durable() {
             Scene::with_durability(Settings { durability, ..Settings::default() }, 64 << 20, durability);
         let (client, other) = (scene.join(), scene.join());
         for number in 0..5_000 {
-            assert_eq!(scene.ask(client, &set(&format!("key{number}"), 200)), "+OK\r\n");
+            assert_eq!(scene.request(client, &set(&format!("key{number}"), 200)), "+OK\r\n");
         }
         // One is on its way, and holds less than SAVE asks for.
-        assert!(scene.ask(other, b"BGSAVE\r\n").starts_with('+'));
+        assert!(scene.request(other, b"BGSAVE\r\n").starts_with('+'));
         let now = scene.now;
         scene.reactor.shard.feed(client, b"SET last 1\r\nSAVE\r\n", now);
         let (mut received, mut iterations) = (String::new(), 0);
@@ -416,6 +419,6 @@ fn save_is_answered_when_all_that_came_before_is_durable() {
                 "after {saved} compactions: {received}"
             );
         }
-        assert_eq!(scene.ask(client, b"GET last\r\n"), "$1\r\n1\r\n");
+        assert_eq!(scene.request(client, b"GET last\r\n"), "$1\r\n1\r\n");
     }
 }

@@ -9,10 +9,10 @@
 //! 3. A deadline answers with the command's timeout reply.
 
 use super::Shard;
-use crate::client_id::ClientId;
 use crate::clients::{Blocked, Client, Closing};
-use crate::keyspace::Data;
-use crate::protocol::{Fault, Reply};
+use crate::data::keyspace::Data;
+use crate::foundation::client_id::ClientId;
+use crate::foundation::protocol::{Fault, Reply};
 
 /// The reply to a client that CLIENT UNBLOCK ends with ERROR.
 const UNBLOCKED: Fault = Fault::of("UNBLOCKED client unblocked via CLIENT UNBLOCK");

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use crate::journal::ReplayError;
-use crate::keyspace::DatabaseKey;
+use crate::data::journal::ReplayError;
+use crate::data::keyspace::DatabaseKey;
 
 /// Sequence of the first record of a log.
 const FIRST_SEQUENCE: u64 = 1;

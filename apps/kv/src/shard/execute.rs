@@ -4,7 +4,7 @@
 //!    had no input left over, else in its own input buffer. Incomplete commands stay in that
 //!    buffer.
 //! 2. The whole commands of a pipeline are read first, and the memory that they will need is
-//!    prefetched ([`crate::keyspace::Store::prefetch`]): the processor loads all of it at once
+//!    prefetched ([`crate::data::keyspace::Store::prefetch`]): the processor loads all of it at once
 //!    instead of waiting for one access after the other.
 //! 3. A client's commands run one after the other until its input is used up, it blocks, is to be
 //!    closed, or has more output waiting than the soft limit.
@@ -15,10 +15,10 @@
 use super::Shard;
 use crate::acl::Denied;
 use crate::clients::{Client, Closing, ReplyMode};
-use crate::command::{flag, full_name, refuse_subcommand, subcommand};
 use crate::commands::{Command, Context, added_bytes, runs_inside};
-use crate::keyspace::Data;
-use crate::protocol::{
+use crate::data::keyspace::Data;
+use crate::foundation::command::{flag, full_name, refuse_subcommand, subcommand};
+use crate::foundation::protocol::{
     Fault, Limits, Parser, PipelineBatch, Progress, ProtocolError, Reply, text_before_zero,
 };
 

@@ -17,13 +17,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::Shard;
 use super::snapshot::{SnapshotRecords, SnapshotWalk};
-use crate::client_id::ClientId;
 use crate::clients::Client;
-use crate::command::flag;
 use crate::commands::{Command, Context, Table};
-use crate::journal::{EFFECTS, LAST_PART, PART, Reader, ReplayError, SNAPSHOT};
-use crate::keyspace::{Data, DatabaseKey, Now};
-use crate::protocol::{Fault, Reply};
+use crate::data::journal::{EFFECTS, LAST_PART, PART, Reader, ReplayError, SNAPSHOT};
+use crate::data::keyspace::{Data, DatabaseKey, Now};
+use crate::foundation::client_id::ClientId;
+use crate::foundation::command::flag;
+use crate::foundation::protocol::{Fault, Reply};
 
 /// Effects that replay decodes before it applies them: enough to overlap memory accesses, few
 /// enough for the first-level cache.

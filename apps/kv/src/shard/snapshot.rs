@@ -12,11 +12,11 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::index::{Keyed as _, SEGMENT_LIMIT};
-use crate::journal::{self, LAST_PART, PART, SNAPSHOT};
-use crate::keyspace::{DatabaseKey, DumpedPart, Entry, NEVER, PartialDump, Store};
-use crate::text::number::Digits;
-use crate::value::Value;
+use crate::data::index::{Keyed as _, SEGMENT_LIMIT};
+use crate::data::journal::{self, LAST_PART, PART, SNAPSHOT};
+use crate::data::keyspace::{DatabaseKey, DumpedPart, Entry, NEVER, PartialDump, Store};
+use crate::data::value::Value;
+use crate::foundation::text::number::Digits;
 
 /// Keys dumped between two checks of the budget, where values are large. A segment of the index
 /// that fits the budget is dumped as a whole: a piece of it costs a visit of all its keys.

@@ -54,7 +54,7 @@ impl Bench {
     }
 
     /// Sends an inline command and returns the reply.
-    fn ask(&mut self, id: ClientId, command: &str) -> String {
+    fn request(&mut self, id: ClientId, command: &str) -> String {
         self.shard.feed(id, format!("{command}\r\n").as_bytes(), self.now);
         self.output(id)
     }
@@ -64,32 +64,32 @@ impl Bench {
 fn a_difference_has_the_encoding_that_redis_gives_it() {
     let mut bench = Bench::new();
     let client = bench.connect();
-    bench.ask(client, "SADD many a 1 2 3 4 5 6 7");
-    bench.ask(client, "SADD few a");
-    bench.ask(client, "SADD same a 8 9 10 11 12 13 14 15");
+    bench.request(client, "SADD many a 1 2 3 4 5 6 7");
+    bench.request(client, "SADD few a");
+    bench.request(client, "SADD same a 8 9 10 11 12 13 14 15");
     // Small sets are removed from a copy of a large one, which was no set of integers.
-    assert_eq!(bench.ask(client, "SDIFFSTORE to many few few"), ":7\r\n");
-    assert_eq!(bench.ask(client, "OBJECT ENCODING to"), "$9\r\nhashtable\r\n");
+    assert_eq!(bench.request(client, "SDIFFSTORE to many few few"), ":7\r\n");
+    assert_eq!(bench.request(client, "OBJECT ENCODING to"), "$9\r\nhashtable\r\n");
     // Else what is left is found one by one.
-    assert_eq!(bench.ask(client, "SDIFFSTORE to many few"), ":7\r\n");
-    assert_eq!(bench.ask(client, "OBJECT ENCODING to"), "$6\r\nintset\r\n");
-    assert_eq!(bench.ask(client, "SDIFFSTORE to many same few"), ":7\r\n");
-    assert_eq!(bench.ask(client, "OBJECT ENCODING to"), "$6\r\nintset\r\n");
-    assert_eq!(bench.ask(client, "SDIFFSTORE to many few many"), ":0\r\n");
-    assert_eq!(bench.ask(client, "EXISTS to"), ":0\r\n");
+    assert_eq!(bench.request(client, "SDIFFSTORE to many few"), ":7\r\n");
+    assert_eq!(bench.request(client, "OBJECT ENCODING to"), "$6\r\nintset\r\n");
+    assert_eq!(bench.request(client, "SDIFFSTORE to many same few"), ":7\r\n");
+    assert_eq!(bench.request(client, "OBJECT ENCODING to"), "$6\r\nintset\r\n");
+    assert_eq!(bench.request(client, "SDIFFSTORE to many few many"), ":0\r\n");
+    assert_eq!(bench.request(client, "EXISTS to"), ":0\r\n");
 }
 
 #[test]
 fn strings_are_set_and_read() {
     let mut bench = Bench::new();
     let client = bench.connect();
-    assert_eq!(bench.ask(client, "PING"), "+PONG\r\n");
-    assert_eq!(bench.ask(client, "SET key value"), "+OK\r\n");
-    assert_eq!(bench.ask(client, "get key"), "$5\r\nvalue\r\n");
-    assert_eq!(bench.ask(client, "GET other"), "$-1\r\n");
-    assert_eq!(bench.ask(client, "INCR n"), ":1\r\n");
+    assert_eq!(bench.request(client, "PING"), "+PONG\r\n");
+    assert_eq!(bench.request(client, "SET key value"), "+OK\r\n");
+    assert_eq!(bench.request(client, "get key"), "$5\r\nvalue\r\n");
+    assert_eq!(bench.request(client, "GET other"), "$-1\r\n");
+    assert_eq!(bench.request(client, "INCR n"), ":1\r\n");
     assert_eq!(
-        bench.ask(client, "NOPE a b"),
+        bench.request(client, "NOPE a b"),
         "-ERR unknown command 'NOPE', with args beginning with: 'a' 'b' \r\n"
     );
 }

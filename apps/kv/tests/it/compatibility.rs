@@ -61,7 +61,7 @@ impl Subject {
         output
     }
 
-    fn ask(&mut self, command: &[Vec<u8>]) -> Vec<u8> {
+    fn request(&mut self, command: &[Vec<u8>]) -> Vec<u8> {
         self.shard.feed(self.client, &encode(command), self.now);
         let mut output = self.drain();
         if output.is_empty() {
@@ -87,17 +87,17 @@ fn compare(oracle: &mut Oracle, seed: u64, failures: &mut BTreeMap<String, Strin
     prologue.push(vec![b"HELLO".to_vec(), if resp3 { b"3".to_vec() } else { b"2".to_vec() }]);
     let commands: Vec<&[Vec<u8>]> =
         prologue.iter().map(Vec::as_slice).chain(steps.iter().map(|step| step.words.as_slice())).collect();
-    let expected = oracle.connection.ask_all(&commands).expect("redis-server answers");
+    let expected = oracle.connection.request_all(&commands).expect("redis-server answers");
     let mut subject = Subject::new(seed);
     for command in &prologue {
-        subject.ask(command);
+        subject.request(command);
     }
     // How to compare the replies of commands between MULTI and EXEC.
     let mut queued: Vec<Comparison> = Vec::new();
     let mut history: Vec<String> = Vec::new();
     for (step, expected) in steps.iter().zip(&expected[prologue.len()..]) {
         history.push(show(&step.words));
-        let got = subject.ask(&step.words);
+        let got = subject.request(&step.words);
         let same = match Reply::parse(&got) {
             Some((got, rest)) => rest == 0 && same_reply(step, expected.clone(), got, &mut queued),
             None => false,

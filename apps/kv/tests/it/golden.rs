@@ -69,7 +69,7 @@ const ANSWERS: [(&str, &str); 16] = [
 ];
 
 /// Runs a command and returns its reply.
-fn ask(shard: &mut Shard, client: ClientId, command: &str, sequence: u64) -> String {
+fn request(shard: &mut Shard, client: ClientId, command: &str, sequence: u64) -> String {
     shard.feed(client, format!("{command}\r\n").as_bytes(), NOW);
     shard.seal(sequence);
     let reply = String::from_utf8_lossy(shard.output(client)).into_owned();
@@ -87,7 +87,7 @@ fn write() -> String {
     shard.enable_journal(true);
     let client = shard.connect(NOWHERE, NOWHERE, NOW).expect("the first");
     for command in BEFORE {
-        ask(&mut shard, client, command, 0);
+        request(&mut shard, client, command, 0);
     }
     shard.journal().clear();
     let mut text = String::new();
@@ -97,7 +97,7 @@ fn write() -> String {
     });
     assert!(done && !shard.snapshot_aborted());
     for (command, sequence) in AFTER.iter().zip(FIRST..) {
-        ask(&mut shard, client, command, sequence);
+        request(&mut shard, client, command, sequence);
         let record = shard.journal().take().unwrap_or_else(|| panic!("{command} changes nothing"));
         text.push_str(&format!("record {}\n", hexadecimal(&record)));
     }
@@ -136,7 +136,7 @@ fn a_journal_of_version_1_loads() {
     shard.finish_recovery().expect("nothing was refused");
     let client = shard.connect(NOWHERE, NOWHERE, NOW).expect("the first");
     for (question, answer) in ANSWERS {
-        assert_eq!(ask(&mut shard, client, question, 0), answer, "{question}");
+        assert_eq!(request(&mut shard, client, question, 0), answer, "{question}");
     }
 }
 
@@ -146,16 +146,16 @@ fn records_that_no_version_knows_are_refused_by_name() {
     let (_, whole) = golden().pop().expect("the last record");
     let mut other = whole.clone();
     other[0] = 9;
-    let said = shard.replay(7, &other, NOW).expect_err("an unknown kind").to_string();
-    assert!(said.contains("record 7") && said.contains("kind 9"), "{said}");
-    let said = shard.replay_snapshot(&whole).expect_err("no snapshot").to_string();
-    assert!(said.contains(&format!("kind {EFFECTS}")), "{said}");
+    let error = shard.replay(7, &other, NOW).expect_err("an unknown kind").to_string();
+    assert!(error.contains("record 7") && error.contains("kind 9"), "{error}");
+    let error = shard.replay_snapshot(&whole).expect_err("no snapshot").to_string();
+    assert!(error.contains(&format!("kind {EFFECTS}")), "{error}");
     let mut newer = vec![EFFECTS];
     journal::encode(&mut newer, 0, &[b"FOLDSPACE", b"key"]);
-    let said = shard.replay(8, &newer, NOW).expect_err("an unknown effect").to_string();
-    assert!(said.contains("record 8") && said.contains("FOLDSPACE") && said.contains("newer"), "{said}");
+    let error = shard.replay(8, &newer, NOW).expect_err("an unknown effect").to_string();
+    assert!(error.contains("record 8") && error.contains("FOLDSPACE") && error.contains("newer"), "{error}");
     let mut newer = vec![SNAPSHOT, 1];
     journal::encode(&mut newer, 0, &[b"GET", b"key"]);
-    let said = shard.replay_snapshot(&newer).expect_err("nothing that writes").to_string();
-    assert!(said.contains("GET"), "{said}");
+    let error = shard.replay_snapshot(&newer).expect_err("nothing that writes").to_string();
+    assert!(error.contains("GET"), "{error}");
 }

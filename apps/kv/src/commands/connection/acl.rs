@@ -1,10 +1,13 @@
 //! AUTH and ACL.
+//!
+//! The rules of users are in `acl.rs`; this file reads the arguments and writes the replies. A
+//! client whose user was deleted is closed, as in Redis.
 
 use crate::acl::{CATEGORIES, DEFAULT, members};
 use crate::clients::{Client, Closing};
-use crate::command::CommandSpec;
 use crate::commands::context::{Context, Outcome};
-use crate::protocol::Fault;
+use crate::foundation::command::CommandSpec;
+use crate::foundation::protocol::Fault;
 
 const NO_PASSWORD: Fault = Fault::of(
     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
@@ -60,10 +63,10 @@ pub(super) fn acl(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         (b"getuser", 3) => get_user(context, arguments[2]),
         (b"setuser", 3..) => return set_user(context, arguments),
         (b"deluser", 3..) => {
-            let gone = context.data.store().users.remove(&arguments[2..])?;
-            context.clients.kill_users(&gone);
-            context.client.close_if_user(&gone);
-            context.reply.count(gone.len());
+            let deleted = context.data.store().users.remove(&arguments[2..])?;
+            context.clients.kill_users(&deleted);
+            context.client.close_if_user(&deleted);
+            context.reply.count(deleted.len());
         }
         (b"help", 2) => context.reply.help("ACL", HELP),
         _ => return Err(context.subcommand_fault(arguments)),

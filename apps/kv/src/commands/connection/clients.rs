@@ -1,10 +1,13 @@
 //! CLIENT.
+//!
+//! The lines of CLIENT LIST have the fields of Redis 7.0, in their order, because tools split them.
+//! A filter of CLIENT LIST and CLIENT KILL is checked as a whole before any client is touched.
 
-use crate::client_id::ClientId;
 use crate::clients::{Client, Closing, ReplyMode};
-use crate::command::{integer, is};
 use crate::commands::context::{Context, Outcome};
-use crate::protocol::Fault;
+use crate::foundation::client_id::ClientId;
+use crate::foundation::command::{integer, is};
+use crate::foundation::protocol::Fault;
 
 pub(super) const BAD_NAME: Fault =
     Fault::of("ERR Client names cannot contain spaces, newlines or special characters.");
@@ -212,7 +215,7 @@ fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         [word, ids @ ..] if is(word, "id") && !ids.is_empty() => {
             let parsed: Option<Vec<u64>> = ids
                 .iter()
-                .map(|id| crate::text::number::parse_integer(id).and_then(|id| u64::try_from(id).ok()))
+                .map(|id| crate::foundation::text::number::parse_integer(id).and_then(|id| u64::try_from(id).ok()))
                 .collect();
             numbers = Some(parsed.ok_or(Fault::of("ERR Invalid client ID"))?);
         }

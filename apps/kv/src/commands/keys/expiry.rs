@@ -3,11 +3,11 @@
 //! The recorded effect always has an absolute time (PEXPIREAT), so that a replay does not prolong
 //! the life of a key.
 
-use crate::command::{integer, is};
 use crate::commands::context::{Context, Outcome};
-use crate::keyspace::NEVER;
-use crate::protocol::Fault;
-use crate::text::number::Digits;
+use crate::data::keyspace::NEVER;
+use crate::foundation::command::{integer, is};
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::number::Digits;
 
 #[derive(Default, Clone, Copy)]
 struct Conditions {

@@ -4,11 +4,11 @@
 //! empty key (see `journal.rs`), and eight bytes of checksum. RESTORE accepts no other payload, in
 //! particular none of Redis.
 
-use crate::command::{flag, integer, is};
 use crate::commands::context::{Context, Outcome};
-use crate::journal::{self, Reader};
-use crate::keyspace::NEVER;
-use crate::protocol::Fault;
+use crate::data::journal::{self, Reader};
+use crate::data::keyspace::NEVER;
+use crate::foundation::command::{flag, integer, is};
+use crate::foundation::protocol::Fault;
 
 const MAGIC: &[u8] = b"SIETCH1";
 /// Kind byte of the record of effects inside a payload.

@@ -10,10 +10,10 @@
 
 use std::cmp::Ordering;
 
-use crate::command::{integer, is};
 use crate::commands::context::{Context, Outcome};
-use crate::protocol::Fault;
-use crate::value::{List, StringValue, Value};
+use crate::data::value::{List, StringValue, Value};
+use crate::foundation::command::{integer, is};
+use crate::foundation::protocol::Fault;
 
 #[derive(Default)]
 struct Options<'a> {
@@ -115,7 +115,7 @@ fn weigh(
     };
     let number = match &text {
         // As `strtod` reads numbers, except those out of range.
-        Some(text) if !options.alphabetic => crate::text::number::parse_bound(text)
+        Some(text) if !options.alphabetic => crate::foundation::text::number::parse_bound(text)
             .filter(|number| number.is_finite() || !text.iter().any(u8::is_ascii_digit))
             .ok_or(Fault::of("ERR One or more scores can't be converted into double"))?,
         _ => 0.0,

@@ -1,8 +1,8 @@
 //! MEMORY, LATENCY, SLOWLOG, DEBUG.
 
-use crate::command::{integer, is};
 use crate::commands::context::{Context, Outcome};
-use crate::protocol::Fault;
+use crate::foundation::command::{integer, is};
+use crate::foundation::protocol::Fault;
 
 pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let subcommand = arguments[1].to_ascii_lowercase();

@@ -1,11 +1,15 @@
 //! INFO, with the fields that tools read.
+//!
+//! Sections and fields have Redis' names where they mean the same. Compaction of the log stands for
+//! both BGSAVE and BGREWRITEAOF; fields of the log that Redis lacks begin with `log_` and
+//! `recovery_`.
 
 use std::fmt::Write;
 
-use crate::command::is;
 use crate::commands::context::{Context, Outcome};
-use crate::keyspace::{NEVER, Store};
-use crate::settings::REDIS_VERSION;
+use crate::data::keyspace::{NEVER, Store};
+use crate::foundation::command::is;
+use crate::foundation::settings::REDIS_VERSION;
 
 /// The sections, and whether they are shown when none is named.
 const SECTIONS: [(&str, bool); 12] = [

@@ -1,10 +1,13 @@
 //! COMMAND: queries of the command table.
+//!
+//! COMMAND INFO and DOCS describe rows of the table in Redis' format, as far as the table has the
+//! data. COMMAND GETKEYS finds keys by the same positions that the ACL checks.
 
 use crate::acl::{CATEGORIES, belongs, members};
-use crate::command::{CommandSpec, Keys, flag, is, subcommands};
 use crate::commands::context::{Command, Context, Outcome};
-use crate::protocol::Fault;
-use crate::text::glob;
+use crate::foundation::command::{CommandSpec, Keys, flag, is, subcommands};
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::glob;
 
 /// First, last and step as COMMAND INFO shows them.
 fn positions(command: &CommandSpec) -> (i64, i64, i64) {

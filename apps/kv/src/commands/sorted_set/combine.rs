@@ -7,13 +7,13 @@ use std::collections::HashMap;
 
 use super::range;
 use super::replies::write_members;
-use crate::command::{integer, is};
 use crate::commands::collection::at_least;
 use crate::commands::context::{Context, Outcome};
-use crate::keyspace::Data;
-use crate::protocol::Fault;
-use crate::text::number::parse_float;
-use crate::value::{SortedSet, Value, compare};
+use crate::data::keyspace::Data;
+use crate::data::value::{SortedSet, Value, compare};
+use crate::foundation::command::{integer, is};
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::number::parse_float;
 
 /// How the sources are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use super::replies::write_members;
 use crate::clients::TimeoutReply;
-use crate::command::{is, timeout_milliseconds};
 use crate::commands::collection::{at_least, count, read, write};
 use crate::commands::context::{Context, Outcome};
-use crate::protocol::Fault;
-use crate::value::SortedSet;
+use crate::data::value::SortedSet;
+use crate::foundation::command::{is, timeout_milliseconds};
+use crate::foundation::protocol::Fault;
 
 /// Pops up to `many` members and records it.
 fn take(

@@ -5,13 +5,13 @@
 //! the same.
 
 use super::replies::write_members;
-use crate::command::{integer, is};
 use crate::commands::collection::{Collection as _, read, span, write};
 use crate::commands::context::{Context, Outcome};
-use crate::keyspace::EffectDetail;
-use crate::protocol::Fault;
-use crate::text::number::parse_bound;
-use crate::value::SortedSet;
+use crate::data::keyspace::EffectDetail;
+use crate::data::value::SortedSet;
+use crate::foundation::command::{integer, is};
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::number::parse_bound;
 
 /// The kind of the bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Replies of several commands of sorted sets.
 
-use crate::protocol::Reply;
+use crate::foundation::protocol::Reply;
 
 /// Writes members, with their scores if asked: pairs of their own in RESP3, all in one array in
 /// RESP2.

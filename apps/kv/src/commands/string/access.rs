@@ -1,8 +1,8 @@
 //! Functions shared by the commands of strings: a value that must be a string, bounds, ranges.
 
 use crate::commands::context::{Context, Outcome};
-use crate::protocol::Fault;
-use crate::value::{StringValue, Value};
+use crate::data::value::{StringValue, Value};
+use crate::foundation::protocol::Fault;
 
 /// The string in a value.
 #[inline]

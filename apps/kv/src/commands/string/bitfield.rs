@@ -9,12 +9,12 @@
 //!    field that then did not fit is a change for clients that watch the key.
 
 use super::access::{string, string_mut};
-use crate::command::{integer, is};
 use crate::commands::context::{Context, Outcome};
-use crate::journal::MOST_ARGUMENTS;
-use crate::protocol::Fault;
-use crate::text::number::Digits;
-use crate::value::{StringValue, Value};
+use crate::data::journal::MOST_ARGUMENTS;
+use crate::data::value::{StringValue, Value};
+use crate::foundation::command::{integer, is};
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::number::Digits;
 
 #[derive(Clone, Copy)]
 enum Overflow {
@@ -51,7 +51,7 @@ fn field_type(argument: &[u8]) -> Result<(bool, u32), Fault> {
         _ => return Err(BAD_TYPE),
     };
     let most = if signed { 64 } else { 63 };
-    let width = crate::text::number::parse_integer(digits)
+    let width = crate::foundation::text::number::parse_integer(digits)
         .and_then(|width| u32::try_from(width).ok())
         .filter(|width| (1..=most).contains(width))
         .ok_or(BAD_TYPE)?;
@@ -63,7 +63,7 @@ fn field_offset(context: &Context<'_>, argument: &[u8], width: u32) -> Result<u6
         [b'#', digits @ ..] => (u64::from(width), digits),
         digits => (1, digits),
     };
-    crate::text::number::parse_integer(digits)
+    crate::foundation::text::number::parse_integer(digits)
         .and_then(|offset| u64::try_from(offset).ok())
         .and_then(|offset| offset.checked_mul(factor))
         .filter(|offset| {

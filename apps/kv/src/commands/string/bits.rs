@@ -1,17 +1,20 @@
 //! Strings as arrays of bits. Bit 0 is the most significant of the first byte.
+//!
+//! SETBIT, GETBIT, BITCOUNT, BITPOS and BITOP; `bitfield.rs` has BITFIELD. Offsets are limited by
+//! `proto-max-bulk-len`, so that no offset makes a longer string than SET could.
 
 use super::access::{check_length, clamp_range, string, string_mut};
-use crate::command::{integer, is};
 use crate::commands::context::{Context, Outcome};
-use crate::protocol::Fault;
-use crate::text::number::Digits;
-use crate::value::{StringValue, Value};
+use crate::data::value::{StringValue, Value};
+use crate::foundation::command::{integer, is};
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::number::Digits;
 
 const BAD_OFFSET: Fault = Fault::of("ERR bit offset is not an integer or out of range");
 
 /// A bit offset argument as (byte, mask).
 fn position(context: &Context<'_>, argument: &[u8]) -> Result<(usize, u8), Fault> {
-    let offset = crate::text::number::parse_integer(argument)
+    let offset = crate::foundation::text::number::parse_integer(argument)
         .and_then(|offset| u64::try_from(offset).ok())
         .filter(|offset| offset >> 3 < context.data.longest_string())
         .ok_or(BAD_OFFSET)?;

@@ -1,11 +1,11 @@
 //! Strings as numbers.
 
 use super::access::{string, string_mut};
-use crate::command::integer;
 use crate::commands::context::{Context, Outcome};
-use crate::protocol::Fault;
-use crate::text::number::{Digits, Extended};
-use crate::value::{StringValue, Value};
+use crate::data::value::{StringValue, Value};
+use crate::foundation::command::integer;
+use crate::foundation::protocol::Fault;
+use crate::foundation::text::number::{Digits, Extended};
 
 /// Adds to the integer at a key.
 fn add(context: &mut Context<'_>, key: &[u8], delta: i64, arguments: &[&[u8]]) -> Outcome {

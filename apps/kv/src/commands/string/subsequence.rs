@@ -3,10 +3,10 @@
 //! The classic table of lengths, one row for each byte of the first string. It takes 4 bytes a
 //! cell, so its size is bounded before it is allocated.
 
-use crate::command::{integer, is};
 use crate::commands::context::{Context, Outcome};
-use crate::protocol::Fault;
-use crate::value::{StringValue, Value};
+use crate::data::value::{StringValue, Value};
+use crate::foundation::command::{integer, is};
+use crate::foundation::protocol::Fault;
 
 /// Most cells of the table: 1 GiB of them would stall the shard for seconds.
 const CELL_LIMIT: u64 = 64 << 20;

@@ -1,7 +1,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::*;
-use crate::settings::Settings;
+use crate::foundation::settings::Settings;
 use crate::shard::Shard;
 
 const NOW: Now = Now { monotonic_ns: 1_000_000_000, unix_ms: 1_700_000_000_000 };
@@ -82,7 +82,7 @@ fn keys_are_files_with_the_bytes_of_strings_and_lines_of_all_else() {
 }
 
 #[test]
-fn every_key_is_listed_page_by_page_whatever_its_length_and_what_is_overdue_is_not() {
+fn every_key_of_any_length_is_listed_page_by_page_and_expired_ones_are_not() {
     let mut commands = String::new();
     for number in 0..3000 {
         commands.push_str(&format!("SET {}{number} x\n", "k".repeat(number % 250)));

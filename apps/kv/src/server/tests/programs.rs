@@ -42,7 +42,7 @@ impl Store {
     }
 
     /// Runs one command as the loop does: nothing more while the log is held.
-    fn ask(&mut self, command: &[Vec<u8>]) -> Vec<u8> {
+    fn request(&mut self, command: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
         for word in command {
             bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -82,7 +82,7 @@ impl Store {
                 if !matches!(entry.value.type_name(), "list" | "string") {
                     parts.sort();
                 }
-                all.insert((number, crate::index::Keyed::key(entry).to_vec()), parts);
+                all.insert((number, crate::data::index::Keyed::key(entry).to_vec()), parts);
             }
         }
         all
@@ -151,7 +151,7 @@ fn command(random: &mut XorShift64Star) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_was_answered_outlives_a_restart_at_any_point() {
+fn acknowledged_writes_survive_a_restart_at_any_point() {
     let programs = std::env::var("KV_PROGRAMS").ok().and_then(|text| text.parse().ok()).unwrap_or(PROGRAMS);
     let fresh = std::env::var_os("SIETCH_SIM_FRESH").is_some();
     let first = if fresh { RandomState::new().hash_one(programs) >> 1 } else { 1 };
@@ -169,7 +169,7 @@ fn what_was_answered_outlives_a_restart_at_any_point() {
                 program.push(words("EXEC"));
             }
             for command in &program {
-                let reply = store.ask(command);
+                let reply = store.request(command);
                 refused += usize::from(reply.starts_with(b"-MISCONF"));
                 let name = String::from_utf8_lossy(&command[0]);
                 assert!(
@@ -185,7 +185,7 @@ fn what_was_answered_outlives_a_restart_at_any_point() {
             }
         }
         // An area that is full can be emptied.
-        assert_eq!(store.ask(&words("DEL s0 s1 s2 l0 l1 l2")).first(), Some(&b':'), "seed {seed}");
+        assert_eq!(store.request(&words("DEL s0 s1 s2 l0 l1 l2")).first(), Some(&b':'), "seed {seed}");
     }
     assert!(restarts > programs && refused > 0, "{restarts} restarts, {refused} refusals");
 }

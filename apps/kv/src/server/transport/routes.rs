@@ -6,7 +6,7 @@
 use sietch::net::FlowId;
 use sietch_socket::ConnectionId;
 
-use crate::client_id::ClientId;
+use crate::foundation::client_id::ClientId;
 
 /// A connection of one of the transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use sietch_socket::{Appetite, ConnectionId, Handler, Verdict};
 
 use super::routes::{Connection, Routes, client_of, user_word};
-use crate::client_id::ClientId;
+use crate::foundation::client_id::ClientId;
 use crate::shard::{Now, PROTECTED, Refused, Shard};
 
 /// The handler of a batch of socket events, with the parts of the reactor that it needs.
@@ -79,7 +79,7 @@ impl Handler for SocketEvents<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Settings;
+    use crate::foundation::settings::Settings;
 
     #[test]
     fn a_peer_of_another_host_is_refused_by_protected_mode_until_there_is_a_password() {

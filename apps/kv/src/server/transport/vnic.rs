@@ -14,7 +14,7 @@ use sietch::net::{Engine, Event, EventKind, FlowId};
 use sietch::nic::NicQueue;
 
 use super::routes::{Connection, Routes, client_of, user_word};
-use crate::client_id::ClientId;
+use crate::foundation::client_id::ClientId;
 use crate::shard::{Now, Shard};
 
 /// Established connections that wait to be accepted. Each iteration accepts all of them.

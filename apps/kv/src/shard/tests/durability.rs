@@ -1,4 +1,7 @@
 //! Replies and the log.
+//!
+//! The bench seals and acknowledges records by hand: a test states which record is durable, and
+//! which replies have left by then.
 
 use super::*;
 
@@ -42,32 +45,32 @@ fn a_failed_log_closes_waiting_clients_and_refuses_writes() {
     bench.shard.consumed(writer, 7);
     assert!(bench.shard.wants_close(writer));
     let refused = "-MISCONF Errors writing to the AOF file: No space left on device\r\n";
-    assert_eq!(bench.ask(other, "SET b 1"), refused);
+    assert_eq!(bench.request(other, "SET b 1"), refused);
     // It would tell of a write that a restart undoes.
-    assert!(bench.ask(other, "GET a").starts_with("-MISCONF the log has failed"));
-    bench.ask(other, "MULTI");
-    assert_eq!(bench.ask(other, "SET b 1"), refused);
-    assert!(bench.ask(other, "EXEC").starts_with("-EXECABORT"));
+    assert!(bench.request(other, "GET a").starts_with("-MISCONF the log has failed"));
+    bench.request(other, "MULTI");
+    assert_eq!(bench.request(other, "SET b 1"), refused);
+    assert!(bench.request(other, "EXEC").starts_with("-EXECABORT"));
     // Where all was durable, what is read is what a restart finds.
     let mut bench = Bench::new();
     let reader = bench.connect();
-    bench.ask(reader, "SET a 1");
+    bench.request(reader, "SET a 1");
     bench.shard.fail_writes("No space left on device", false);
-    assert_eq!(bench.ask(reader, "GET a"), "$1\r\n1\r\n");
-    bench.ask(reader, "MULTI");
-    bench.ask(reader, "GET a");
-    assert_eq!(bench.ask(reader, "EXEC"), "*1\r\n$1\r\n1\r\n");
+    assert_eq!(bench.request(reader, "GET a"), "$1\r\n1\r\n");
+    bench.request(reader, "MULTI");
+    bench.request(reader, "GET a");
+    assert_eq!(bench.request(reader, "EXEC"), "*1\r\n$1\r\n1\r\n");
     // What was queued while all was well runs by the same rules.
     for (queued, undone, refused) in
         [("GET a", false, false), ("GET a", true, true), ("SET a 2", false, true)]
     {
         let mut bench = Bench::new();
         let client = bench.connect();
-        bench.ask(client, "MULTI");
-        bench.ask(client, queued);
+        bench.request(client, "MULTI");
+        bench.request(client, queued);
         bench.shard.fail_writes("No space left on device", undone);
-        let said = bench.ask(client, "EXEC");
-        assert_eq!(said.starts_with("-EXECABORT"), refused, "{queued}, undone {undone}: {said}");
+        let reply = bench.request(client, "EXEC");
+        assert_eq!(reply.starts_with("-EXECABORT"), refused, "{queued}, undone {undone}: {reply}");
     }
 }
 
@@ -78,15 +81,15 @@ fn nothing_is_said_to_be_saved_once_the_log_has_failed() {
     bench.shard.fail_writes("No space left on device", false);
     for command in ["SAVE", "BGSAVE", "BGSAVE SCHEDULE", "BGREWRITEAOF"] {
         let client = bench.connect();
-        let said = bench.ask(client, command);
-        assert_eq!(said, "-MISCONF Errors writing to the AOF file: No space left on device\r\n", "{command}");
-        assert_eq!(bench.ask(client, "PING"), "+PONG\r\n", "{command} still waits");
+        let reply = bench.request(client, command);
+        assert_eq!(reply, "-MISCONF Errors writing to the AOF file: No space left on device\r\n", "{command}");
+        assert_eq!(bench.request(client, "PING"), "+PONG\r\n", "{command} still waits");
         if command == "SAVE" {
             continue;
         }
-        bench.ask(client, "MULTI");
-        assert_eq!(bench.ask(client, command), "+QUEUED\r\n");
-        assert!(bench.ask(client, "EXEC").contains("MISCONF Errors writing"), "{command} in a transaction");
+        bench.request(client, "MULTI");
+        assert_eq!(bench.request(client, command), "+QUEUED\r\n");
+        assert!(bench.request(client, "EXEC").contains("MISCONF Errors writing"), "{command} in a transaction");
     }
     assert!(!bench.shard.compaction_requested());
 }
@@ -106,7 +109,7 @@ fn a_transaction_is_one_record() {
     again.shard.replay(1, &record, again.now).expect("its own record");
     again.shard.finish_recovery().expect("nothing was refused");
     let client = again.connect();
-    assert_eq!(again.ask(client, "MGET a b"), "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
+    assert_eq!(again.request(client, "MGET a b"), "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
 }
 
 #[test]
@@ -114,7 +117,7 @@ fn nothing_expires_by_the_clock_during_replay() {
     let mut bench = Bench::new();
     bench.shard.enable_journal(true);
     let client = bench.connect();
-    bench.ask(client, "SET a 1 PX 100");
+    bench.request(client, "SET a 1 PX 100");
     let record = bench.shard.journal().take().expect("a SET");
     let mut again = Bench::new();
     again.now.unix_ms += 1_000_000;
@@ -135,17 +138,17 @@ fn foreign_records_are_errors() {
     let now = bench.now;
     assert!(bench.shard.replay(1, b"", now).is_err());
     assert!(bench.shard.replay(1, b"\x09abc", now).is_err());
-    let mut record = vec![crate::journal::EFFECTS];
-    crate::journal::encode(&mut record, 0, &[b"GET", b"a"]);
+    let mut record = vec![crate::data::journal::EFFECTS];
+    crate::data::journal::encode(&mut record, 0, &[b"GET", b"a"]);
     assert!(bench.shard.replay(1, &record, now).is_err(), "GET is no effect");
-    let mut record = vec![crate::journal::EFFECTS];
-    crate::journal::encode(&mut record, 99, &[b"DEL", b"a"]);
+    let mut record = vec![crate::data::journal::EFFECTS];
+    crate::data::journal::encode(&mut record, 99, &[b"DEL", b"a"]);
     assert!(bench.shard.replay(1, &record, now).is_err(), "no such database");
 }
 
 #[test]
 fn a_store_without_a_log_says_that_nothing_is_kept() {
-    use crate::settings::{Durability, Settings};
+    use crate::foundation::settings::{Durability, Settings};
     let mut bench = Bench::with(Settings { durability: Durability::None, ..Settings::default() });
     let client = bench.connect();
     bench.shard.feed(client, b"SET key value\r\n", bench.now);
@@ -154,13 +157,13 @@ fn a_store_without_a_log_says_that_nothing_is_kept() {
     bench.shard.seal(0);
     assert_eq!(bench.shard.output(client), b"+OK\r\n");
     bench.shard.consumed(client, 5);
-    let said = bench.ask(client, "INFO persistence");
-    assert!(said.contains("durability:none\r\nkeys_outlive_process:0\r\n"), "{said}");
+    let reply = bench.request(client, "INFO persistence");
+    assert!(reply.contains("durability:none\r\nkeys_outlive_process:0\r\n"), "{reply}");
     for command in ["SAVE", "BGSAVE", "BGSAVE SCHEDULE", "BGREWRITEAOF"] {
-        assert!(bench.ask(client, command).starts_with("-ERR nothing is saved"), "{command}");
+        assert!(bench.request(client, command).starts_with("-ERR nothing is saved"), "{command}");
     }
     assert!(!bench.shard.compaction_requested());
-    assert!(bench.ask(client, "CONFIG GET appendonly").contains("no"));
-    assert_eq!(bench.ask(client, "CONFIG SET appendonly no"), "+OK\r\n");
-    assert!(bench.ask(client, "CONFIG SET appendonly yes").starts_with('-'));
+    assert!(bench.request(client, "CONFIG GET appendonly").contains("no"));
+    assert_eq!(bench.request(client, "CONFIG SET appendonly no"), "+OK\r\n");
+    assert!(bench.request(client, "CONFIG SET appendonly yes").starts_with('-'));
 }

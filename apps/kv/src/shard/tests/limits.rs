@@ -1,8 +1,11 @@
 //! Effects of commands on very many elements, and of very long keys, are read back.
+//!
+//! A record of the log is limited, and so is the number of arguments of an effect. Commands are not:
+//! their effects are split, and replay must still give the same data set.
 
 use super::recovery::dump;
 use super::*;
-use crate::journal::{self, EFFECTS, MOST_ARGUMENTS};
+use crate::data::journal::{self, EFFECTS, MOST_ARGUMENTS};
 
 /// A command in RESP.
 pub(super) fn encode(words: &[&[u8]]) -> Vec<u8> {
@@ -43,7 +46,7 @@ fn survives(prepare: &[(&str, &str, u32)], commands: &[&str]) -> usize {
         fill(&mut bench, client, command, key, count);
     }
     for command in commands {
-        let reply = bench.ask(client, command);
+        let reply = bench.request(client, command);
         assert!(!reply.starts_with('-') && !reply.is_empty(), "{command}: {reply}");
     }
     let record = bench.shard.journal().take().expect("there are effects");
@@ -73,7 +76,7 @@ fn replays(prepare: &str, words: &[&[u8]]) {
     let mut bench = Bench::new();
     bench.shard.enable_journal(true);
     let client = bench.connect();
-    bench.ask(client, prepare);
+    bench.request(client, prepare);
     bench.shard.feed(client, &encode(words), bench.now);
     let reply = bench.output(client);
     assert!(!reply.starts_with('-') && !reply.is_empty(), "{}", &reply[..reply.len().min(100)]);
@@ -105,7 +108,7 @@ fn a_bitfield_of_more_arguments_than_an_effect_has_is_replayed() {
 }
 
 #[test]
-fn a_change_of_many_elements_is_replayed_whatever_its_command() {
+fn a_change_of_many_elements_by_any_command_is_replayed() {
     let numbers: Vec<Vec<u8>> =
         (0..MOST_ARGUMENTS as u32 + 8).map(|number| number.to_string().into_bytes()).collect();
     let effect = |head: &[&'static [u8]]| {
@@ -140,7 +143,7 @@ fn an_effect_with_more_arguments_than_are_written_is_read() {
     bench.shard.replay(1, &record, bench.now).expect("all its bytes are there");
     bench.shard.finish_recovery().expect("nothing was refused");
     let client = bench.connect();
-    assert_eq!(bench.ask(client, "SCARD k"), ":1\r\n");
+    assert_eq!(bench.request(client, "SCARD k"), ":1\r\n");
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn replay_has_no_limits_of_its_own() {
         "SETRANGE end 9000 x",
         "APPEND end yz",
     ] {
-        assert!(!bench.ask(client, command).starts_with('-'), "{command}");
+        assert!(!bench.request(client, command).starts_with('-'), "{command}");
     }
     let record = bench.shard.journal().take().expect("there are effects");
     let mut again = Bench::with(Settings { proto_max_bulk_len: 9001, ..Settings::default() });
@@ -188,7 +191,7 @@ fn replay_has_no_limits_of_its_own() {
     again.shard.finish_recovery().expect("nothing was refused");
     assert!(dump(&again.shard) == dump(&bench.shard), "the log gives another data set");
     let client = again.connect();
-    assert!(again.ask(client, "APPEND range x").starts_with('-'), "clients have the limit");
+    assert!(again.request(client, "APPEND range x").starts_with('-'), "clients have the limit");
 }
 
 #[test]
@@ -198,8 +201,8 @@ fn an_effect_that_cannot_be_applied_is_damage_unless_its_key_is_deleted_later() 
     journal::encode(&mut record, 0, &[b"RPUSH", b"key", b"element"]);
     let mut bench = Bench::new();
     bench.shard.replay(3, &record, bench.now).expect("what follows may explain it");
-    let said = bench.shard.finish_recovery().expect_err("nothing does").to_string();
-    assert!(said.contains("record 3") && said.contains("RPUSH") && said.contains("'key'"), "{said}");
+    let error = bench.shard.finish_recovery().expect_err("nothing does").to_string();
+    assert!(error.contains("record 3") && error.contains("RPUSH") && error.contains("'key'"), "{error}");
     for last in [&[&b"DEL"[..], b"key"][..], &[b"SET", b"key", b"new"]] {
         let mut bench = Bench::new();
         bench.shard.replay(3, &record, bench.now).expect("what follows may explain it");
@@ -229,8 +232,8 @@ fn an_effect_that_fails_although_nothing_is_missing_is_damage_at_once() {
     assert!(Bench::new().shard.replay(1, &fails, Now::default()).is_err());
     let mut bench = Bench::new();
     bench.shard.replay(1, &effects(&[&[b"SET", b"key", b"text"]]), bench.now).expect("it can be applied");
-    let said = bench.shard.replay(2, &fails, bench.now).expect_err("it was acknowledged").to_string();
-    assert!(said.contains("record 2") && said.contains("LSET") && said.contains("'new'"), "{said}");
+    let error = bench.shard.replay(2, &fails, bench.now).expect_err("it was acknowledged").to_string();
+    assert!(error.contains("record 2") && error.contains("LSET") && error.contains("'new'"), "{error}");
     // A snapshot explains what came before its walk had ended, of any key, and nothing that came
     // later.
     let mut walked = Bench::new();
@@ -252,9 +255,9 @@ fn an_effect_that_no_record_has_room_for_is_dumped_in_parts() {
     let mut bench = Bench::new();
     bench.shard.largest_record = 1000;
     let client = bench.connect();
-    bench.ask(client, &format!("SET long {}", "x".repeat(9000)));
-    bench.ask(client, &format!("HSET {} f v", "k".repeat(5000)));
-    bench.ask(client, "SET short x");
+    bench.request(client, &format!("SET long {}", "x".repeat(9000)));
+    bench.request(client, &format!("HSET {} f v", "k".repeat(5000)));
+    bench.request(client, "SET short x");
     let (mut again, mut records) = (Bench::new(), 0);
     bench.shard.begin_snapshot();
     bench.shard.snapshot_slice(1, usize::MAX / 2, &mut |record| {

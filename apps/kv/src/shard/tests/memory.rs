@@ -1,19 +1,22 @@
 //! Expiry, eviction, accounting.
+//!
+//! The clock of the bench moves only by hand, so keys expire at known times. Memory is compared
+//! with what the same data set took before, not with figures.
 
 use super::*;
-use crate::settings::Policy;
+use crate::foundation::settings::Policy;
 
 #[test]
 fn keys_expire_when_read_and_by_themselves() {
     let mut bench = Bench::new();
     let client = bench.connect();
-    bench.ask(client, "SET a 1 PX 100");
-    bench.ask(client, "SET b 1 EX 1");
-    assert_eq!(bench.ask(client, "PTTL a"), ":100\r\n");
+    bench.request(client, "SET a 1 PX 100");
+    bench.request(client, "SET b 1 EX 1");
+    assert_eq!(bench.request(client, "PTTL a"), ":100\r\n");
     assert_eq!(bench.shard.next_deadline(), Some(bench.now.monotonic_ns + 100_000_000));
     bench.now.unix_ms += 100;
     bench.now.monotonic_ns += 100_000_000;
-    assert_eq!(bench.ask(client, "GET a"), "$-1\r\n");
+    assert_eq!(bench.request(client, "GET a"), "$-1\r\n");
     assert_eq!(bench.shard.keys(), 1);
     bench.pass(900);
     assert_eq!(bench.shard.keys(), 0);
@@ -26,11 +29,11 @@ fn a_list_of_one_element_that_is_moved_to_itself_keeps_its_expiry() {
     for command in ["RPOPLPUSH list list", "LMOVE list list LEFT LEFT", "BLMOVE list list RIGHT LEFT 1"] {
         let mut bench = Bench::new();
         let client = bench.connect();
-        bench.ask(client, "RPUSH list one");
-        bench.ask(client, "PEXPIRE list 5000");
-        assert_eq!(bench.ask(client, command), "$3\r\none\r\n", "{command}");
-        assert_eq!(bench.ask(client, "PTTL list"), ":5000\r\n", "{command}");
-        assert_eq!(bench.ask(client, "LRANGE list 0 -1"), "*1\r\n$3\r\none\r\n", "{command}");
+        bench.request(client, "RPUSH list one");
+        bench.request(client, "PEXPIRE list 5000");
+        assert_eq!(bench.request(client, command), "$3\r\none\r\n", "{command}");
+        assert_eq!(bench.request(client, "PTTL list"), ":5000\r\n", "{command}");
+        assert_eq!(bench.request(client, "LRANGE list 0 -1"), "*1\r\n$3\r\none\r\n", "{command}");
     }
 }
 
@@ -39,7 +42,7 @@ fn mass_expiry_is_done_in_slices() {
     let mut bench = Bench::new();
     let client = bench.connect();
     for number in 0..1000 {
-        bench.ask(client, &format!("SET k{number} v PX 10"));
+        bench.request(client, &format!("SET k{number} v PX 10"));
     }
     bench.pass(20);
     let left = bench.shard.keys();
@@ -55,17 +58,17 @@ fn mass_expiry_is_done_in_slices() {
 fn memory_returns_to_where_it_was() {
     let mut bench = Bench::new();
     let client = bench.connect();
-    bench.ask(client, "PING");
+    bench.request(client, "PING");
     for number in 0..500 {
-        bench.ask(client, &format!("SET k{number} {} EX 100", "v".repeat(number)));
-        bench.ask(client, &format!("APPEND k{number} more"));
-        bench.ask(client, &format!("RENAME k{number} r{number}"));
+        bench.request(client, &format!("SET k{number} {} EX 100", "v".repeat(number)));
+        bench.request(client, &format!("APPEND k{number} more"));
+        bench.request(client, &format!("RENAME k{number} r{number}"));
     }
     assert!(bench.shard.store.weight.memory > 500 * 250);
     for number in 0..250 {
-        bench.ask(client, &format!("DEL r{number}"));
+        bench.request(client, &format!("DEL r{number}"));
     }
-    bench.ask(client, "FLUSHDB");
+    bench.request(client, "FLUSHDB");
     assert_eq!(bench.shard.store.weight.memory, 0);
     assert_eq!(bench.shard.next_deadline(), Some(bench.now.monotonic_ns), "graves are emptied");
     bench.pass(1);
@@ -86,33 +89,33 @@ const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 fn without_eviction_writes_are_refused_and_reads_are_not() {
     let (mut bench, client) = full(Policy::NoEviction);
     let mut number = 0;
-    while bench.ask(client, &format!("SET k{number} {}", "v".repeat(1000))) == "+OK\r\n" {
+    while bench.request(client, &format!("SET k{number} {}", "v".repeat(1000))) == "+OK\r\n" {
         number += 1;
     }
     assert!((100..200).contains(&number), "{number}");
-    assert_eq!(bench.ask(client, "INCR n"), OOM);
-    assert_eq!(bench.ask(client, "STRLEN k0"), ":1000\r\n");
-    assert_eq!(bench.ask(client, "DEL k0 k1 k2 k3"), ":4\r\n");
-    assert_eq!(bench.ask(client, "INCR n"), ":1\r\n");
+    assert_eq!(bench.request(client, "INCR n"), OOM);
+    assert_eq!(bench.request(client, "STRLEN k0"), ":1000\r\n");
+    assert_eq!(bench.request(client, "DEL k0 k1 k2 k3"), ":4\r\n");
+    assert_eq!(bench.request(client, "INCR n"), ":1\r\n");
 }
 
 #[test]
 fn least_recently_used_keys_go_first() {
     let (mut bench, client) = full(Policy::AllKeysLru);
     for number in 0..100 {
-        bench.ask(client, &format!("SET k{number} {}", "v".repeat(1000)));
+        bench.request(client, &format!("SET k{number} {}", "v".repeat(1000)));
     }
     for round in 0..1000 {
         bench.pass(1000);
         for number in 0..10 {
-            bench.ask(client, &format!("GET k{number}"));
+            bench.request(client, &format!("GET k{number}"));
         }
-        let reply = bench.ask(client, &format!("SET new{round} {}", "v".repeat(1000)));
+        let reply = bench.request(client, &format!("SET new{round} {}", "v".repeat(1000)));
         assert_eq!(reply, "+OK\r\n");
     }
     assert!(bench.shard.used_memory() < 210_000);
     assert!(bench.shard.metrics().evicted > 800);
-    let kept = (0..10).filter(|n| bench.ask(client, &format!("EXISTS k{n}")) == ":1\r\n").count();
+    let kept = (0..10).filter(|n| bench.request(client, &format!("EXISTS k{n}")) == ":1\r\n").count();
     assert!(kept >= 9, "{kept} of the 10 hot keys are left");
 }
 
@@ -129,17 +132,17 @@ fn every_policy_makes_room() {
     ];
     for policy in policies {
         let (mut bench, client) = full(policy);
-        bench.ask(client, "SET keep forever");
+        bench.request(client, "SET keep forever");
         for number in 0..500 {
             let command = format!("SET k{number} {} EX {}", "v".repeat(1000), 1000 + number);
-            assert_eq!(bench.ask(client, &command), "+OK\r\n", "{}", policy.name());
+            assert_eq!(bench.request(client, &command), "+OK\r\n", "{}", policy.name());
         }
         assert!(bench.shard.metrics().evicted > 300, "{}", policy.name());
         if policy.volatile() {
-            assert_eq!(bench.ask(client, "GET keep"), "$7\r\nforever\r\n");
+            assert_eq!(bench.request(client, "GET keep"), "$7\r\nforever\r\n");
         }
         if policy == Policy::VolatileTtl {
-            assert_eq!(bench.ask(client, "EXISTS k0 k499"), ":1\r\n");
+            assert_eq!(bench.request(client, "EXISTS k0 k499"), ":1\r\n");
         }
     }
 }
@@ -149,7 +152,7 @@ fn volatile_policies_do_not_touch_other_keys() {
     let (mut bench, client) = full(Policy::VolatileLru);
     let mut refused = false;
     for number in 0..300 {
-        refused |= bench.ask(client, &format!("SET k{number} {}", "v".repeat(1000))) == OOM;
+        refused |= bench.request(client, &format!("SET k{number} {}", "v".repeat(1000))) == OOM;
     }
     assert!(refused);
     assert_eq!(bench.shard.metrics().evicted, 0);

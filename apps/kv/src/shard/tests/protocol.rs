@@ -1,4 +1,6 @@
-//! Connections: pieces, limits, closing, reply modes.
+//! Connections: requests in pieces, limits, closing, reply modes.
+//!
+//! What one client sends must change nothing for the others, however it is cut into reads.
 
 use super::*;
 
@@ -39,7 +41,7 @@ fn much_output_holds_commands_back_until_it_was_sent() {
     let settings = Settings { output_soft_limit: 1000, ..Settings::default() };
     let mut bench = Bench::with(settings);
     let client = bench.connect();
-    bench.ask(client, &format!("SET a {}", "x".repeat(600)));
+    bench.request(client, &format!("SET a {}", "x".repeat(600)));
     bench.shard.feed(client, "GET a\r\n".repeat(100).as_bytes(), bench.now);
     assert!(!bench.shard.accepts_input(client));
     bench.shard.end_of_input(client);
@@ -63,7 +65,7 @@ fn a_client_over_its_limits_is_closed() {
     };
     let mut bench = Bench::with(settings);
     let client = bench.connect();
-    bench.ask(client, &format!("SET a {}", "x".repeat(3000)));
+    bench.request(client, &format!("SET a {}", "x".repeat(3000)));
     bench.shard.feed(client, "GET a\r\n".repeat(10).as_bytes(), bench.now);
     assert!(bench.shard.wants_close(client));
     assert_eq!(bench.shard.metrics().output_limit_closed, 1);
@@ -92,7 +94,7 @@ fn idle_clients_are_closed_after_the_timeout() {
     let mut bench = Bench::with(Settings { timeout: 10, ..Settings::default() });
     let (idle, busy) = (bench.connect(), bench.connect());
     bench.pass(9000);
-    bench.ask(busy, "PING");
+    bench.request(busy, "PING");
     bench.pass(2000);
     assert!(bench.shard.wants_close(idle));
     assert!(!bench.shard.wants_close(busy));
@@ -121,7 +123,7 @@ fn options_of_subcommands_are_refused_as_redis_does() {
         ),
     ];
     for (command, reply) in cases {
-        assert_eq!(bench.ask(client, command), reply, "{command}");
+        assert_eq!(bench.request(client, command), reply, "{command}");
     }
 }
 
@@ -129,35 +131,35 @@ fn options_of_subcommands_are_refused_as_redis_does() {
 fn replies_can_be_turned_off() {
     let mut bench = Bench::new();
     let client = bench.connect();
-    assert_eq!(bench.ask(client, "CLIENT REPLY OFF"), "");
-    assert_eq!(bench.ask(client, "PING"), "");
-    assert_eq!(bench.ask(client, "NOSUCH"), "");
-    assert_eq!(bench.ask(client, "CLIENT REPLY ON"), "+OK\r\n");
-    assert_eq!(bench.ask(client, "CLIENT REPLY SKIP"), "");
-    assert_eq!(bench.ask(client, "PING"), "");
-    assert_eq!(bench.ask(client, "PING"), "+PONG\r\n");
+    assert_eq!(bench.request(client, "CLIENT REPLY OFF"), "");
+    assert_eq!(bench.request(client, "PING"), "");
+    assert_eq!(bench.request(client, "NOSUCH"), "");
+    assert_eq!(bench.request(client, "CLIENT REPLY ON"), "+OK\r\n");
+    assert_eq!(bench.request(client, "CLIENT REPLY SKIP"), "");
+    assert_eq!(bench.request(client, "PING"), "");
+    assert_eq!(bench.request(client, "PING"), "+PONG\r\n");
 }
 
 #[test]
 fn hello_changes_the_protocol() {
     let mut bench = Bench::new();
     let client = bench.connect();
-    assert!(bench.ask(client, "HELLO 3 SETNAME me").starts_with("%7\r\n$6\r\nserver\r\n"));
-    assert_eq!(bench.ask(client, "GET none"), "_\r\n");
-    assert_eq!(bench.ask(client, "CLIENT GETNAME"), "$2\r\nme\r\n");
-    assert_eq!(bench.ask(client, "HELLO 4"), "-NOPROTO unsupported protocol version\r\n");
-    assert_eq!(bench.ask(client, "RESET"), "+RESET\r\n");
-    assert_eq!(bench.ask(client, "GET none"), "$-1\r\n");
+    assert!(bench.request(client, "HELLO 3 SETNAME me").starts_with("%7\r\n$6\r\nserver\r\n"));
+    assert_eq!(bench.request(client, "GET none"), "_\r\n");
+    assert_eq!(bench.request(client, "CLIENT GETNAME"), "$2\r\nme\r\n");
+    assert_eq!(bench.request(client, "HELLO 4"), "-NOPROTO unsupported protocol version\r\n");
+    assert_eq!(bench.request(client, "RESET"), "+RESET\r\n");
+    assert_eq!(bench.request(client, "GET none"), "$-1\r\n");
 }
 
 #[test]
 fn clients_can_be_killed() {
     let mut bench = Bench::new();
     let (killer, victim) = (bench.connect(), bench.connect());
-    assert_eq!(bench.ask(killer, "CLIENT KILL ID 2"), ":1\r\n");
+    assert_eq!(bench.request(killer, "CLIENT KILL ID 2"), ":1\r\n");
     assert!(bench.shard.wants_close(victim));
-    assert_eq!(bench.ask(killer, "CLIENT KILL 1.2.3.4:5"), "-ERR No such client\r\n");
-    assert_eq!(bench.ask(killer, "CLIENT KILL ID 1 SKIPME no"), ":1\r\n");
+    assert_eq!(bench.request(killer, "CLIENT KILL 1.2.3.4:5"), "-ERR No such client\r\n");
+    assert_eq!(bench.request(killer, "CLIENT KILL ID 1 SKIPME no"), ":1\r\n");
     assert!(bench.shard.wants_close(killer));
 }
 
@@ -218,7 +220,7 @@ fn a_pipeline_is_answered_as_its_commands_one_by_one() {
     let answers = |cuts: usize| {
         let mut bench = Bench::new();
         let (client, other) = (bench.connect(), bench.connect());
-        let mut said = String::new();
+        let mut reply = String::new();
         let pieces: Vec<Vec<u8>> = if cuts == 0 {
             encoded.clone()
         } else {
@@ -226,13 +228,13 @@ fn a_pipeline_is_answered_as_its_commands_one_by_one() {
         };
         for piece in pieces {
             bench.shard.feed(client, &piece, bench.now);
-            said += &bench.output(client);
+            reply += &bench.output(client);
         }
         // It waits for a list, with more behind it.
-        assert!(!said.contains("+OK\r\n$1\r\n3"), "{said}");
-        bench.ask(other, "RPUSH none 1");
+        assert!(!reply.contains("+OK\r\n$1\r\n3"), "{reply}");
+        bench.request(other, "RPUSH none 1");
         bench.pass(1);
-        said + &bench.output(client)
+        reply + &bench.output(client)
     };
     let one_by_one = answers(0);
     assert!(one_by_one.ends_with("$4\r\nnone\r\n$1\r\n1\r\n$1\r\n3\r\n+OK\r\n"), "{one_by_one}");

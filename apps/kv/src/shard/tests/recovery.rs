@@ -1,4 +1,7 @@
 //! Replay of the log and fuzzy snapshots give the same data set again.
+//!
+//! Random commands run in a shard while a snapshot is taken. A second shard replays the records
+//! that a crash would leave, and both data sets are compared.
 
 use proptest::prelude::*;
 
@@ -29,7 +32,7 @@ pub(super) fn dump(shard: &Shard) -> Vec<String> {
                 // In several commands the elements come in the order of a table.
                 words[1..].sort();
             }
-            let key = String::from_utf8_lossy(crate::index::Keyed::key(entry)).into_owned();
+            let key = String::from_utf8_lossy(crate::data::index::Keyed::key(entry)).into_owned();
             all.push(format!("{number} {key} {words:?}"));
         }
     }
@@ -113,7 +116,7 @@ impl Logged {
         if command == "TIME-PASSES" {
             self.bench.pass(30);
         } else {
-            let reply = self.bench.ask(self.client, command);
+            let reply = self.bench.request(self.client, command);
             assert!(!reply.starts_with("-ERR unknown"), "{reply}");
         }
         if let Some(record) = self.bench.shard.journal().take() {
@@ -228,7 +231,7 @@ fn a_key_that_was_emptied_ahead_of_the_walk_stays_deleted() {
 /// Between names of different scores lies what the tree by score happens to find, and a tree that
 /// was loaded is another than one that has grown.
 #[test]
-fn what_a_range_of_names_removed_is_removed_again() {
+fn elements_removed_by_a_range_of_names_are_removed_at_replay() {
     let mut logged = Logged::new();
     for number in 0..2000u32 {
         let scattered = number.wrapping_mul(2_654_435_761);
@@ -339,7 +342,7 @@ fn sliced(
 }
 
 #[test]
-fn a_huge_string_is_dumped_in_slices_whatever_changes_it() {
+fn a_huge_string_that_changes_is_dumped_in_slices() {
     let mut logged = Logged::new();
     logged.run("SETRANGE text 100000000 end");
     logged.run("PEXPIREAT text 1800000000000");

@@ -1,4 +1,6 @@
 //! Several clients: transactions, publish and subscribe, blocking.
+//!
+//! Each test states in which order clients are served and what each of them receives.
 
 use super::*;
 
@@ -6,37 +8,37 @@ use super::*;
 fn a_watched_key_that_changes_fails_the_transaction() {
     let mut bench = Bench::new();
     let (client, other) = (bench.connect(), bench.connect());
-    bench.ask(client, "WATCH a b");
-    bench.ask(client, "MULTI");
-    assert_eq!(bench.ask(client, "SET x 1"), "+QUEUED\r\n");
-    bench.ask(other, "SET b 1");
-    assert_eq!(bench.ask(client, "EXEC"), "*-1\r\n");
-    assert_eq!(bench.ask(client, "GET x"), "$-1\r\n");
-    bench.ask(client, "WATCH a");
-    bench.ask(client, "UNWATCH");
-    bench.ask(other, "SET a 1");
-    bench.ask(client, "MULTI");
-    bench.ask(client, "INCR x");
-    assert_eq!(bench.ask(client, "EXEC"), "*1\r\n:1\r\n");
+    bench.request(client, "WATCH a b");
+    bench.request(client, "MULTI");
+    assert_eq!(bench.request(client, "SET x 1"), "+QUEUED\r\n");
+    bench.request(other, "SET b 1");
+    assert_eq!(bench.request(client, "EXEC"), "*-1\r\n");
+    assert_eq!(bench.request(client, "GET x"), "$-1\r\n");
+    bench.request(client, "WATCH a");
+    bench.request(client, "UNWATCH");
+    bench.request(other, "SET a 1");
+    bench.request(client, "MULTI");
+    bench.request(client, "INCR x");
+    assert_eq!(bench.request(client, "EXEC"), "*1\r\n:1\r\n");
 }
 
 #[test]
 fn a_watched_key_that_expires_fails_the_transaction() {
     let mut bench = Bench::new();
     let client = bench.connect();
-    bench.ask(client, "SET a 1 PX 50");
-    bench.ask(client, "WATCH a");
+    bench.request(client, "SET a 1 PX 50");
+    bench.request(client, "WATCH a");
     bench.now.unix_ms += 100;
-    bench.ask(client, "MULTI");
-    bench.ask(client, "PING");
-    assert_eq!(bench.ask(client, "EXEC"), "*-1\r\n");
+    bench.request(client, "MULTI");
+    bench.request(client, "PING");
+    assert_eq!(bench.request(client, "EXEC"), "*-1\r\n");
 }
 
 #[test]
 fn a_watched_key_that_keeps_its_value_does_not_fail_the_transaction() {
     let mut bench = Bench::new();
     let (client, other) = (bench.connect(), bench.connect());
-    bench.ask(client, "SET bits abc");
+    bench.request(client, "SET bits abc");
     // The command, what it answers, and whether Redis 7.0 counts it as a change.
     let cases = [
         ("BITFIELD bits SET u8 0 97", "*1\r\n:97\r\n", false),
@@ -50,10 +52,10 @@ fn a_watched_key_that_keeps_its_value_does_not_fail_the_transaction() {
         ("SETBIT bits 0 1", ":0\r\n", true),
     ];
     for (command, reply, fails) in cases {
-        bench.ask(client, "WATCH bits");
-        assert_eq!(bench.ask(other, command), reply, "{command}");
-        bench.ask(client, "MULTI");
-        assert_eq!(bench.ask(client, "EXEC"), if fails { "*-1\r\n" } else { "*0\r\n" }, "{command}");
+        bench.request(client, "WATCH bits");
+        assert_eq!(bench.request(other, command), reply, "{command}");
+        bench.request(client, "MULTI");
+        assert_eq!(bench.request(client, "EXEC"), if fails { "*-1\r\n" } else { "*0\r\n" }, "{command}");
     }
 }
 
@@ -61,31 +63,31 @@ fn a_watched_key_that_keeps_its_value_does_not_fail_the_transaction() {
 fn a_flush_touches_watched_keys_that_were_there() {
     let mut bench = Bench::new();
     let (client, other) = (bench.connect(), bench.connect());
-    bench.ask(client, "WATCH missing");
-    bench.ask(other, "FLUSHALL");
-    bench.ask(client, "MULTI");
-    assert_eq!(bench.ask(client, "EXEC"), "*0\r\n");
-    bench.ask(client, "SET a 1");
-    bench.ask(client, "WATCH a");
-    bench.ask(other, "FLUSHDB");
-    bench.ask(client, "MULTI");
-    assert_eq!(bench.ask(client, "EXEC"), "*-1\r\n");
+    bench.request(client, "WATCH missing");
+    bench.request(other, "FLUSHALL");
+    bench.request(client, "MULTI");
+    assert_eq!(bench.request(client, "EXEC"), "*0\r\n");
+    bench.request(client, "SET a 1");
+    bench.request(client, "WATCH a");
+    bench.request(other, "FLUSHDB");
+    bench.request(client, "MULTI");
+    assert_eq!(bench.request(client, "EXEC"), "*-1\r\n");
 }
 
 #[test]
 fn a_refused_command_aborts_its_transaction() {
     let mut bench = Bench::new();
     let client = bench.connect();
-    bench.ask(client, "MULTI");
-    assert_eq!(bench.ask(client, "GET"), "-ERR wrong number of arguments for 'get' command\r\n");
-    assert_eq!(bench.ask(client, "EXEC"), "-EXECABORT Transaction discarded because of previous errors.\r\n");
-    assert_eq!(bench.ask(client, "EXEC"), "-ERR EXEC without MULTI\r\n");
-    bench.ask(client, "MULTI");
-    bench.ask(client, "SET a x");
-    bench.ask(client, "INCR a");
-    bench.ask(client, "GET a");
+    bench.request(client, "MULTI");
+    assert_eq!(bench.request(client, "GET"), "-ERR wrong number of arguments for 'get' command\r\n");
+    assert_eq!(bench.request(client, "EXEC"), "-EXECABORT Transaction discarded because of previous errors.\r\n");
+    assert_eq!(bench.request(client, "EXEC"), "-ERR EXEC without MULTI\r\n");
+    bench.request(client, "MULTI");
+    bench.request(client, "SET a x");
+    bench.request(client, "INCR a");
+    bench.request(client, "GET a");
     assert_eq!(
-        bench.ask(client, "EXEC"),
+        bench.request(client, "EXEC"),
         "*3\r\n+OK\r\n-ERR value is not an integer or out of range\r\n$1\r\nx\r\n"
     );
 }
@@ -95,11 +97,11 @@ fn a_subscriber_gets_the_full_name_of_a_refused_command() {
     let mut bench = Bench::new();
     let client = bench.connect();
     let only = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
-    bench.ask(client, "SUBSCRIBE news");
-    assert_eq!(bench.ask(client, "PUBSUB NUMPAT"), format!("-ERR Can't execute 'pubsub|numpat': {only}\r\n"));
-    assert_eq!(bench.ask(client, "PUBSUB NOSUCH"), "-ERR unknown subcommand 'NOSUCH'. Try PUBSUB HELP.\r\n");
+    bench.request(client, "SUBSCRIBE news");
+    assert_eq!(bench.request(client, "PUBSUB NUMPAT"), format!("-ERR Can't execute 'pubsub|numpat': {only}\r\n"));
+    assert_eq!(bench.request(client, "PUBSUB NOSUCH"), "-ERR unknown subcommand 'NOSUCH'. Try PUBSUB HELP.\r\n");
     assert_eq!(
-        bench.ask(client, "EXEC"),
+        bench.request(client, "EXEC"),
         format!("-EXECABORT Transaction discarded because of: Can't execute 'exec': {only}\r\n")
     );
 }
@@ -114,10 +116,10 @@ fn a_subcommand_that_cannot_run_breaks_its_transaction() {
         ("LATENCY GRAPH", "-ERR wrong number of arguments for 'latency|graph' command\r\n"),
     ];
     for (command, reply) in refused {
-        bench.ask(client, "MULTI");
-        assert_eq!(bench.ask(client, command), reply);
+        bench.request(client, "MULTI");
+        assert_eq!(bench.request(client, command), reply);
         assert_eq!(
-            bench.ask(client, "EXEC"),
+            bench.request(client, "EXEC"),
             "-EXECABORT Transaction discarded because of previous errors.\r\n"
         );
     }
@@ -127,20 +129,20 @@ fn a_subcommand_that_cannot_run_breaks_its_transaction() {
 fn messages_reach_subscribers_of_channels_and_patterns() {
     let mut bench = Bench::new();
     let (plain, modern, publisher) = (bench.connect(), bench.connect(), bench.connect());
-    assert_eq!(bench.ask(plain, "SUBSCRIBE news"), "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n");
-    bench.ask(modern, "HELLO 3");
-    bench.ask(modern, "PSUBSCRIBE n*");
-    assert_eq!(bench.ask(publisher, "PUBLISH news hi"), ":2\r\n");
+    assert_eq!(bench.request(plain, "SUBSCRIBE news"), "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n");
+    bench.request(modern, "HELLO 3");
+    bench.request(modern, "PSUBSCRIBE n*");
+    assert_eq!(bench.request(publisher, "PUBLISH news hi"), ":2\r\n");
     assert_eq!(bench.output(plain), "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$2\r\nhi\r\n");
     assert_eq!(bench.output(modern), ">4\r\n$8\r\npmessage\r\n$2\r\nn*\r\n$4\r\nnews\r\n$2\r\nhi\r\n");
-    assert!(bench.ask(plain, "GET a").starts_with("-ERR Can't execute 'get': only (P|S)SUBSCRIBE"));
-    assert_eq!(bench.ask(plain, "PING"), "*2\r\n$4\r\npong\r\n$0\r\n\r\n");
-    assert_eq!(bench.ask(modern, "GET a"), "_\r\n");
-    assert_eq!(bench.ask(publisher, "PUBSUB NUMPAT"), ":1\r\n");
+    assert!(bench.request(plain, "GET a").starts_with("-ERR Can't execute 'get': only (P|S)SUBSCRIBE"));
+    assert_eq!(bench.request(plain, "PING"), "*2\r\n$4\r\npong\r\n$0\r\n\r\n");
+    assert_eq!(bench.request(modern, "GET a"), "_\r\n");
+    assert_eq!(bench.request(publisher, "PUBSUB NUMPAT"), ":1\r\n");
     bench.shard.disconnect(plain);
     bench.shard.disconnect(modern);
-    assert_eq!(bench.ask(publisher, "PUBLISH news hi"), ":0\r\n");
-    assert_eq!(bench.ask(publisher, "PUBSUB CHANNELS"), "*0\r\n");
+    assert_eq!(bench.request(publisher, "PUBLISH news hi"), ":0\r\n");
+    assert_eq!(bench.request(publisher, "PUBSUB CHANNELS"), "*0\r\n");
 }
 
 #[test]
@@ -149,7 +151,7 @@ fn a_subscriber_that_does_not_read_is_cut_off() {
     let (subscriber, publisher) = (bench.connect(), bench.connect());
     bench.shard.feed(subscriber, b"SUBSCRIBE a\r\n", bench.now);
     for _ in 0..20 {
-        bench.ask(publisher, &format!("PUBLISH a {}", "x".repeat(100)));
+        bench.request(publisher, &format!("PUBLISH a {}", "x".repeat(100)));
     }
     assert!(bench.shard.wants_close(subscriber));
     assert_eq!(bench.shard.metrics().output_limit_closed, 1);
@@ -160,23 +162,23 @@ fn blocked_clients_are_served_oldest_first() {
     let mut bench = Bench::new();
     let clients = [bench.connect(), bench.connect(), bench.connect()];
     for client in clients {
-        assert_eq!(bench.ask(client, "BLPOP none list 0"), "");
+        assert_eq!(bench.request(client, "BLPOP none list 0"), "");
     }
     let pusher = bench.connect();
-    assert_eq!(bench.ask(pusher, "RPUSH list a b"), ":2\r\n");
+    assert_eq!(bench.request(pusher, "RPUSH list a b"), ":2\r\n");
     assert_eq!(bench.output(clients[0]), "*2\r\n$4\r\nlist\r\n$1\r\na\r\n");
     assert_eq!(bench.output(clients[1]), "*2\r\n$4\r\nlist\r\n$1\r\nb\r\n");
     assert_eq!(bench.output(clients[2]), "");
     // A transaction is served when it is over, and one that blocks inside it does not.
-    bench.ask(pusher, "MULTI");
-    bench.ask(pusher, "RPUSH list c");
-    bench.ask(pusher, "LPOP list");
-    bench.ask(pusher, "BLPOP list 0");
-    assert_eq!(bench.ask(pusher, "EXEC"), "*3\r\n:1\r\n$1\r\nc\r\n*-1\r\n");
+    bench.request(pusher, "MULTI");
+    bench.request(pusher, "RPUSH list c");
+    bench.request(pusher, "LPOP list");
+    bench.request(pusher, "BLPOP list 0");
+    assert_eq!(bench.request(pusher, "EXEC"), "*3\r\n:1\r\n$1\r\nc\r\n*-1\r\n");
     assert_eq!(bench.output(clients[2]), "");
     bench.shard.disconnect(clients[2]);
-    assert_eq!(bench.ask(pusher, "RPUSH list d"), ":1\r\n");
-    assert_eq!(bench.ask(pusher, "LLEN list"), ":1\r\n");
+    assert_eq!(bench.request(pusher, "RPUSH list d"), ":1\r\n");
+    assert_eq!(bench.request(pusher, "LLEN list"), ":1\r\n");
 }
 
 #[test]
@@ -198,8 +200,8 @@ fn a_blocked_client_times_out_and_goes_on() {
 fn a_blocked_client_can_be_unblocked_by_another() {
     let mut bench = Bench::new();
     let (client, other) = (bench.connect(), bench.connect());
-    bench.ask(client, "BLPOP list 0");
-    assert_eq!(bench.ask(other, "CLIENT UNBLOCK 1 ERROR"), ":1\r\n");
+    bench.request(client, "BLPOP list 0");
+    assert_eq!(bench.request(other, "CLIENT UNBLOCK 1 ERROR"), ":1\r\n");
     assert_eq!(bench.output(client), "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n");
-    assert_eq!(bench.ask(other, "CLIENT UNBLOCK 1"), ":0\r\n");
+    assert_eq!(bench.request(other, "CLIENT UNBLOCK 1"), ":0\r\n");
 }

@@ -1,12 +1,14 @@
-//! A collection that is changed while a snapshot dumps it is dumped in slices, and is the same
-//! again.
+//! A collection that changes while a snapshot dumps it is dumped in slices.
+//!
+//! Replay of the slices and of the effects in between must give the same collection again. Changes
+//! are chosen around the position that the dump has reached.
 
 use proptest::prelude::*;
 
 use super::recovery::{Logged, dump};
 use super::*;
-use crate::keyspace::DumpedPart;
-use crate::value::Progress;
+use crate::data::keyspace::DumpedPart;
+use crate::data::value::Progress;
 
 /// A snapshot that was taken in slices.
 struct Taken {
@@ -120,7 +122,7 @@ fn the_dump_of_a_collection_that_grows_faster_than_it_is_dumped_ends() {
 /// The last slice has nothing to say of the list, but as of when that is so: what shortened it must
 /// not be done again.
 #[test]
-fn a_list_that_shrinks_to_what_is_dumped_of_it_is_not_shortened_twice() {
+fn a_list_that_shrinks_to_its_dumped_part_is_not_shortened_twice() {
     let mut logged = filled(1000);
     logged.bench.shard.large_value = 1000;
     for key in ["hash", "set", "sorted"] {
@@ -234,7 +236,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn what_changes_while_it_is_dumped_is_the_same_after_a_crash_at_any_time(
+    fn values_that_change_while_they_are_dumped_survive_a_crash_at_any_time(
         during in changes(),
         after in changes(),
         budget in 20..400usize,
@@ -271,7 +273,7 @@ proptest! {
 }
 
 #[test]
-fn a_score_of_negative_zero_is_what_it_was() {
+fn a_score_of_negative_zero_is_kept() {
     let mut logged = Logged::new();
     // A small set does not know it, one that is large does, and goes on with it when it has become
     // smaller.

@@ -1,0 +1,336 @@
+//! One database as a command sees it.
+
+use super::clock::Now;
+use super::entry::Entry;
+use super::partial_dump::EffectDetail;
+use super::store::Store;
+use crate::data::value::Value;
+use crate::foundation::protocol::Fault;
+use crate::foundation::settings::Settings;
+
+/// Longest string that replay makes: as much as a process can address. The limit keeps a forged
+/// record from overflowing a length.
+const LONGEST_REPLAYED: u64 = 1 << 46;
+
+/// The selected database, with the clock reading of the batch.
+pub(crate) struct Data<'a> {
+    store: &'a mut Store,
+    database: usize,
+    now: Now,
+    /// The last change emptied its key and removed it, so its effect is recorded as DEL.
+    emptied: bool,
+}
+
+impl<'a> Data<'a> {
+    /// Database `database` of `store`.
+    ///
+    /// # Panics
+    /// Accesses panic if there is no such database.
+    pub(crate) fn new(store: &'a mut Store, database: usize, now: Now) -> Self {
+        Self { store, database, now, emptied: false }
+    }
+
+    /// The clock reading of this batch.
+    pub(crate) fn now(&self) -> Now {
+        self.now
+    }
+
+    /// Number of the database.
+    pub(crate) fn database(&self) -> usize {
+        self.database
+    }
+
+    /// Selects another database, which must exist.
+    pub(crate) fn select(&mut self, database: usize) {
+        self.database = database;
+    }
+
+    /// Limits and policies.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.store.settings
+    }
+
+    /// The store of the database.
+    pub(crate) fn store(&mut self) -> &mut Store {
+        self.store
+    }
+
+    /// The store of the database, to be read.
+    pub(crate) fn store_ref(&self) -> &Store {
+        self.store
+    }
+
+    /// A secret seed for the hash table of a new value.
+    pub(crate) fn seed(&mut self) -> u64 {
+        self.store.seeds.next()
+    }
+
+    /// Whether a log is being replayed.
+    pub(crate) fn replaying(&self) -> bool {
+        self.store.replaying
+    }
+
+    /// Longest string that may be made, in bytes. The strings of a log were made under an earlier
+    /// limit, which may have been larger.
+    pub(crate) fn longest_string(&self) -> u64 {
+        if self.store.replaying { LONGEST_REPLAYED } else { self.store.settings.proto_max_bulk_len }
+    }
+
+    fn expire_if_due(&mut self, key: &[u8]) {
+        let database = &self.store.databases[self.database];
+        if database.earliest() > self.now.unix_ms || self.store.replaying {
+            return;
+        }
+        if database.index.get(key).is_some_and(|entry| entry.expire_at <= self.now.unix_ms) {
+            self.store.expire(self.database, key);
+        }
+    }
+
+    /// The value of a key, for a command that reads. Counts a hit or a miss.
+    pub(crate) fn read(&mut self, key: &[u8]) -> Option<&Value> {
+        self.expire_if_due(key);
+        let Store { databases, settings, metrics, random, .. } = &mut *self.store;
+        let Some(entry) = databases[self.database].index.get_mut(key) else {
+            metrics.misses += 1;
+            return None;
+        };
+        metrics.hits += 1;
+        entry.note_access(settings.policy, self.now, random);
+        Some(&entry.value)
+    }
+
+    /// Whether a key is there. Counts a hit or a miss, and is no access.
+    pub(crate) fn contains_counted(&mut self, key: &[u8]) -> bool {
+        let found = self.exists(key);
+        self.store.metrics.hits += u64::from(found);
+        self.store.metrics.misses += u64::from(!found);
+        found
+    }
+
+    /// Sets the last access of a key, or its frequency, whichever the policy uses.
+    pub(crate) fn set_access(&mut self, key: &[u8], idle_seconds: Option<u64>, frequency: Option<u8>) {
+        let Store { databases, settings, .. } = &mut *self.store;
+        if let Some(entry) = databases[self.database].index.get_mut(key) {
+            entry.set_access(settings.policy, self.now, idle_seconds, frequency);
+        }
+    }
+
+    /// The entry of a key, without counting the access (OBJECT, TYPE, SCAN).
+    pub(crate) fn peek(&mut self, key: &[u8]) -> Option<&Entry> {
+        self.expire_if_due(key);
+        self.store.databases[self.database].index.get(key)
+    }
+
+    /// The value of a key, for a command that changes it; then call [`Data::changed`].
+    pub(crate) fn write(&mut self, key: &[u8]) -> Option<&mut Value> {
+        self.expire_if_due(key);
+        let Store { databases, settings, random, .. } = &mut *self.store;
+        let entry = databases[self.database].index.get_mut(key)?;
+        entry.note_access(settings.policy, self.now, random);
+        Some(&mut entry.value)
+    }
+
+    /// The value of a key, made by `make` if there is none; then call [`Data::changed`].
+    pub(crate) fn write_or_insert_with(&mut self, key: &[u8], make: impl FnOnce() -> Value) -> &mut Value {
+        self.expire_if_due(key);
+        if !self.store.databases[self.database].index.contains(key) {
+            self.store.put(self.database, key, make(), true, self.now);
+        }
+        let entry = self.store.databases[self.database].index.get_mut(key);
+        &mut entry.expect("it was found or inserted above").value
+    }
+
+    /// Must follow every change through [`Data::write`]; see `commands.rs`.
+    pub(crate) fn changed(&mut self, key: &[u8]) {
+        self.emptied = self.store.reweigh(self.database, key);
+        self.store.signal(self.database, key);
+    }
+
+    /// The same for a change that is not signalled to clients that watch or wait for the key.
+    pub(crate) fn changed_unseen(&mut self, key: &[u8]) {
+        self.store.reweigh(self.database, key);
+    }
+
+    /// Sets a key to a value, and removes its expiry.
+    pub(crate) fn insert(&mut self, key: &[u8], value: Value) {
+        self.store.put(self.database, key, value, false, self.now);
+        self.store.signal(self.database, key);
+    }
+
+    /// The same with a string, which may overwrite another one without an allocation.
+    #[inline]
+    pub(crate) fn insert_string(&mut self, key: &[u8], bytes: &[u8]) {
+        self.store.put_string(self.database, key, bytes, self.now);
+        self.store.signal(self.database, key);
+    }
+
+    /// The same, but the key keeps its expiry.
+    pub(crate) fn insert_keeping_expiry(&mut self, key: &[u8], value: Value) {
+        self.expire_if_due(key);
+        self.store.put(self.database, key, value, true, self.now);
+        self.store.signal(self.database, key);
+    }
+
+    /// Removes a key.
+    pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Value> {
+        self.remove_entry(key).map(|(value, _)| value)
+    }
+
+    /// Removes a key; its value and expiry ([`NEVER`](super::entry::NEVER) if none).
+    pub(crate) fn remove_entry(&mut self, key: &[u8]) -> Option<(Value, u64)> {
+        self.expire_if_due(key);
+        let entry = self.store.take(self.database, key)?;
+        self.store.signal(self.database, key);
+        Some((entry.value, entry.expire_at))
+    }
+
+    /// Whether a key is there.
+    pub(crate) fn exists(&mut self, key: &[u8]) -> bool {
+        self.peek(key).is_some()
+    }
+
+    /// A key's expiry ([`NEVER`](super::entry::NEVER) if it has none), or `None` if there is no
+    /// such key.
+    pub(crate) fn expiry(&mut self, key: &[u8]) -> Option<u64> {
+        self.peek(key).map(Entry::expire_at)
+    }
+
+    /// Sets (or with [`NEVER`](super::entry::NEVER) removes) the expiry of a key that is there.
+    pub(crate) fn set_expiry(&mut self, key: &[u8], deadline: u64) {
+        if self.store.set_expiry(self.database, key, deadline) {
+            self.store.signal(self.database, key);
+        }
+    }
+
+    /// Records an effect; see `commands.rs`. If the change has emptied the key, a DEL is recorded
+    /// instead: it is short whatever was removed, and it has the same result on a key that is in
+    /// another state at replay.
+    #[inline]
+    pub(crate) fn effect(&mut self, arguments: &[&[u8]]) {
+        self.effect_detail(arguments, &EffectDetail::None);
+    }
+
+    /// The same for a change of a list or a sorted set whose position the arguments do not show.
+    #[inline]
+    pub(crate) fn effect_detail(&mut self, arguments: &[&[u8]], detail: &EffectDetail<'_>) {
+        if std::mem::take(&mut self.emptied)
+            && let [_, key, ..] = arguments
+        {
+            return self.store.record(self.database, &[b"DEL", key]);
+        }
+        self.store.record_detail(self.database, arguments, detail);
+    }
+
+    /// Elements at the front of a list that a running snapshot already holds.
+    pub(crate) fn dumped_elements(&self, key: &[u8]) -> usize {
+        self.store.partial_dump.as_ref().map_or(0, |dump| dump.elements(self.database, key))
+    }
+
+    /// Refuses growth past the log's area: a data set that no snapshot has room for could never be
+    /// compacted.
+    ///
+    /// # Errors
+    /// `growth` more bytes exceed the limit.
+    pub(crate) fn admit(&self, growth: usize) -> Result<(), Fault> {
+        let (there, limit) = (self.store.weight.dumped, self.store.most_dumped);
+        if there.saturating_add(growth) as u64 <= limit || !self.store.records() {
+            return Ok(());
+        }
+        Err(Fault::new(format!(
+            "MISCONF the storage area is full: it has room for {limit} bytes of data, {there} are there, and this needs {growth} more; delete data, or make the area larger"
+        )))
+    }
+
+    /// The same for a value that replaces the one of `key`.
+    ///
+    /// # Errors
+    /// As [`Data::admit`].
+    pub(crate) fn admit_value(&self, key: &[u8], value: &Value) -> Result<(), Fault> {
+        let old = self.store.databases[self.database].index.get(key).map_or(0, Entry::dumped);
+        self.admit(value.dumped(key.len()).saturating_sub(old))
+    }
+
+    /// Bytes that a key takes in a snapshot.
+    pub(crate) fn dumped(&self, key: &[u8]) -> usize {
+        self.store.databases[self.database].index.get(key).map_or(0, Entry::dumped)
+    }
+
+    /// Whether effects are recorded. If not, a handler need not build them.
+    pub(crate) fn effects_on(&self) -> bool {
+        self.store.records()
+    }
+
+    /// Records that a key is deleted.
+    pub(crate) fn effect_delete(&mut self, key: &[u8]) {
+        self.effect(&[b"DEL", key]);
+    }
+
+    /// Deletes a key and records it; whether it was there.
+    pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
+        let Some(value) = self.remove(key) else {
+            return false;
+        };
+        self.store.discard(value);
+        self.effect_delete(key);
+        true
+    }
+
+    /// Records the effects that rebuild a key: DEL, its value, its expiry.
+    pub(crate) fn effect_rebuild(&mut self, key: &[u8]) {
+        if !self.store.records() {
+            return;
+        }
+        let Store { databases, journal, metrics, partial_dump, .. } = &mut *self.store;
+        let mut record = |arguments: &[&[u8]]| {
+            metrics.effects += 1;
+            journal.append(self.database, arguments);
+            if let Some(dump) = partial_dump {
+                dump.note_effect(self.database, arguments, &EffectDetail::None);
+            }
+        };
+        record(&[b"DEL", key]);
+        if let Some(entry) = databases[self.database].index.get(key) {
+            entry.rebuild(&mut record);
+        }
+    }
+
+    /// Keys in the database.
+    pub(crate) fn len(&self) -> usize {
+        self.store.databases[self.database].index.len()
+    }
+
+    /// Visits about `count` keys in the order of the index, but not those whose time is over.
+    /// Returns the next cursor, 0 at the end.
+    pub(crate) fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(&Entry)) -> u64 {
+        let now = if self.store.replaying { 0 } else { self.now.unix_ms };
+        self.store.databases[self.database].index.scan(cursor, count, &mut |entry: &Entry| {
+            if entry.expire_at > now {
+                visit(entry);
+            }
+        })
+    }
+
+    /// Visits all keys.
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&Entry)) {
+        let now = if self.store.replaying { 0 } else { self.now.unix_ms };
+        self.store.databases[self.database]
+            .index
+            .iter()
+            .filter(|entry| entry.expire_at > now)
+            .for_each(visit);
+    }
+
+    /// A random key.
+    pub(crate) fn random_key(&mut self) -> Option<Box<[u8]>> {
+        // Bounded, because every key of the database may be overdue.
+        for _ in 0..100 {
+            let Store { databases, random, .. } = &mut *self.store;
+            let entry = databases[self.database].index.random(&mut || random.word())?;
+            let key: Box<[u8]> = entry.key[..].into();
+            if self.exists(&key) {
+                return Some(key);
+            }
+        }
+        None
+    }
+}

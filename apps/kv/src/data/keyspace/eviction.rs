@@ -1,0 +1,134 @@
+//! Eviction: which key is deleted when memory is full.
+//!
+//! 1. Each entry's access word is either the time of the last access (units of 64 ms) or, under an
+//!    LFU policy, the minute of the last decay (24 bits) and a logarithmic counter (8 bits) as
+//!    Redis keeps it.
+//! 2. For each key to evict, a few entries are sampled. The best of them join the [`CANDIDATES`]
+//!    candidates that are kept between calls, sorted by idleness, and the idlest one that still
+//!    exists is evicted. This approximates true LRU closely, and an entry needs no links.
+//! 3. `volatile-ttl` needs no sampling: the expiry map is ordered.
+//! 4. Each eviction is a DEL in the log.
+
+use super::candidates::{CANDIDATES, Candidate};
+use super::clock::Now;
+use super::entry::{Entry, NEVER};
+use super::store::Store;
+use crate::foundation::settings::Policy;
+
+/// Random entries tried for one with an expiry before the search uses the expiry map.
+const VOLATILE_TRIES: usize = 32;
+/// Most keys evicted before one command: a bound on its delay. The next command continues.
+const EVICTIONS_AT_ONCE: usize = 1024;
+
+impl Store {
+    /// Evicts until memory is below the limit. Returns false if it is not and no key can be
+    /// evicted.
+    pub(crate) fn make_room(&mut self, now: Now) -> bool {
+        let used = self.used_memory();
+        self.metrics.peak_memory = self.metrics.peak_memory.max(used);
+        if self.settings.maxmemory == 0 || used <= self.settings.maxmemory {
+            return true;
+        }
+        if self.settings.policy == Policy::NoEviction {
+            return false;
+        }
+        for _ in 0..EVICTIONS_AT_ONCE {
+            if self.used_memory() <= self.settings.maxmemory {
+                return true;
+            }
+            let Some((database, key)) = self.victim(now) else {
+                return false;
+            };
+            if let Some(entry) = self.take(database, &key) {
+                self.discard(entry.value);
+                self.metrics.evicted += 1;
+                self.record(database, &[b"DEL", &key]);
+                self.signal(database, &key);
+            }
+        }
+        true
+    }
+
+    fn victim(&mut self, now: Now) -> Option<(usize, Box<[u8]>)> {
+        match self.settings.policy {
+            Policy::NoEviction => None,
+            Policy::VolatileTtl => self
+                .databases
+                .iter()
+                .enumerate()
+                .filter_map(|(number, database)| {
+                    let (&(deadline, _), key) = database.expires.first_key_value()?;
+                    Some((deadline, number, key))
+                })
+                .min_by_key(|&(deadline, ..)| deadline)
+                .map(|(_, number, key)| (number, key.clone())),
+            Policy::AllKeysRandom | Policy::VolatileRandom => {
+                let start = self.random.word() as usize;
+                let count = self.databases.len();
+                (0..count).map(|offset| (start.wrapping_add(offset)) % count).find_map(|database| {
+                    self.sample(database, now).map(|candidate| (database, candidate.key))
+                })
+            }
+            _ => self.idlest(now),
+        }
+    }
+
+    /// A random entry that the policy allows to evict.
+    fn sample(&mut self, database: usize, now: Now) -> Option<Candidate> {
+        let policy = self.settings.policy;
+        let Self { databases, random, .. } = self;
+        let index = &databases[database].index;
+        let expires = &databases[database].expires;
+        let candidate = |entry: &Entry| Candidate {
+            idleness: if policy.counts_frequency() {
+                u64::from(255 - entry.frequency(now))
+            } else {
+                entry.idle_ms(now)
+            },
+            database,
+            key: entry.key[..].into(),
+        };
+        if !policy.volatile() {
+            return index.random(&mut || random.word()).map(candidate);
+        }
+        let (&(first, _), _) = expires.first_key_value()?;
+        let (&(last, _), _) = expires.last_key_value()?;
+        for _ in 0..VOLATILE_TRIES {
+            if let Some(entry) = index.random(&mut || random.word())
+                && entry.expire_at != NEVER
+            {
+                return Some(candidate(entry));
+            }
+        }
+        // Few keys have an expiry: take one whose deadline follows a random point of time.
+        let from = first + random.word() % (last - first).saturating_add(1).max(1);
+        let (_, key) = expires.range((from, 0)..).next()?;
+        index.get(key).map(candidate)
+    }
+
+    fn idlest(&mut self, now: Now) -> Option<(usize, Box<[u8]>)> {
+        for _ in 0..CANDIDATES {
+            for database in 0..self.databases.len() {
+                if self.databases[database].index.is_empty() {
+                    continue;
+                }
+                for _ in 0..self.settings.maxmemory_samples {
+                    if let Some(candidate) = self.sample(database, now) {
+                        self.candidates.offer(candidate);
+                    }
+                }
+            }
+            while let Some(best) = self.candidates.pop() {
+                let here = self.databases[best.database].index.get(&best.key);
+                let allowed = !self.settings.policy.volatile();
+                if here.is_some_and(|entry| allowed || entry.expire_at != NEVER) {
+                    return Some((best.database, best.key));
+                }
+            }
+            if self.databases.iter().all(|database| database.index.is_empty()) {
+                return None;
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,16 @@
+//! What all layers of the store stand on.
+//!
+//! ```text
+//!  command              what is known of a command: its names, arguments, keys, subcommands
+//!  settings             what can be configured
+//!  protocol             RESP: requests, replies, errors
+//!  metrics  text        counters; numbers and patterns as Redis reads and writes them
+//!  client_id            the identity of a client
+//! ```
+
+pub(crate) mod client_id;
+pub(crate) mod command;
+pub(crate) mod metrics;
+pub(crate) mod protocol;
+pub mod settings;
+pub(crate) mod text;

@@ -1,0 +1,247 @@
+//! The state of the log as INFO persistence shows it. The log writer updates it; the shard only
+//! shows it.
+//!
+//! 1. A *compaction* stands for two things of Redis: the rewrite of its append-only file, and a
+//!    background save. It takes a snapshot beside the running log, and the log continues from
+//!    there. It is in progress from its first slice until it is durable or abandoned.
+//! 2. A *commit* is the time of one record from its append until it is durable. One record at a
+//!    time is timed: the next sample begins when the last one has ended, which costs two
+//!    comparisons an iteration.
+//! 3. Times are the monotonic nanoseconds of iterations. Nothing here reads a clock.
+
+use sietch::persist::{LogMetrics, RecoveryReport};
+
+/// What recovery read at the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Bytes of the records, of the snapshot and of the log behind it.
+    pub bytes: u64,
+    /// Records of the snapshot.
+    pub snapshot_records: u64,
+    /// Records of the log.
+    pub records: u64,
+    /// Nanoseconds from the first read to the last key.
+    pub elapsed_ns: u64,
+    /// Keys after recovery.
+    pub keys: u64,
+    /// Whether the last append was incomplete, as after a crash.
+    pub torn: bool,
+}
+
+impl Recovery {
+    /// The figures of `report`, for a recovery of this duration.
+    pub fn new(report: &RecoveryReport, elapsed_ns: u64, keys: u64) -> Self {
+        Self {
+            bytes: report.bytes + report.snapshot_bytes,
+            snapshot_records: report.snapshot_records,
+            records: report.records,
+            elapsed_ns,
+            keys,
+            torn: report.torn_tail.is_some(),
+        }
+    }
+
+    /// Its duration in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.elapsed_ns as f64 / 1e9
+    }
+
+    /// Bytes of records per nanosecond, which is GB/s.
+    pub fn gigabytes_per_second(&self) -> f64 {
+        self.bytes as f64 / self.elapsed_ns.max(1) as f64
+    }
+}
+
+impl std::fmt::Display for Recovery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "recovered {} keys in {:.3} s: {} bytes, {:.2} GB/s, {} log records and {} snapshot records{}",
+            self.keys,
+            self.seconds(),
+            self.bytes,
+            self.gigabytes_per_second(),
+            self.records,
+            self.snapshot_records,
+            if self.torn { ", after a crash" } else { "" }
+        )
+    }
+}
+
+/// The resources that the process uses, as last sampled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of memory that are resident.
+    pub resident: u64,
+    /// Hundredths of a second of processor time in the kernel.
+    pub system_ticks: u64,
+    /// The same in user space.
+    pub user_ticks: u64,
+}
+
+impl Usage {
+    /// Reads `/proc/self/stat`, with pages of so many bytes; missing fields are 0.
+    pub fn parse(stat: &str, page: u64) -> Self {
+        // The name of the program, in parentheses, may hold anything.
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map(|(_, rest)| rest.split_ascii_whitespace().collect())
+            .unwrap_or_default();
+        let number = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
+        Self { resident: number(21).saturating_mul(page), system_ticks: number(12), user_ticks: number(11) }
+    }
+}
+
+/// The state of the log; see the module documentation.
+#[derive(Debug, Clone, Default)]
+pub struct Persistence {
+    /// The resources that the process uses.
+    pub usage: Usage,
+    /// The figures of the recovery at the start.
+    pub recovery: Recovery,
+    /// Effects recorded.
+    pub changes: u64,
+    /// Effects recorded when the last compaction that succeeded began.
+    saved_changes: u64,
+    /// Compactions that began.
+    pub begun: u64,
+    /// When the compaction in progress began, and the effects recorded by then.
+    compacting: Option<(u64, u64)>,
+    /// Duration of the last compaction, if there was one.
+    pub last_compaction_ns: Option<u64>,
+    /// Compactions that succeeded.
+    pub compactions: u64,
+    /// Compactions abandoned since the last that succeeded, because the area had no room or the log
+    /// had failed.
+    pub given_up: u64,
+    /// A compaction was requested and has not begun.
+    pub compaction_wanted: bool,
+    /// Bytes in use when the last compaction ended, or at the start.
+    pub base_bytes: u64,
+    /// The log's own counters.
+    pub log: LogMetrics,
+    /// Bytes of the area in use.
+    pub used_bytes: u64,
+    /// Bytes of the area.
+    pub capacity_bytes: u64,
+    /// Bytes appended that are not submitted to the device yet.
+    pub queued_bytes: u64,
+    /// Sequence of the last record.
+    pub last_sequence: u64,
+    /// Sequence of the last durable record.
+    pub durable_sequence: u64,
+    /// The log has failed for good.
+    pub failed: bool,
+    /// The area is full: commands that need room are refused.
+    pub full: bool,
+    /// The record that is being timed, and when it was appended.
+    sample: Option<(u64, u64)>,
+    /// Commits that were timed.
+    pub commits_timed: u64,
+    /// Total nanoseconds of timed commits.
+    pub commits_ns: u64,
+    /// Nanoseconds of the longest commit.
+    pub longest_commit_ns: u64,
+}
+
+impl Persistence {
+    /// Notes that a compaction begins.
+    pub fn begin_compaction(&mut self, now: u64) {
+        self.begun += 1;
+        self.compacting = Some((now, self.changes));
+        self.compaction_wanted = false;
+    }
+
+    /// Notes that the compaction in progress is durable, with so many bytes in use after it.
+    pub fn finish_compaction(&mut self, now: u64, used_bytes: u64) {
+        let Some((begin, changes)) = self.compacting.take() else { return };
+        self.last_compaction_ns = Some(now.saturating_sub(begin));
+        self.saved_changes = changes;
+        self.compactions += 1;
+        self.given_up = 0;
+        self.base_bytes = used_bytes;
+    }
+
+    /// Notes that the compaction in progress ends without a result. `failed`: it cannot succeed
+    /// now; otherwise it begins again.
+    pub fn abandon_compaction(&mut self, failed: bool) {
+        self.compacting = None;
+        self.given_up += u64::from(failed);
+    }
+
+    /// When the compaction in progress began.
+    pub fn compacting_since(&self) -> Option<u64> {
+        self.compacting.map(|(begin, _)| begin)
+    }
+
+    /// Effects recorded that no snapshot holds.
+    pub fn unsaved_changes(&self) -> u64 {
+        self.changes.saturating_sub(self.saved_changes)
+    }
+
+    /// Notes an appended record.
+    #[inline]
+    pub fn appended(&mut self, sequence: u64, now: u64) {
+        if self.sample.is_none() {
+            self.sample = Some((sequence, now));
+        }
+    }
+
+    /// Notes that everything up to `sequence` is durable.
+    #[inline]
+    pub fn committed(&mut self, sequence: u64, now: u64) {
+        if let Some((sampled, begin)) = self.sample
+            && sampled <= sequence
+        {
+            self.sample = None;
+            let took = now.saturating_sub(begin);
+            self.commits_timed += 1;
+            self.commits_ns += took;
+            self.longest_commit_ns = self.longest_commit_ns.max(took);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resource_usage_of_the_process_is_read() {
+        let stat =
+            "42 (a) b) S 1 1 1 0 -1 4194304 10 0 0 0 123 45 0 0 20 0 3 0 99 1000000 77 18446744073709551615";
+        assert_eq!(
+            Usage::parse(stat, 4096),
+            Usage { resident: 77 * 4096, system_ticks: 45, user_ticks: 123 }
+        );
+        assert_eq!(Usage::parse("nothing", 4096), Usage::default());
+    }
+
+    #[test]
+    fn one_commit_at_a_time_is_timed() {
+        let mut status = Persistence::default();
+        status.appended(1, 100);
+        status.appended(2, 150);
+        status.committed(0, 170);
+        assert_eq!(status.commits_timed, 0);
+        status.committed(2, 200);
+        status.committed(2, 900);
+        assert_eq!((status.commits_timed, status.commits_ns, status.longest_commit_ns), (1, 100, 100));
+    }
+
+    #[test]
+    fn changes_during_a_compaction_are_not_counted_as_saved() {
+        let mut status = Persistence { changes: 10, ..Persistence::default() };
+        status.begin_compaction(1_000);
+        status.changes += 3;
+        assert_eq!(status.compacting_since(), Some(1_000));
+        status.finish_compaction(5_000, 64);
+        assert_eq!(
+            (status.unsaved_changes(), status.last_compaction_ns, status.compactions),
+            (3, Some(4_000), 1)
+        );
+        status.begin_compaction(6_000);
+        status.abandon_compaction(true);
+        assert_eq!((status.given_up, status.compactions, status.compacting_since()), (1, 1, None));
+    }
+}

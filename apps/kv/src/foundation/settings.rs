@@ -1,0 +1,450 @@
+//! Settings: defaults as in Redis 7.0, and CONFIG GET and SET by name.
+//!
+//! 1. Settings that Sietch honours are fields of [`Settings`]; CONFIG SET changes those that can
+//!    change at run time.
+//! 2. Settings that tools only query (redis-benchmark queries `save` and `appendonly`) are shown
+//!    with the value that is true here.
+
+use crate::foundation::protocol::Fault;
+
+/// The version of Redis whose behaviour this is; tools read it from HELLO and INFO.
+pub(crate) const REDIS_VERSION: &str = "7.0.15";
+
+/// The eviction policy: what happens when `maxmemory` is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// Writes are refused.
+    #[default]
+    NoEviction,
+    /// Any key, least recently used first.
+    AllKeysLru,
+    /// Any key, least frequently used first.
+    AllKeysLfu,
+    /// Any key, at random.
+    AllKeysRandom,
+    /// Keys with an expiry, least recently used first.
+    VolatileLru,
+    /// Keys with an expiry, least frequently used first.
+    VolatileLfu,
+    /// Keys with an expiry, at random.
+    VolatileRandom,
+    /// Keys with an expiry, nearest expiry first.
+    VolatileTtl,
+}
+
+impl Policy {
+    /// In the order in which Redis lists them.
+    const NAMES: [(Self, &'static str); 8] = [
+        (Self::VolatileLru, "volatile-lru"),
+        (Self::VolatileLfu, "volatile-lfu"),
+        (Self::VolatileRandom, "volatile-random"),
+        (Self::VolatileTtl, "volatile-ttl"),
+        (Self::AllKeysLru, "allkeys-lru"),
+        (Self::AllKeysLfu, "allkeys-lfu"),
+        (Self::AllKeysRandom, "allkeys-random"),
+        (Self::NoEviction, "noeviction"),
+    ];
+
+    /// The policy of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|&(policy, _)| policy)
+    }
+
+    /// Its name in CONFIG.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|&&(policy, _)| policy == self).map_or("noeviction", |&(_, name)| name)
+    }
+
+    /// Whether only keys with an expiry may go.
+    pub fn volatile(self) -> bool {
+        matches!(self, Self::VolatileLru | Self::VolatileLfu | Self::VolatileRandom | Self::VolatileTtl)
+    }
+
+    /// Whether the access counters hold frequencies.
+    pub fn counts_frequency(self) -> bool {
+        matches!(self, Self::AllKeysLfu | Self::VolatileLfu)
+    }
+}
+
+/// When a reply to a write may leave. The event loop acts on it; the shard only shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Once the log is on the device.
+    #[default]
+    Always,
+    /// At once; the log is flushed about once a second.
+    Interval,
+    /// At once; the log is written, and flushed only when it is closed.
+    Never,
+    /// At once; there is no log, and nothing outlives the process.
+    None,
+}
+
+impl Durability {
+    /// The name of the setting, as `--durability` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Interval => "interval",
+            Self::Never => "never",
+            Self::None => "none",
+        }
+    }
+
+    /// Whether there is a log at all.
+    pub fn keeps_log(self) -> bool {
+        self != Self::None
+    }
+
+    /// The corresponding value of Redis' `appendfsync`.
+    pub fn append_fsync(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Interval => "everysec",
+            Self::Never | Self::None => "no",
+        }
+    }
+}
+
+/// The settings of a shard.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Number of databases.
+    pub databases: usize,
+    /// Bytes that the data set and the clients' buffers may take; 0: no limit.
+    pub maxmemory: u64,
+    /// The eviction policy.
+    pub policy: Policy,
+    /// Keys sampled for each eviction.
+    pub maxmemory_samples: usize,
+    /// Clients at a time.
+    pub maxclients: usize,
+    /// Seconds after which an idle client is closed; 0: never.
+    pub timeout: u64,
+    /// Longest argument, in bytes.
+    pub proto_max_bulk_len: u64,
+    /// Most bytes of a client's unexecuted input.
+    pub client_query_buffer_limit: u64,
+    /// Most bytes of output that wait for a normal client; 0: no limit.
+    pub output_limit_normal: u64,
+    /// The same for a subscriber.
+    pub output_limit_pubsub: u64,
+    /// Bytes of waiting output from which on a client's commands are neither read nor run.
+    pub output_soft_limit: usize,
+    /// When replies to writes leave.
+    pub durability: Durability,
+    /// TCP keepalive in seconds (the event loop acts on it).
+    pub tcp_keepalive: u64,
+    /// The port that CONFIG GET and INFO show.
+    pub port: u16,
+    /// The address that CONFIG GET shows.
+    pub bind: String,
+    /// The directory that CONFIG GET shows.
+    pub dir: String,
+    /// Settings that are kept and shown but change nothing here.
+    pub(crate) shown: Vec<(&'static str, String)>,
+}
+
+/// 512 MiB, Redis' `proto-max-bulk-len`.
+const MAX_BULK: u64 = 512 << 20;
+/// 1 GiB, Redis' `client-query-buffer-limit`.
+const MAX_QUERY: u64 = 1 << 30;
+/// 32 MiB, Redis' hard `client-output-buffer-limit` of subscribers: a subscriber that does not read
+/// is closed, so that it cannot slow down a publisher.
+const MAX_PUBSUB_OUTPUT: u64 = 32 << 20;
+/// 1 MiB: enough to keep a link busy for a round trip, small enough for ten thousand clients.
+const SOFT_OUTPUT: usize = 1 << 20;
+
+/// The initial values of [`Settings::shown`].
+const SHOWN: &[(&str, &str)] = &[
+    ("activedefrag", "no"),
+    ("active-expire-effort", "1"),
+    ("aof-use-rdb-preamble", "yes"),
+    ("appenddirname", "appendonlydir"),
+    ("appendfilename", "appendonly.aof"),
+    ("auto-aof-rewrite-min-size", "67108864"),
+    ("auto-aof-rewrite-percentage", "100"),
+    ("cluster-enabled", "no"),
+    ("daemonize", "no"),
+    ("dbfilename", ""),
+    ("hash-max-listpack-entries", "512"),
+    ("hash-max-listpack-value", "64"),
+    ("hash-max-ziplist-entries", "512"),
+    ("hash-max-ziplist-value", "64"),
+    ("hz", "10"),
+    ("io-threads", "1"),
+    ("latency-monitor-threshold", "0"),
+    ("lazyfree-lazy-eviction", "no"),
+    ("lazyfree-lazy-expire", "no"),
+    ("lazyfree-lazy-server-del", "no"),
+    ("lazyfree-lazy-user-del", "no"),
+    ("lazyfree-lazy-user-flush", "yes"),
+    ("lfu-decay-time", "1"),
+    ("lfu-log-factor", "10"),
+    ("list-compress-depth", "0"),
+    ("list-max-listpack-size", "-2"),
+    ("list-max-ziplist-size", "-2"),
+    ("logfile", ""),
+    ("loglevel", "notice"),
+    ("masterauth", ""),
+    ("min-replicas-to-write", "0"),
+    ("notify-keyspace-events", ""),
+    ("protected-mode", "yes"),
+    ("rdbcompression", "yes"),
+    ("replicaof", ""),
+    ("requirepass", ""),
+    ("save", ""),
+    ("set-max-intset-entries", "512"),
+    ("slowlog-log-slower-than", "-1"),
+    ("slowlog-max-len", "128"),
+    ("stop-writes-on-bgsave-error", "yes"),
+    ("stream-node-max-bytes", "4096"),
+    ("stream-node-max-entries", "100"),
+    ("tcp-backlog", "511"),
+    ("unixsocket", ""),
+    ("zset-max-listpack-entries", "128"),
+    ("zset-max-listpack-value", "64"),
+    ("zset-max-ziplist-entries", "128"),
+    ("zset-max-ziplist-value", "64"),
+];
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            databases: 16,
+            maxmemory: 0,
+            policy: Policy::NoEviction,
+            maxmemory_samples: 5,
+            maxclients: 10_000,
+            timeout: 0,
+            proto_max_bulk_len: MAX_BULK,
+            client_query_buffer_limit: MAX_QUERY,
+            output_limit_normal: 0,
+            output_limit_pubsub: MAX_PUBSUB_OUTPUT,
+            output_soft_limit: SOFT_OUTPUT,
+            durability: Durability::Always,
+            tcp_keepalive: 300,
+            port: 6379,
+            bind: "127.0.0.1".to_owned(),
+            dir: String::new(),
+            shown: SHOWN.iter().map(|&(name, value)| (name, value.to_owned())).collect(),
+        }
+    }
+}
+
+/// Settings without effect here that may be changed nevertheless, because tools set them.
+const HARMLESS: &[&str] = &[
+    "activedefrag",
+    "active-expire-effort",
+    "hz",
+    "lazyfree-lazy-eviction",
+    "lazyfree-lazy-expire",
+    "lazyfree-lazy-server-del",
+    "lazyfree-lazy-user-del",
+    "lazyfree-lazy-user-flush",
+    "loglevel",
+];
+
+/// Whether a setting has an effect in Redis and none here: only its current value can be set.
+fn is_fixed(name: &str) -> bool {
+    name.starts_with("slowlog-") || name.starts_with("latency-") || name.contains("-max-")
+}
+
+impl Settings {
+    /// All names and values, as CONFIG GET shows them.
+    pub fn list(&self) -> Vec<(&'static str, String)> {
+        let mut all = self.shown.clone();
+        all.extend([
+            ("appendfsync", self.durability.append_fsync().to_owned()),
+            ("appendonly", if self.durability.keeps_log() { "yes" } else { "no" }.to_owned()),
+            ("bind", self.bind.clone()),
+            (
+                "client-output-buffer-limit",
+                format!(
+                    "normal {} 0 0 slave 0 0 0 pubsub {} 0 0",
+                    self.output_limit_normal, self.output_limit_pubsub
+                ),
+            ),
+            ("client-query-buffer-limit", self.client_query_buffer_limit.to_string()),
+            ("databases", self.databases.to_string()),
+            ("dir", self.dir.clone()),
+            ("durability", self.durability.name().to_owned()),
+            ("maxclients", self.maxclients.to_string()),
+            ("maxmemory", self.maxmemory.to_string()),
+            ("maxmemory-policy", self.policy.name().to_owned()),
+            ("maxmemory-samples", self.maxmemory_samples.to_string()),
+            ("port", self.port.to_string()),
+            ("proto-max-bulk-len", self.proto_max_bulk_len.to_string()),
+            ("tcp-keepalive", self.tcp_keepalive.to_string()),
+            ("timeout", self.timeout.to_string()),
+        ]);
+        all.sort();
+        all
+    }
+
+    /// Changes one setting at run time.
+    ///
+    /// # Errors
+    /// Redis' wording for an unknown name, a value that does not fit, or a setting that is fixed.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Fault> {
+        let failed = |reason: &str| {
+            Fault::new(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
+        };
+        let number =
+            || value.parse::<u64>().map_err(|_| failed("argument couldn't be parsed into an integer"));
+        let memory = || parse_memory(value).ok_or_else(|| failed("argument must be a memory value"));
+        match name {
+            "maxmemory" => self.maxmemory = memory()?,
+            "maxmemory-policy" => {
+                self.policy = Policy::parse(value).ok_or_else(|| {
+                    let names = Policy::NAMES.map(|(_, name)| name).join(", ");
+                    failed(&format!("argument(s) must be one of the following: {names}"))
+                })?;
+            }
+            "maxmemory-samples" => {
+                self.maxmemory_samples = usize::try_from(number()?.clamp(1, 64)).unwrap_or(5);
+            }
+            "maxclients" => {
+                let count = number()?;
+                if count == 0 {
+                    return Err(failed("argument must be between 1 and 4294967295 inclusive"));
+                }
+                self.maxclients = usize::try_from(count).unwrap_or(usize::MAX);
+            }
+            "timeout" => self.timeout = number()?,
+            "tcp-keepalive" => self.tcp_keepalive = number()?,
+            "proto-max-bulk-len" => self.proto_max_bulk_len = memory()?.max(1 << 20),
+            "client-query-buffer-limit" => {
+                self.client_query_buffer_limit = memory()?.max(1 << 20);
+            }
+            "client-output-buffer-limit" => self.set_output_limits(value).map_err(failed)?,
+            // Durability is chosen at start; only the current value is accepted.
+            "appendonly" | "appendfsync" | "save" => {
+                let current = self.list().into_iter().find(|(known, _)| *known == name);
+                if current.is_none_or(|(_, current)| current != value) {
+                    return Err(failed("can't be changed at run time; see `sietch up --durability`"));
+                }
+            }
+            "protected-mode" => {
+                if value != "yes" && value != "no" {
+                    return Err(failed("argument must be 'yes' or 'no'"));
+                }
+                self.show(name, value);
+            }
+            // The caller of `set` passes it to the users.
+            "requirepass" => self.show(name, value),
+            "notify-keyspace-events" => {
+                if !value.is_empty() {
+                    return Err(failed("Sietch sends no keyspace events; only \"\" can be set"));
+                }
+            }
+            _ if is_fixed(name) => {
+                let current = self.shown.iter().find(|(known, _)| *known == name);
+                if let Some((_, current)) = current
+                    && current != value
+                {
+                    return Err(failed(&format!("this has no effect in Sietch; only {current} can be set")));
+                }
+                self.set_shown(name, value)?;
+            }
+            _ => self.set_shown(name, value)?,
+        }
+        Ok(())
+    }
+
+    fn set_shown(&mut self, name: &str, value: &str) -> Result<(), Fault> {
+        let harmless = HARMLESS.contains(&name) || is_fixed(name);
+        let known = self.list().iter().any(|(known, _)| *known == name);
+        match self.shown.iter_mut().find(|(known, _)| *known == name) {
+            Some(entry) if harmless => {
+                value.clone_into(&mut entry.1);
+                Ok(())
+            }
+            None if !known => Err(Fault::new(format!(
+                "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+            ))),
+            _ => Err(Fault::new(format!(
+                "ERR CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"
+            ))),
+        }
+    }
+
+    /// Changes the shown value of a setting.
+    pub(crate) fn show(&mut self, name: &str, value: &str) {
+        if let Some(entry) = self.shown.iter_mut().find(|(known, _)| *known == name) {
+            value.clone_into(&mut entry.1);
+        }
+    }
+
+    /// Whether clients of other hosts are refused while there is no password.
+    pub fn is_protected(&self) -> bool {
+        self.shown.iter().any(|(name, value)| *name == "protected-mode" && value == "yes")
+    }
+
+    fn set_output_limits(&mut self, value: &str) -> Result<(), &'static str> {
+        let words: Vec<&str> = value.split_whitespace().collect();
+        if words.is_empty() || !words.len().is_multiple_of(4) {
+            return Err("wrong number of arguments");
+        }
+        for limits in words.chunks_exact(4) {
+            let hard = parse_memory(limits[1])
+                .ok_or("Error in hard, soft or soft_seconds setting in client-output-buffer-limit")?;
+            match limits[0] {
+                "normal" => self.output_limit_normal = hard,
+                "pubsub" => self.output_limit_pubsub = hard,
+                "slave" | "replica" => {}
+                _ => return Err("Invalid client class specified in buffer limit configuration."),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number of bytes as Redis reads it: `100`, `1k` (1000), `1kb` (1024), `2mb`, `3gb`.
+pub fn parse_memory(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_values_have_units() {
+        assert_eq!(parse_memory("100"), Some(100));
+        assert_eq!(parse_memory("1k"), Some(1000));
+        assert_eq!(parse_memory("1KB"), Some(1024));
+        assert_eq!(parse_memory("2gb"), Some(2 << 30));
+        assert_eq!(parse_memory("x"), None);
+        assert_eq!(parse_memory("99999999999999999999"), None);
+        assert_eq!(parse_memory("18446744073709551615gb"), None);
+    }
+
+    #[test]
+    fn every_setting_is_listed_once() {
+        let list = Settings::default().list();
+        assert!(list.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+
+    #[test]
+    fn policies_can_be_named() {
+        let mut settings = Settings::default();
+        settings.set("maxmemory-policy", "allkeys-lru").expect("a known policy");
+        assert_eq!(settings.policy, Policy::AllKeysLru);
+        assert!(settings.set("maxmemory-policy", "sometimes").is_err());
+        assert!(settings.set("no-such-thing", "1").is_err());
+        settings.set("save", "").expect("it is empty already");
+    }
+}
