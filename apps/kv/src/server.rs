@@ -11,7 +11,7 @@
 //! 4. Send the released output, acknowledge, and notify each doorbell once.
 //! 5. If the log has grown, advance its compaction by a slice.
 //!
-//! An iteration that found nothing to do is repeated while polling has paid lately (`idle.rs`).
+//! An iteration that found nothing to do is repeated while polling has paid lately (`run/idle.rs`).
 //! Then the thread sleeps on all doorbells at once, until the nearest deadline of engine, shard and
 //! log. The server never waits to fill a batch, never waits for the disk, and never makes the
 //! control plane part of a request.
@@ -25,18 +25,15 @@
 //! | `transport/` | clients on the VNIC's engine and on kernel sockets |
 //! | `log_writer`, `recover` | the shard's log, and how a shard is rebuilt from it |
 //! | `latency`, `reactor` | one iteration over all devices |
-//! | `idle`, `key_view`, `metrics` | when to sleep, keys as files, counters |
-//! | `reacquire` | devices that ended with the process at their other end |
-//! | `run` | the server on real devices |
+//! | `key_view`, `metrics` | keys as files, counters |
+//! | `run` | the server on real devices: start, idle policy, lost devices, shutdown |
 
 mod error;
-mod idle;
 mod key_view;
 mod latency;
 mod log_writer;
 mod metrics;
 mod options;
-mod reacquire;
 mod reactor;
 mod recover;
 mod run;

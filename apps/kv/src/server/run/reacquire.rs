@@ -39,8 +39,8 @@ impl Reacquisition<(Vnic, Lease)> {
     /// # Errors
     /// No thread can be started, or no descriptor is left.
     pub(super) fn vnic(path: PathBuf, name: String) -> io::Result<Self> {
-        let what = format!("VNIC {name}");
-        Self::start(what, move || {
+        let device = format!("VNIC {name}");
+        Self::start(device, move || {
             let mut client = Client::connect(&path, "kv")?;
             let vnic = client.acquire_vnic(&name)?;
             Ok((vnic, client.hold()?))
@@ -55,17 +55,17 @@ impl Reacquisition<()> {
     /// # Errors
     /// No thread or descriptor is left.
     pub(super) fn area(path: PathBuf, name: String) -> io::Result<Self> {
-        let what = format!("storage area {name}");
-        Self::start(what, move || Client::connect(&path, "kv")?.acquire_vsa_descriptors(&name).map(drop))
+        let device = format!("storage area {name}");
+        Self::start(device, move || Client::connect(&path, "kv")?.acquire_vsa_descriptors(&name).map(drop))
     }
 }
 
 impl<T: Send + 'static> Reacquisition<T> {
-    fn start(what: String, acquire: impl FnMut() -> Result<T, Error> + Send + 'static) -> io::Result<Self> {
+    fn start(device: String, acquire: impl FnMut() -> Result<T, Error> + Send + 'static) -> io::Result<Self> {
         let (reader, writer) = UnixStream::pair()?;
         let (sender, granted) = sync_channel(1);
         std::thread::Builder::new().name("sietch-reacquire".to_owned()).spawn(move || {
-            if let Some(found) = acquire_until_final(&what, acquire) {
+            if let Some(found) = acquire_until_final(&device, acquire) {
                 // If the store has ended, the device is dropped, which releases it.
                 let _ = sender.send(found);
             }
@@ -91,7 +91,7 @@ impl<T: Send + 'static> Reacquisition<T> {
     }
 }
 
-fn acquire_until_final<T>(what: &str, mut acquire: impl FnMut() -> Result<T, Error>) -> Option<T> {
+fn acquire_until_final<T>(device: &str, mut acquire: impl FnMut() -> Result<T, Error>) -> Option<T> {
     let mut pause = FIRST_PAUSE;
     loop {
         match acquire() {
@@ -100,7 +100,7 @@ fn acquire_until_final<T>(what: &str, mut acquire: impl FnMut() -> Result<T, Err
                 tracing::warn!("{cause}; the store continues without it");
                 return None;
             }
-            Err(cause) => tracing::debug!("requesting {what} again: {cause}"),
+            Err(cause) => tracing::debug!("requesting {device} again: {cause}"),
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
