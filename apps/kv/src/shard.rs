@@ -28,9 +28,9 @@ use crate::foundation::metrics::{Metrics, Persistence};
 use crate::foundation::protocol::Fault;
 use crate::foundation::settings::Settings;
 
-pub use crate::foundation::client_id::ClientId;
 pub use crate::data::journal::ReplayError;
 pub use crate::data::keyspace::Now;
+pub use crate::foundation::client_id::ClientId;
 
 mod blocking;
 mod deferred_faults;

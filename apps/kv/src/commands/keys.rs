@@ -92,7 +92,7 @@ fn keys(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
             count += 1;
         }
     });
-    context.reply.fill(place, count);
+    context.reply.fill(header, count);
     Ok(())
 }
 

@@ -15,13 +15,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sietch::disk::{AreaQueue, DiskQueue as _};
-use sietch::{Doorbell as _, Idle, Lease, Vnic, VnicQueue};
+use sietch::{Idle, Lease, Vnic, VnicQueue};
 
 use super::key_view::KeyView;
 use super::latency::LatencyAttribution;
 use super::metrics::MetricsPages;
 use super::reactor::Reactor;
-use super::{Error, LogWriter, Options};
+use super::{Error, Options};
 use crate::foundation::metrics::Usage;
 use crate::shard::{LONG_ITERATION_NS, Now};
 

@@ -215,7 +215,11 @@ fn a_full_area_rests_refuses_growth_and_recovers_by_deleting() {
         // While the area is compacted even this may have to wait.
         let command = format!("DEL key{number}\r\n");
         let tries = (0..100).find(|_| scene.request(client, command.as_bytes()).starts_with(':'));
-        assert!(tries.is_some(), "key{number} cannot be deleted: {}", scene.request(client, command.as_bytes()));
+        assert!(
+            tries.is_some(),
+            "key{number} cannot be deleted: {}",
+            scene.request(client, command.as_bytes())
+        );
     }
     scene.now.monotonic_ns += 60 * SECOND;
     for _ in 0..1000 {

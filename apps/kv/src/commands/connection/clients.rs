@@ -215,7 +215,9 @@ fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         [word, ids @ ..] if is(word, "id") && !ids.is_empty() => {
             let parsed: Option<Vec<u64>> = ids
                 .iter()
-                .map(|id| crate::foundation::text::number::parse_integer(id).and_then(|id| u64::try_from(id).ok()))
+                .map(|id| {
+                    crate::foundation::text::number::parse_integer(id).and_then(|id| u64::try_from(id).ok())
+                })
                 .collect();
             numbers = Some(parsed.ok_or(Fault::of("ERR Invalid client ID"))?);
         }

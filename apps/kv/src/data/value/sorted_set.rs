@@ -13,7 +13,11 @@ const LONGEST_SCORE: usize = 24;
 /// Bytes of a score in an effect, at most: whole scores are as long as they are, with a sign.
 fn score_bytes(score: f64) -> usize {
     let whole = score.trunc() == score && score.abs() < 1e16;
-    argument(if whole { crate::foundation::text::number::digits(score.abs() as u64) + 1 } else { LONGEST_SCORE })
+    argument(if whole {
+        crate::foundation::text::number::digits(score.abs() as u64) + 1
+    } else {
+        LONGEST_SCORE
+    })
 }
 
 /// A member as the index by name holds it.

@@ -147,7 +147,7 @@ fn a_deferred_header_stands_before_its_elements() {
         let header = reply.defer();
         reply.integer(1);
         reply.integer(2);
-        reply.fill(place, 2);
+        reply.fill(header, 2);
     });
     assert_eq!(text, "+OK\r\n*2\r\n:1\r\n:2\r\n");
 }

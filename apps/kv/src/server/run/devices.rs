@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use sietch::disk::{AreaQueue, DiskQueue as _};
+use sietch::disk::AreaQueue;
 use sietch::{Client, GrantedVsa, Vnic, VnicQueue};
 use sietch_socket::{Choice, SocketQueue};
 
@@ -21,7 +21,11 @@ pub(super) struct OpenLog {
 }
 
 /// Acquires the storage area and recovers from it. `None` if the store runs without a log.
-pub(super) fn open_log(options: &Options, client: &mut Client, shard: &mut Shard) -> Result<Option<OpenLog>, Error> {
+pub(super) fn open_log(
+    options: &Options,
+    client: &mut Client,
+    shard: &mut Shard,
+) -> Result<Option<OpenLog>, Error> {
     if !options.durability.keeps_log() {
         tracing::info!("durability none: there is no log, and every key is lost when the store ends");
         return Ok(None);

@@ -2,7 +2,7 @@
 //! themselves are in `reacquire.rs`.
 
 use sietch::Doorbell as _;
-use sietch::disk::{AreaQueue, DiskQueue as _};
+use sietch::disk::AreaQueue;
 
 use super::Server;
 use super::devices::open_transport;

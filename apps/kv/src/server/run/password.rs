@@ -76,8 +76,10 @@ mod tests {
         again(None, "unset");
         std::fs::remove_file(&path).expect("it was written");
         let mut command = Command::new(std::env::current_exe().expect("this test"));
-        command
-            .args(["--exact", "server::run::password::tests::the_password_file_is_what_requirepass_is_at_the_start"]);
+        command.args([
+            "--exact",
+            "server::run::password::tests::the_password_file_is_what_requirepass_is_at_the_start",
+        ]);
         command.env(AGAIN, "none").env(PASSWORD_FILE, &path);
         assert!(command.output().expect("it starts").status.success(), "a file that is not there");
     }

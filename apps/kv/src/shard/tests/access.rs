@@ -10,7 +10,9 @@ use super::*;
 fn a_password_is_required_once_there_is_one() {
     let mut bench = Bench::new();
     let client = bench.connect();
-    assert!(bench.request(client, "AUTH abc").starts_with("-ERR AUTH <password> called without any password"));
+    assert!(
+        bench.request(client, "AUTH abc").starts_with("-ERR AUTH <password> called without any password")
+    );
     assert_eq!(bench.request(client, "CONFIG SET requirepass abc"), "+OK\r\n");
     assert!(bench.request(client, "CONFIG GET requirepass").contains("abc"));
     assert_eq!(bench.request(client, "PING"), "+PONG\r\n", "it was let in already");
@@ -112,7 +114,9 @@ fn users_may_run_the_commands_their_rules_allow() {
     assert_eq!(bench.request(admin, "ACL USERS"), "*2\r\n$3\r\nbob\r\n$7\r\ndefault\r\n");
     assert_eq!(bench.request(admin, "ACL DELUSER bob absent"), ":1\r\n");
     assert!(bench.shard.wants_close(client));
-    assert!(bench.request(admin, "ACL DELUSER default").starts_with("-ERR The 'default' user cannot be removed"));
+    assert!(
+        bench.request(admin, "ACL DELUSER default").starts_with("-ERR The 'default' user cannot be removed")
+    );
 }
 
 #[test]
@@ -233,7 +237,8 @@ fn a_password_that_a_restart_forgets_is_warned_of() {
 fn info_shows_resource_usage() {
     let mut bench = Bench::new();
     let client = bench.connect();
-    let usage = crate::foundation::metrics::Usage { resident: 987_654_321, system_ticks: 123, user_ticks: 4567 };
+    let usage =
+        crate::foundation::metrics::Usage { resident: 987_654_321, system_ticks: 123, user_ticks: 4567 };
     bench.shard.persistence_mut().usage = usage;
     let reply = bench.request(client, "INFO cpu");
     assert!(reply.contains("used_cpu_sys:1.230000\r\nused_cpu_user:45.670000\r\n"), "{reply}");
@@ -354,7 +359,10 @@ fn settings_without_an_effect_are_refused() {
         "zset-max-ziplist-value",
         "latency-monitor-threshold",
     ] {
-        assert!(bench.request(client, &format!("CONFIG SET {name} 7")).contains("no effect in Sietch"), "{name}");
+        assert!(
+            bench.request(client, &format!("CONFIG SET {name} 7")).contains("no effect in Sietch"),
+            "{name}"
+        );
     }
     assert_eq!(bench.request(client, "CONFIG SET hash-max-listpack-entries 512"), "+OK\r\n");
     assert!(bench.request(client, "CONFIG SET notify-keyspace-events KEA").contains("no keyspace events"));

@@ -82,14 +82,20 @@ fn nothing_is_said_to_be_saved_once_the_log_has_failed() {
     for command in ["SAVE", "BGSAVE", "BGSAVE SCHEDULE", "BGREWRITEAOF"] {
         let client = bench.connect();
         let reply = bench.request(client, command);
-        assert_eq!(reply, "-MISCONF Errors writing to the AOF file: No space left on device\r\n", "{command}");
+        assert_eq!(
+            reply, "-MISCONF Errors writing to the AOF file: No space left on device\r\n",
+            "{command}"
+        );
         assert_eq!(bench.request(client, "PING"), "+PONG\r\n", "{command} still waits");
         if command == "SAVE" {
             continue;
         }
         bench.request(client, "MULTI");
         assert_eq!(bench.request(client, command), "+QUEUED\r\n");
-        assert!(bench.request(client, "EXEC").contains("MISCONF Errors writing"), "{command} in a transaction");
+        assert!(
+            bench.request(client, "EXEC").contains("MISCONF Errors writing"),
+            "{command} in a transaction"
+        );
     }
     assert!(!bench.shard.compaction_requested());
 }

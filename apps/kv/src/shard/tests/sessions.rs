@@ -80,7 +80,10 @@ fn a_refused_command_aborts_its_transaction() {
     let client = bench.connect();
     bench.request(client, "MULTI");
     assert_eq!(bench.request(client, "GET"), "-ERR wrong number of arguments for 'get' command\r\n");
-    assert_eq!(bench.request(client, "EXEC"), "-EXECABORT Transaction discarded because of previous errors.\r\n");
+    assert_eq!(
+        bench.request(client, "EXEC"),
+        "-EXECABORT Transaction discarded because of previous errors.\r\n"
+    );
     assert_eq!(bench.request(client, "EXEC"), "-ERR EXEC without MULTI\r\n");
     bench.request(client, "MULTI");
     bench.request(client, "SET a x");
@@ -98,8 +101,14 @@ fn a_subscriber_gets_the_full_name_of_a_refused_command() {
     let client = bench.connect();
     let only = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
     bench.request(client, "SUBSCRIBE news");
-    assert_eq!(bench.request(client, "PUBSUB NUMPAT"), format!("-ERR Can't execute 'pubsub|numpat': {only}\r\n"));
-    assert_eq!(bench.request(client, "PUBSUB NOSUCH"), "-ERR unknown subcommand 'NOSUCH'. Try PUBSUB HELP.\r\n");
+    assert_eq!(
+        bench.request(client, "PUBSUB NUMPAT"),
+        format!("-ERR Can't execute 'pubsub|numpat': {only}\r\n")
+    );
+    assert_eq!(
+        bench.request(client, "PUBSUB NOSUCH"),
+        "-ERR unknown subcommand 'NOSUCH'. Try PUBSUB HELP.\r\n"
+    );
     assert_eq!(
         bench.request(client, "EXEC"),
         format!("-EXECABORT Transaction discarded because of: Can't execute 'exec': {only}\r\n")
