@@ -4,8 +4,8 @@
 //! 2. The shard checks arity, subscribe mode, MULTI, memory and a failed log before it calls a
 //!    handler, so handlers do not. A handler gets a [`Context`] and the arguments (`arguments[0]`
 //!    is the name). It writes exactly one reply into `context.reply`, or returns a
-//!    [`Fault`](crate::foundation::protocol::Fault). On a fault its output is cut off and the error is the
-//!    reply.
+//!    [`Fault`](crate::foundation::protocol::Fault). On a fault its output is cut off and the error
+//!    is the reply.
 //! 3. `context.data` (the selected database) and `context.reply` are different fields, so that a
 //!    value borrowed from one can be written into the other: `let Some(value) =
 //!    context.data.read(key) else {..}; context.reply.bulk(..)`.

@@ -41,7 +41,7 @@ impl Client {
     }
 
     pub(crate) fn command(&mut self, arguments: &[&[u8]]) -> io::Result<Reply> {
-        self.connection.ask(arguments)
+        self.connection.request(arguments)
     }
 
     /// Words separated by blanks.

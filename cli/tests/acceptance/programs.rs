@@ -117,12 +117,12 @@ fn name_of(step: &Step) -> String {
 
 impl Pair {
     fn redis(&mut self, words: &[Vec<u8>]) -> Reply {
-        self.oracle.connection.ask(words).expect("redis-server answers")
+        self.oracle.connection.request(words).expect("redis-server answers")
     }
 
     fn both(&mut self, line: &str) {
         let words = words(line);
-        self.store.ask(&words).unwrap_or_else(|cause| panic!("{line}: {cause}"));
+        self.store.request(&words).unwrap_or_else(|cause| panic!("{line}: {cause}"));
         self.redis(&words);
     }
 
@@ -164,7 +164,7 @@ impl Pair {
         }
         self.store = wait_for("the store", || {
             let mut store = connect(&self.testbed).ok()?;
-            (store.ask(&words("PING")).ok()? == Reply::Simple(b"PONG".to_vec())).then_some(store)
+            (store.request(&words("PING")).ok()? == Reply::Simple(b"PONG".to_vec())).then_some(store)
         });
     }
 
@@ -250,7 +250,7 @@ impl Pair {
     /// Redis has then too: the connection of a subscriber with more than 32 MiB of pending data.
     fn closed_by_both(&mut self, step: &Step, cause: &io::Error) {
         let is_closed = |kind| matches!(kind, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
-        let theirs = self.oracle.connection.ask(&step.words);
+        let theirs = self.oracle.connection.request(&step.words);
         let both = is_closed(cause.kind()) && theirs.as_ref().is_err_and(|cause| is_closed(cause.kind()));
         assert!(
             both,
@@ -279,7 +279,7 @@ impl Pair {
     /// One command on both sides.
     fn step(&mut self, step: &Step) {
         self.history.push(show(&step.words));
-        let ours = match self.store.ask(&step.words) {
+        let ours = match self.store.request(&step.words) {
             Ok(reply) => reply,
             Err(cause) => return self.closed_by_both(step, &cause),
         };

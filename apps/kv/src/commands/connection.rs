@@ -1,7 +1,7 @@
 //! Commands about the connection itself: HELLO, PING, SELECT, RESET, QUIT.
 //!
-//! `connection/acl.rs` has AUTH and ACL, `connection/clients.rs` CLIENT. A handler changes the state
-//! of `context.client`; the shard acts on it after the command.
+//! `connection/acl.rs` has AUTH and ACL, `connection/clients.rs` CLIENT. A handler changes the
+//! state of `context.client`; the shard acts on it after the command.
 
 use super::context::{Command, Context, Outcome};
 use crate::clients::{Closing, ReplyMode};

@@ -1,8 +1,8 @@
 //! The data set: databases, expiry, memory accounting, watched keys.
 //!
-//! 1. A [`Database`](database::Database) is an [`Index`](crate::data::index::Index) of [`Entry`]s. An
-//!    entry has its value, its expiry (or [`NEVER`]), a word for eviction (time of last access, or
-//!    frequency), and the bytes that it is charged with.
+//! 1. A [`Database`](database::Database) is an [`Index`](crate::data::index::Index) of [`Entry`]s.
+//!    An entry has its value, its expiry (or [`NEVER`]), a word for eviction (time of last access,
+//!    or frequency), and the bytes that it is charged with.
 //! 2. Keys with an expiry are also in an ordered map (deadline, ticket) -> key. Its first element
 //!    is the next deadline: active expiry never samples, and an idle store has nothing to do. The
 //!    ticket (kept in the entry) makes equal deadlines distinct.

@@ -2,8 +2,8 @@
 //!
 //! 1. Small collections are plain vectors, in order of insertion (hashes) or sorted (sets of
 //!    integers, sorted sets): compact, and as fast as anything at that size. Past the limits below
-//!    they turn into an [`Index`](crate::data::index::Index), and never back: the limits are Redis 7.0's
-//!    defaults, and so are the names that OBJECT ENCODING shows.
+//!    they turn into an [`Index`](crate::data::index::Index), and never back: the limits are Redis
+//!    7.0's defaults, and so are the names that OBJECT ENCODING shows.
 //! 2. Every type keeps an estimate of the memory it takes, so that asking for it costs nothing.
 //! 3. No type knows keys, expiry or clients.
 

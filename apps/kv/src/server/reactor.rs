@@ -48,8 +48,8 @@ pub struct Reactor<Q: NicQueue, D: DiskQueue> {
 }
 
 impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
-    /// A reactor of a shard, its log (`None` with [`crate::foundation::settings::Durability::None`]) and its
-    /// devices.
+    /// A reactor of a shard, its log (`None` with
+    /// [`crate::foundation::settings::Durability::None`]) and its devices.
     pub fn new(
         mut shard: Shard,
         log_writer: Option<LogWriter<D>>,

@@ -1,7 +1,7 @@
 //! The whole server over a link and a disk in memory, as its clients see it.
 //!
-//! A [`Scene`] runs client, server and disk in virtual time. `tests/programs.rs` runs random programs
-//! and restarts the server at random points.
+//! A [`Scene`] runs client, server and disk in virtual time. `tests/programs.rs` runs random
+//! programs and restarts the server at random points.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 

@@ -4,8 +4,8 @@
 //!    had no input left over, else in its own input buffer. Incomplete commands stay in that
 //!    buffer.
 //! 2. The whole commands of a pipeline are read first, and the memory that they will need is
-//!    prefetched ([`crate::data::keyspace::Store::prefetch`]): the processor loads all of it at once
-//!    instead of waiting for one access after the other.
+//!    prefetched ([`crate::data::keyspace::Store::prefetch`]): the processor loads all of it at
+//!    once instead of waiting for one access after the other.
 //! 3. A client's commands run one after the other until its input is used up, it blocks, is to be
 //!    closed, or has more output waiting than the soft limit.
 //! 4. [`Shard::execute`] finds a command and refuses it if it may not run, in Redis' order of

@@ -1,7 +1,7 @@
 //! The templates: one list for each family.
 //!
-//! Each line makes one command; the notation is explained in `generate.rs`. A line occurs as often as
-//! its share of all lines, so frequent forms have several.
+//! Each line makes one command; the notation is explained in `generate.rs`. A line occurs as often
+//! as its share of all lines, so frequent forms have several.
 
 /// All families.
 pub(super) const FAMILIES: &[&[&str]] =

@@ -34,7 +34,7 @@ mod tests {
 
     /// The environment is a process's: this test runs itself again with the variable.
     #[test]
-    fn the_password_file_is_what_requirepass_is_at_the_start() {
+    fn the_password_file_sets_requirepass_at_the_start() {
         const AGAIN: &str = "SIETCH_KV_TEST_PASSWORD";
         if let Ok(expected) = std::env::var(AGAIN) {
             let mut shard = Shard::new(Settings::default(), 42);
@@ -60,7 +60,7 @@ mod tests {
             let mut command = Command::new(std::env::current_exe().expect("this test"));
             command.args([
                 "--exact",
-                "server::run::password::tests::the_password_file_is_what_requirepass_is_at_the_start",
+                "server::run::password::tests::the_password_file_sets_requirepass_at_the_start",
             ]);
             command.env(AGAIN, expected).env_remove(PASSWORD_FILE);
             if let Some(content) = content {
@@ -78,7 +78,7 @@ mod tests {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command.args([
             "--exact",
-            "server::run::password::tests::the_password_file_is_what_requirepass_is_at_the_start",
+            "server::run::password::tests::the_password_file_sets_requirepass_at_the_start",
         ]);
         command.env(AGAIN, "none").env(PASSWORD_FILE, &path);
         assert!(command.output().expect("it starts").status.success(), "a file that is not there");

@@ -299,7 +299,8 @@ fn subscriptions_are_confirmed_although_replies_are_off() {
     assert_eq!(bench.request(client, "SUBSCRIBE a"), "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n");
     assert_eq!(bench.request(client, "PUNSUBSCRIBE"), "*3\r\n$12\r\npunsubscribe\r\n$-1\r\n:1\r\n");
     assert_eq!(bench.request(client, "PING"), "");
-    // In a transaction, too, whose other replies are dropped; and for a message that it sends to itself.
+    // In a transaction, too, whose other replies are dropped; and for a message that it sends to
+    // itself.
     for command in ["UNSUBSCRIBE", "MULTI", "SUBSCRIBE b", "PSUBSCRIBE c*", "PING"] {
         bench.request(client, command);
     }

@@ -1,7 +1,7 @@
 //! Effects of commands on very many elements, and of very long keys, are read back.
 //!
-//! A record of the log is limited, and so is the number of arguments of an effect. Commands are not:
-//! their effects are split, and replay must still give the same data set.
+//! A record of the log is limited, and so is the number of arguments of an effect. Commands are
+//! not: their effects are split, and replay must still give the same data set.
 
 use super::recovery::dump;
 use super::*;
