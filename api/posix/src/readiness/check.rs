@@ -129,6 +129,13 @@ impl Seen {
 /// optionally: see the module.
 #[inline]
 pub(crate) fn readiness(end: &Endpoint, room: bool) -> u32 {
+    readiness_at(end, end.snapshot(), room)
+}
+
+/// As [`readiness`], of what the peer had published at a snapshot of this end. What it has
+/// published since is another snapshot's.
+#[inline]
+pub(crate) fn readiness_at(end: &Endpoint, edge: Edge, room: bool) -> u32 {
     let private = end.private();
     let flags = private.flags.load(Acquire);
     let error = if private.error.load(Relaxed) == 0 { 0 } else { ERROR };
@@ -138,12 +145,12 @@ pub(crate) fn readiness(end: &Endpoint, room: bool) -> u32 {
     }
     let gone = flags & flag::HUNG_UP != 0;
     let mut ready = error;
-    if gone || flags & flag::SHUT_RD != 0 || end.finished_by_peer() {
+    if gone || flags & flag::SHUT_RD != 0 || edge.finished {
         ready |= READ_END;
         if flags & flag::SHUT_WR != 0 {
             ready |= HANGUP;
         }
-    } else if end.readable() != 0 {
+    } else if end.readable_of(edge.arrived) != 0 {
         ready |= READ;
     }
     if room && (gone || flags & flag::SHUT_WR != 0 || is_writable(end)) {

@@ -9,7 +9,7 @@ use sietch_ring::stream::Endpoint;
 use sietch_ring::stream::arrivals::cycles;
 
 use crate::descriptor::description::Held;
-use crate::readiness::check::{ALWAYS, EDGE, ONCE, OUTPUT, READ, Seen, check_through_any, readiness};
+use crate::readiness::check::{ALWAYS, EDGE, ONCE, OUTPUT, READ, Seen, check_through_any, readiness_at};
 use crate::readiness::nested;
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{Slot, SlotKind, bit};
@@ -68,7 +68,7 @@ fn peek_stream(slot: &mut Slot, held: &Held, end: &Endpoint) -> (u32, Seen) {
     if edge && !seen.is_edge(slot.seen, wanted) {
         return none;
     }
-    let ready = readiness(end, slot.events & OUTPUT != 0) & wanted;
+    let ready = readiness_at(end, edges, slot.events & OUTPUT != 0) & wanted;
     if ready == 0 {
         // Level-triggered: nothing is reported before something changes. Edge-triggered: the event
         // that woke the kernel's epoll was consumed, and so was its item.

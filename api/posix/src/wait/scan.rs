@@ -19,6 +19,18 @@ pub(crate) const KERNEL_EVERY: u64 = 1 << 18;
 /// one call. Of more, the earliest.
 const ORDERED: usize = 64;
 
+/// Bits of a position below [`ORDERED`].
+const POSITION: u32 = ORDERED.ilog2();
+
+/// Sorts as `(since, position)` does, in one word, which takes a third of the instructions. No
+/// `since` is later than `now`; those of more than `2^58` cycles ago count as equally old.
+#[inline]
+const fn order_key(since: u64, position: u64, now: u64) -> u64 {
+    const OLDEST: u64 = u64::MAX >> POSITION;
+    let age = now.saturating_sub(since);
+    (OLDEST - if age < OLDEST { age } else { OLDEST }) << POSITION | position
+}
+
 impl Registrations {
     /// Reports what is ready on the list, as far as there is room, longest ready first. Never
     /// inlined: a caller that sleeps must not keep 4 KiB of the program's stack for it.
@@ -62,17 +74,16 @@ impl Registrations {
     /// order of the list.
     #[inline]
     fn append_in_order(&mut self, out: &mut Output, found: &[Found], from: u64, here: Here) {
-        let mut order = [const { MaybeUninit::<(u64, u32)>::uninit() }; ORDERED];
+        let mut order = [const { MaybeUninit::<u64>::uninit() }; ORDERED];
         for (place, (found, position)) in order.iter_mut().zip(found.iter().zip(0..)) {
-            place.write((found.since, position));
+            place.write(order_key(found.since, position, here.now));
         }
         let written = found.len().min(ORDERED);
         // SAFETY: so many were written above.
-        let order =
-            unsafe { std::slice::from_raw_parts_mut(order.as_mut_ptr().cast::<(u64, u32)>(), written) };
+        let order = unsafe { std::slice::from_raw_parts_mut(order.as_mut_ptr().cast::<u64>(), written) };
         order.sort_unstable();
-        for (at, (_, position)) in (from..).zip(order.iter()) {
-            self.append_found(out, &found[*position as usize], at, here);
+        for (at, key) in (from..).zip(order.iter()) {
+            self.append_found(out, &found[*key as usize % ORDERED], at, here);
         }
     }
 
@@ -166,5 +177,31 @@ impl Registrations {
             && (self.natives
                 || self.asked_at_call != originals::calls()
                 || now.wrapping_sub(self.asked) > KERNEL_EVERY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_orders_by_time_then_by_position() {
+        let now = 1 << 60;
+        let by_key = |one: (u64, u64), other: (u64, u64)| {
+            order_key(one.0, one.1, now).cmp(&order_key(other.0, other.1, now))
+        };
+        let most = ORDERED as u64 - 1;
+        for pair @ [one, other] in [
+            [(now - 5, 0), (now - 4, 0)],
+            [(now - 5, most), (now - 4, 0)],
+            [(now, 0), (now, most)],
+            [(now - (1 << 57), most), (now, 0)],
+            [(7, 3), (8, 4)],
+        ] {
+            assert!(by_key(one, other).is_lt(), "{pair:?}");
+        }
+        assert_eq!(order_key(now - 9, 33, now) as usize % ORDERED, 33);
+        // Later than now: as now.
+        assert_eq!(order_key(now + 1, 2, now), order_key(now, 2, now));
     }
 }

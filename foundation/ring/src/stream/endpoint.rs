@@ -1,6 +1,7 @@
 //! One end of a stream: its memories, and what can be read from them without a lock.
 
 use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 
 use super::layout::{Common, Direction, HEADER, MAGIC, Names, Notified, PRIVATE, RegionSizes, tail};
 use super::memory::{AttachError, Mapped};
@@ -19,6 +20,8 @@ pub struct Edge {
     pub changes: u32,
     /// [`Endpoint::is_closing`], which is no edge.
     pub closing: bool,
+    /// [`Endpoint::finished_by_peer`], which is part of the changes.
+    pub finished: bool,
 }
 
 /// One end. All holders of it (threads, and processes after a fork) may use it at the same time.
@@ -28,6 +31,11 @@ pub struct Endpoint {
     listed: refused_pages::Listed,
     common: Mapped,
     private: Mapped,
+    /// In the common memory: found once, because each message needs them a dozen times.
+    inbound: NonNull<Direction>,
+    outbound: NonNull<Direction>,
+    own_notified: NonNull<Notified>,
+    peer_notified: NonNull<Notified>,
     index: usize,
     pub(super) geometry: RegionSizes,
     /// The drainer of the doorbell that this mapping's last waiter gave up on; above 32 bits the
@@ -70,7 +78,22 @@ impl Endpoint {
         let common = Mapped::of(common, geometry.common())?;
         let listed = refused_pages::list((common.address, common.length), private.address)
             .ok_or_else(|| AttachError::Io(std::io::ErrorKind::OutOfMemory.into()))?;
-        Ok(Self { listed, common, private, index, geometry, stuck: std::sync::atomic::AtomicU64::new(0) })
+        // SAFETY: at the start of a mapping that is longer (`RegionSizes::common`) and page-aligned;
+        // all atomics.
+        let start = unsafe { common.address.cast::<Common>().as_ref() };
+        let (directions, notified) = (&start.directions, &start.notified);
+        Ok(Self {
+            inbound: NonNull::from(&directions[index ^ 1]),
+            outbound: NonNull::from(&directions[index]),
+            own_notified: NonNull::from(&notified[index]),
+            peer_notified: NonNull::from(&notified[index ^ 1]),
+            listed,
+            common,
+            private,
+            index,
+            geometry,
+            stuck: std::sync::atomic::AtomicU64::new(0),
+        })
     }
 
     /// What the holders of this end share.
@@ -85,35 +108,38 @@ impl Endpoint {
         self.private().names
     }
 
-    #[inline]
+    #[cfg(test)]
     pub(super) fn common(&self) -> &Common {
-        // SAFETY: at the start of a mapping that is longer, page-aligned, and alive as long as
-        // `self`; all atomics.
+        // SAFETY: as in `attach`.
         unsafe { self.common.address.cast::<Common>().as_ref() }
     }
 
     /// How the other end has notified this one.
     #[inline]
     pub(super) fn own_notified(&self) -> &Notified {
-        &self.common().notified[self.index]
+        // SAFETY: in the common memory, which is mapped as long as `self` lives; all atomics.
+        unsafe { self.own_notified.as_ref() }
     }
 
     /// How this end has notified the other one.
     #[inline]
     pub(super) fn peer_notified(&self) -> &Notified {
-        &self.common().notified[self.index ^ 1]
+        // SAFETY: as in `own_notified`.
+        unsafe { self.peer_notified.as_ref() }
     }
 
     /// The direction that this end consumes.
     #[inline]
     pub(super) fn inbound(&self) -> &Direction {
-        &self.common().directions[self.index ^ 1]
+        // SAFETY: as in `own_notified`.
+        unsafe { self.inbound.as_ref() }
     }
 
     /// The direction that this end produces.
     #[inline]
     pub(super) fn outbound(&self) -> &Direction {
-        &self.common().directions[self.index]
+        // SAFETY: as in `own_notified`.
+        unsafe { self.outbound.as_ref() }
     }
 
     /// The first byte of the region of `1 << log2` bytes of a direction; `log2` is one that the
@@ -135,8 +161,14 @@ impl Endpoint {
     /// Bytes that can be read now.
     #[inline]
     pub fn readable(&self) -> usize {
+        self.readable_of(tail::position(self.inbound_tail()))
+    }
+
+    /// Bytes that can be read now of those that the other had published at a snapshot
+    /// ([`Edge::arrived`]).
+    #[inline]
+    pub fn readable_of(&self, published: u64) -> usize {
         let head = self.private().receiving.head.load(Ordering::Acquire);
-        let published = tail::position(self.inbound_tail());
         // At most what all regions hold; more is invalid, which the next read detects.
         let most = 2 << self.geometry.largest;
         published.saturating_sub(head).min(most) as usize
@@ -255,7 +287,7 @@ impl Endpoint {
         // A FIN, and the close after it, are one end.
         let ended = (flags & flag::HUNG_UP) | ((word & tail::FIN) as u32) << 2;
         let changes = (flags & OWN) | ended | private.state.load(Ordering::Acquire) << 8;
-        let closing = word & tail::CLOSING != 0;
-        Edge { arrived: tail::position(word), changes, closing }
+        let (closing, finished) = (word & tail::CLOSING != 0, word & tail::FIN != 0);
+        Edge { arrived: tail::position(word), changes, closing, finished }
     }
 }
