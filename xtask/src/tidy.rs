@@ -1,24 +1,24 @@
-//! The rules of the project that no compiler checks. Each rule is one function over the files git
-//! tracks and has a test of its own that shows it firing.
+//! The rules of the project that no compiler checks. Each rule is a function over the files that
+//! git tracks. A snapshot in its tests shows its findings.
 //!
 //! 1. [`layers`]: imports between crates run downwards only.
 //! 2. [`cycles`]: modules of a crate import downwards only.
 //! 3. [`files`]: length of files and functions, leftover to-dos, names that say nothing, ASCII,
 //!    SAFETY lines, `unsafe` only where the design allows it, width of comments.
 //! 4. [`links`]: every relative link in a document leads somewhere.
-//! 5. [`promises`]: every file and test that a page names in passing exists.
+//! 5. [`references`]: every file and every test that a page names exists.
 //! 6. [`counters`]: every counter of a `metrics.rs`, and of a log, is changed somewhere outside it,
 //!    and shown.
-//! 7. [`words`]: private terms where the field has one, and sentences without a named subject.
+//! 7. [`words`]: words of a private dialect, for each of which the field has a term.
 //! 8. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must
-//!    notice.
+//!    detect.
 
 mod counters;
 mod cycles;
 mod files;
 mod layers;
 mod links;
-mod promises;
+mod references;
 mod words;
 
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     cycles::check(&sources, &mut findings);
     files::check(&sources, &mut findings);
     links::check(&sources, &mut findings);
-    promises::check(&sources, &mut findings);
+    references::check(&sources, &mut findings);
     words::check(&sources, &mut findings);
     counters::check(&sources, &mut findings);
     crate::mutations::check(&sources, &mut findings);
