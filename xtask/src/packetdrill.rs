@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn every_exception_names_a_script_that_is_there() {
+    fn every_exception_names_a_script_that_exists() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let page = std::fs::read_to_string(root.join(PAGE)).expect("the page");
         let excepted = exceptions(&page);

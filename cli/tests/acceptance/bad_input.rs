@@ -65,7 +65,7 @@ fn send_malformed(address: SocketAddr) {
             if let Ok(reply) = client.receive() {
                 assert!(reply.error().starts_with("ERR"), "{shown:?}: {reply:?}");
             }
-            assert!(client.is_closed(), "{shown:?}: the connection goes on");
+            assert!(client.is_closed(), "{shown:?}: the connection stays open");
         }
         assert!(answers(address), "{address} after {shown:?}");
     }
@@ -96,7 +96,7 @@ fn abandon(address: SocketAddr) {
         let mut liar = TcpStream::connect(address).expect("connect");
         liar.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$500000000\r\nxyz").unwrap();
     }
-    assert_eq!(client.ask("STRLEN big").unwrap(), Reply::Integer(1 << 20));
+    assert_eq!(client.request("STRLEN big").unwrap(), Reply::Integer(1 << 20));
 }
 
 /// Runs `hurt` against each of the addresses, while an ordinary client of each continues.
@@ -187,13 +187,13 @@ fn ten_thousand_connections_are_served_on_each_address() {
 fn crowd_comes_and_goes(testbed: &Testbed, address: SocketAddr, count: usize) {
     let mut admin = Client::connect(testbed.kernel()).unwrap();
     // The crowd, and those who watch.
-    assert_eq!(admin.ask("CONFIG SET maxclients 10100").unwrap(), Reply::ok());
+    assert_eq!(admin.request("CONFIG SET maxclients 10100").unwrap(), Reply::ok());
     crowd(address, count);
     wait_for("the crowd to leave", || {
-        let Ok(Reply::Bulk(info)) = admin.ask("INFO clients") else { panic!("no INFO") };
+        let Ok(Reply::Bulk(info)) = admin.request("INFO clients") else { panic!("no INFO") };
         text(&info).contains("connected_clients:1\r\n").then_some(())
     });
-    assert_eq!(admin.ask("DBSIZE").unwrap(), Reply::Integer(i64::try_from(count).unwrap()));
+    assert_eq!(admin.request("DBSIZE").unwrap(), Reply::Integer(i64::try_from(count).unwrap()));
 }
 
 /// A SYN from `source`, with its checksums.
@@ -249,7 +249,7 @@ fn a_flood_of_syns_leaves_room_for_clients() {
             std::thread::sleep(Duration::from_millis(500));
             // New clients are accepted while the flood continues, each at its first attempt.
             for _ in 0..20 {
-                let reply = Client::connect(testbed.vnic()).and_then(|mut client| client.ask("PING"));
+                let reply = Client::connect(testbed.vnic()).and_then(|mut client| client.request("PING"));
                 assert_eq!(reply.expect("there is room"), Reply::Simple(b"PONG".to_vec()));
             }
             stop.set();

@@ -29,7 +29,7 @@ fn write_until_it_breaks(testbed: &Testbed, from: u64) -> u64 {
     let mut acknowledged = from;
     let Ok(mut client) = Client::connect_with(testbed.kernel(), Duration::from_secs(5)) else { return from };
     loop {
-        match client.ask(&format!("SET counter {}", acknowledged + 1)) {
+        match client.request(&format!("SET counter {}", acknowledged + 1)) {
             Ok(Reply::Simple(_)) => acknowledged += 1,
             _ => return acknowledged,
         }
@@ -40,9 +40,9 @@ fn write_until_it_breaks(testbed: &Testbed, from: u64) -> u64 {
 fn counter(testbed: &Testbed) -> u64 {
     wait_for("the store", || {
         let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(5)).ok()?;
-        let found = client.ask("GET counter").ok()?;
+        let found = client.request("GET counter").ok()?;
         // A store without its area refuses writes until it is restarted.
-        let writes = client.ask("SET probe 1").ok()?;
+        let writes = client.request("SET probe 1").ok()?;
         matches!(writes, Reply::Simple(_)).then(|| found.number())
     })
 }
@@ -85,7 +85,7 @@ fn the_store_on_a_raw_volume_outlives_store_core_and_daemon() {
                 Signal::KILL,
             );
             if victim == "daemon" {
-                // The store does not notice: the writer is ended later, with the store's
+                // The store is not affected: the writer is ended later, with the store's
                 // connection.
                 wait_for("the daemon", || {
                     let status = testbed.try_status()?;
@@ -115,7 +115,7 @@ impl Running {
     }
 
     /// The same, with its output in a file.
-    fn saying(mut command: Command, file: &Path) -> Self {
+    fn with_output_in(mut command: Command, file: &Path) -> Self {
         let file = std::fs::File::create(file).expect("a folder of the test's own");
         Self(command.stdout(Stdio::null()).stderr(file).spawn().expect("start sietch"))
     }
@@ -191,9 +191,9 @@ fn without_up_the_store_ends_once_its_area_is_available_again() {
     let first = Running::start(alone.store());
     assert_eq!(counter_or_zero(testbed), 0);
     let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(5)).expect("it serves");
-    assert!(matches!(client.ask("SET counter 7"), Ok(Reply::Simple(_))));
+    assert!(matches!(client.request("SET counter 7"), Ok(Reply::Simple(_))));
     drop(core);
-    assert!(matches!(client.ask("SET counter 8"), Ok(Reply::Error(_)) | Err(_)), "nothing keeps it");
+    assert!(matches!(client.request("SET counter 8"), Ok(Reply::Error(_)) | Err(_)), "nothing keeps it");
     let _core = alone.core();
     let (status, printed) = first.ended();
     assert!(!status.success() && printed.contains("can be had again"), "{status}: {printed}");
@@ -205,15 +205,15 @@ fn without_up_the_store_ends_once_its_area_is_available_again() {
 /// While its log cannot store the commands that have run, the store reads no further input from any
 /// client. It still ends at SIGTERM.
 #[test]
-fn a_store_whose_log_is_held_ends_at_sigterm() {
+fn a_store_ends_at_sigterm_while_its_disk_accepts_no_write() {
     let alone = Alone::start("brokered-held");
     let testbed = &alone.testbed;
     let core = alone.core();
     let printed = testbed.folder.join("printed");
-    let mut store = Running::saying(alone.store(), &printed);
+    let mut store = Running::with_output_in(alone.store(), &printed);
     assert_eq!(counter_or_zero(testbed), 0);
     let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(1)).expect("it serves");
-    assert_eq!(client.ask("SET counter 7").expect("there is a core"), Reply::ok());
+    assert_eq!(client.request("SET counter 7").expect("there is a core"), Reply::ok());
     // The disk stores nothing more: the log fills, then the sockets.
     core.signal(Signal::STOP);
     let value = vec![b'x'; 1 << 16];
@@ -237,8 +237,8 @@ fn a_store_whose_log_is_held_ends_at_sigterm() {
 fn counter_or_zero(testbed: &Testbed) -> u64 {
     wait_for("the store", || {
         let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(5)).ok()?;
-        let Ok(Reply::Integer(there)) = client.ask("EXISTS counter") else { return None };
-        let found = if there == 0 { 0 } else { client.ask("GET counter").ok()?.number() };
-        matches!(client.ask("SET probe 1"), Ok(Reply::Simple(_))).then_some(found)
+        let Ok(Reply::Integer(there)) = client.request("EXISTS counter") else { return None };
+        let found = if there == 0 { 0 } else { client.request("GET counter").ok()?.number() };
+        matches!(client.request("SET probe 1"), Ok(Reply::Simple(_))).then_some(found)
     })
 }

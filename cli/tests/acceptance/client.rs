@@ -45,7 +45,7 @@ impl Client {
     }
 
     /// Words separated by blanks.
-    pub(crate) fn ask(&mut self, words: &str) -> io::Result<Reply> {
+    pub(crate) fn request(&mut self, words: &str) -> io::Result<Reply> {
         self.command(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>())
     }
 
@@ -61,7 +61,9 @@ impl Client {
 
 /// Whether the store answers at `address`.
 pub(crate) fn answers(address: SocketAddr) -> bool {
-    Client::connect_with(address, Duration::from_secs(2)).and_then(|mut client| client.ask("PING")).is_ok()
+    Client::connect_with(address, Duration::from_secs(2))
+        .and_then(|mut client| client.request("PING"))
+        .is_ok()
 }
 
 /// Ends the threads of a test, also when the test fails.

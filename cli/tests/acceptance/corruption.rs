@@ -39,13 +39,13 @@ fn a_corrupted_superblock_is_survived_and_four_are_named() {
         let testbed = Testbed::new("superblock");
         let up = testbed.up(&["--net", "linux"]);
         let mut client = Client::connect(testbed.kernel()).unwrap();
-        assert_eq!(client.ask("SET a 1").unwrap(), Reply::ok());
+        assert_eq!(client.request("SET a 1").unwrap(), Reply::ok());
         up.stop();
         for copy in 0..COPIES {
             corrupt(&testbed, &[copy]);
             let up = testbed.up(&["--net", "linux"]);
             let mut client = Client::connect(testbed.kernel()).unwrap();
-            assert_eq!(client.ask("GET a").unwrap().number(), 1, "without copy {copy}");
+            assert_eq!(client.request("GET a").unwrap().number(), 1, "without copy {copy}");
             up.stop();
         }
         let before = corrupt(&testbed, &[0, 1, 2, 3]);
@@ -57,8 +57,8 @@ fn a_corrupted_superblock_is_survived_and_four_are_named() {
 }
 
 #[test]
-fn a_full_disk_is_named_with_what_is_needed_and_what_is_there() {
-    let name = "a_full_disk_is_named_with_what_is_needed_and_what_is_there";
+fn a_full_disk_is_reported_with_needed_and_free_bytes() {
+    let name = "a_full_disk_is_reported_with_needed_and_free_bytes";
     in_own_network(name, move || {
         if !has(name, "unshare") {
             return;
@@ -130,7 +130,7 @@ fn an_area_is_checked_by_its_name_while_no_store_holds_it() {
         let testbed = Testbed::new("check");
         let up = testbed.up(&["--net", "linux"]);
         let mut client = Client::connect(testbed.kernel()).unwrap();
-        assert_eq!(client.ask("SET a 1").unwrap(), Reply::ok());
+        assert_eq!(client.request("SET a 1").unwrap(), Reply::ok());
         let held = testbed.run(&["kv", "check", "store"]);
         assert_eq!(held.status.code(), Some(2), "{held:?}");
         contains_all(&text(&held.stderr), &["store", "pid"]);
@@ -170,7 +170,7 @@ fn a_backup_that_may_only_be_read_is_checked() {
         let up = Testbed::new("backed-up");
         let running = up.up(&["--net", "linux"]);
         let mut client = Client::connect(up.kernel()).unwrap();
-        assert_eq!(client.ask("SET a 1").unwrap(), Reply::ok());
+        assert_eq!(client.request("SET a 1").unwrap(), Reply::ok());
         running.stop();
         let backup = testbed.folder.join("store.backup");
         std::fs::copy(up.area(), &backup).unwrap();

@@ -86,7 +86,7 @@ impl Attacker {
         writeln!(self.child.stdin.as_mut().unwrap(), "{what}").unwrap();
     }
 
-    fn ask(&mut self, what: &str) -> String {
+    fn run(&mut self, what: &str) -> String {
         self.order(what);
         self.expect("DONE")
     }
@@ -110,7 +110,7 @@ fn listen() -> UdpSocket {
 fn forged_frames_stay_where_they_are(attacker: &mut Attacker) {
     let capture = Capture::start();
     let socket = listen();
-    let printed = attacker.ask("forge");
+    let printed = attacker.run("forge");
     let mut seen = capture.stop();
     assert!(seen.honest6 > 0 && seen.honest > seen.honest6, "the watch sees nothing: {printed}");
     assert!(
@@ -205,7 +205,7 @@ fn attack(testbed: &Testbed, daemon: i64) {
 
     let Some(mut attacker) = Attacker::start(testbed) else { panic!("it is allowed again") };
     // Stopped with full queues, while the host continues to send to it.
-    attacker.ask("fill");
+    attacker.run("fill");
     signal(attacker.pid(), Signal::STOP);
     let sender = UdpSocket::bind("10.84.1.1:0").unwrap();
     for _ in 0..20_000 {

@@ -34,12 +34,12 @@ fn linked(name: &str) -> Testbed {
 }
 
 /// A connection to the store over the link, with some traffic on it, until dropped.
-struct Visitor {
+struct RemoteClient {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Visitor {
+impl RemoteClient {
     fn start(testbed: &Testbed) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -68,13 +68,13 @@ impl Visitor {
     }
 }
 
-impl Drop for Visitor {
+impl Drop for RemoteClient {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            eprintln!("the visitor failed");
+            eprintln!("the client failed");
         }
     }
 }
@@ -142,13 +142,13 @@ fn the_switch_joins_vnics_on_a_service_core_and_is_missed_when_it_ends() {
     assert_eq!(near.queue.medium(), "shm");
     let grant = near.grant.clone();
     drop(near);
-    back.release(&grant).expect("given back");
+    back.release(&grant).expect("released");
     // A server on one port, a client on the other, and the switch between them.
     let server = pong(&testbed);
-    let visitor = Visitor::start(&testbed);
+    let client = RemoteClient::start(&testbed);
     let answers = json(&testbed, &["ss", "--json"]);
     assert_eq!(sockets(&answers, "back", "established")[0]["local"], format!("{BACK}:{}", testbed.port));
-    drop(visitor);
+    drop(client);
     let mut near = back.acquire_vnic("front").expect("a port of the switch");
     // Two service cores could not switch between these ports.
     let second = testbed.run(&["service"]);
@@ -157,14 +157,14 @@ fn the_switch_joins_vnics_on_a_service_core_and_is_missed_when_it_ends() {
     service.wait().expect("wait");
     wait_for("the port to end", || {
         use sietch::nic::NicQueue as _;
-        let gone = near.queue.flush().is_err();
-        gone.then_some(())
+        let is_closed = near.queue.flush().is_err();
+        is_closed.then_some(())
     });
-    let status = wait_for("the status to say so", || {
+    let status = wait_for("the status without a holder", || {
         testbed.try_status().filter(|status| front(status)["holder"].is_null())
     });
     assert!(status["daemon"]["service"].is_null());
-    let ended = server.join().expect("the server").expect_err("its port is gone");
+    let ended = server.join().expect("the server").expect_err("its port was removed");
     eprintln!("{ended}");
     assert!(back.acquire_vnic("front").is_err(), "there is no switch any more");
     signal(i64::from(daemon.id()), Signal::TERM);
@@ -189,7 +189,7 @@ fn sockets(answers: &serde_json::Value, vnic: &str, state: &str) -> Vec<serde_js
 fn ss_shows_both_ends_of_a_connection_and_names_silent_holders() {
     let testbed = linked("ss");
     let up = up(&testbed);
-    let visitor = Visitor::start(&testbed);
+    let client = RemoteClient::start(&testbed);
     let answers = json(&testbed, &["ss", "--json"]);
     let server = format!("{BACK}:{}", testbed.port);
     let (ours, theirs) =
@@ -217,7 +217,7 @@ fn ss_shows_both_ends_of_a_connection_and_names_silent_holders() {
     let silent = answers.as_array().unwrap().iter().find(|answer| answer["vnic"] == "back").unwrap();
     assert!(silent["error"].as_str().unwrap().contains("within a second"), "{silent}");
     assert!(!named.status.success() && text(&named.stderr).contains(&format!("pid {store}")), "{named:?}");
-    drop(visitor);
+    drop(client);
     let missing = testbed.run(&["ss", "nothing"]);
     assert!(text(&missing.stderr).contains("there is none of that name"), "{missing:?}");
     up.stop();
@@ -244,7 +244,7 @@ fn read_pcapng(file: &[u8]) -> (Vec<(u32, Vec<u8>)>, Option<u64>) {
     (frames, dropped)
 }
 
-/// A capture that has begun, as soon as the VNIC has a holder that can be asked for one.
+/// A capture that has begun, as soon as the VNIC has a holder that can make one.
 fn begin_capture(testbed: &Testbed, vnic: &str, path: &str, more: &[&str]) -> Child {
     wait_for("a capture to begin", || try_begin_capture(testbed, vnic, path, more))
 }
@@ -269,7 +269,7 @@ fn a_capture_holds_the_frames_both_ways_and_other_programs_read_it() {
     let name = "a_capture_holds_the_frames_both_ways_and_other_programs_read_it";
     let testbed = linked("capture");
     let up = up(&testbed);
-    let visitor = Visitor::start(&testbed);
+    let client = RemoteClient::start(&testbed);
     let file = testbed.folder.join("back.pcapng");
     let path = file.display().to_string();
     let output = testbed.run(&["capture", "back", "-w", &path, "--count", "40"]);
@@ -310,7 +310,7 @@ fn a_capture_holds_the_frames_both_ways_and_other_programs_read_it() {
     wait_for("the capture to be allowed again", || {
         testbed.run(&["capture", "back", "-w", "/dev/null", "--count", "3"]).status.success().then_some(())
     });
-    drop(visitor);
+    drop(client);
     // The end of the holder ends the capture.
     let mut last = begin_capture(&testbed, "back", "/dev/null", &[]);
     up.stop();

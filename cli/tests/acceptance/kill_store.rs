@@ -64,12 +64,12 @@ fn write_on_one_connection(
     while !stop.is_set() {
         let number = account.tried.load(Ordering::Relaxed) + 1;
         account.tried.store(number, Ordering::SeqCst);
-        expect(client.ask(&format!("SET set:{index} {number}"))?);
+        expect(client.request(&format!("SET set:{index} {number}"))?);
         account.set.store(number, Ordering::SeqCst);
         account.increments.fetch_add(1, Ordering::SeqCst);
-        let reply = expect(client.ask(&format!("INCR incr:{index}"))?).number();
+        let reply = expect(client.request(&format!("INCR incr:{index}"))?).number();
         account.incremented.store(reply, Ordering::SeqCst);
-        let reply = expect(client.ask(&format!("RPUSH list:{index} {number}"))?).number();
+        let reply = expect(client.request(&format!("RPUSH list:{index} {number}"))?).number();
         acknowledged.push(number);
         account.pushed.store(reply, Ordering::SeqCst);
     }
@@ -82,7 +82,7 @@ fn verify(client: &mut Client, accounts: &[Account], round: u64) {
     for (index, account) in accounts.iter().enumerate() {
         let [set, incremented, pushed] =
             [&account.set, &account.incremented, &account.pushed].map(|cell| cell.load(Ordering::SeqCst));
-        let mut read = |words: String| client.ask(&words).expect("the store is back").number();
+        let mut read = |words: String| client.request(&words).expect("the store is back").number();
         let found = [
             read(format!("GET set:{index}")),
             read(format!("GET incr:{index}")),
@@ -105,7 +105,7 @@ fn verify(client: &mut Client, accounts: &[Account], round: u64) {
 
 /// Every acknowledged number is in the list, and the list is in order.
 fn verify_list(client: &mut Client, index: usize, acknowledged: &[u64]) {
-    let Reply::Array(list) = client.ask(&format!("LRANGE list:{index} 0 -1")).unwrap() else {
+    let Reply::Array(list) = client.request(&format!("LRANGE list:{index} 0 -1")).unwrap() else {
         panic!("no list")
     };
     let list: Vec<u64> = list.iter().map(Reply::number).collect();
@@ -148,7 +148,7 @@ fn no_acknowledged_write_is_lost_when_the_store_is_killed() {
                 signal(store, Signal::KILL);
                 let mut client = wait_for("the store", || {
                     let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(10)).ok()?;
-                    client.ask("PING").ok().map(|_| client)
+                    client.request("PING").ok().map(|_| client)
                 });
                 verify(&mut client, &accounts, round);
             }
@@ -177,18 +177,18 @@ fn a_store_is_restarted_while_the_output_of_up_is_not_read() {
         let mut command = testbed.up_command(&["--net", "linux"]);
         command.stdout(std::process::Stdio::null()).stderr(writer);
         let mut up = command.spawn().expect("start sietch");
-        let ask = || {
+        let query = || {
             let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(10)).ok()?;
-            client.ask("PING").ok()
+            client.request("PING").ok()
         };
-        wait_for("the store", ask);
+        wait_for("the store", query);
         let store = testbed.pids()[2];
         signal(store, Signal::KILL);
         wait_for("another store", || {
             let status = testbed.try_status()?;
             status["instance"]["store"].as_i64().filter(|pid| *pid != store)
         });
-        wait_for("it to answer", ask);
+        wait_for("it to answer", query);
         signal(i64::from(up.id()), Signal::INT);
         assert!(up.wait().expect("wait").success());
     });

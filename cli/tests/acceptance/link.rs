@@ -38,7 +38,7 @@ fn testbed(name: &str) -> Option<Testbed> {
 /// other.
 pub(crate) fn converse(testbed: &Testbed, store: &str, requests: &str, replies: usize) -> String {
     let mut client = sietch::Client::connect(&testbed.socket(), "acceptance").expect("the daemon is there");
-    // The daemon may not have noticed yet that the previous peer has ended.
+    // The daemon may not yet know that the previous peer has ended.
     let vnic = wait_for("the client's end of the link", || client.acquire_vnic("client").ok());
     let config = vnic.engine_config([7; 16]);
     let grants = vec![vnic.grant];

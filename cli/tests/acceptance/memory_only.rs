@@ -6,14 +6,14 @@ use crate::client::{Client, Reply};
 use crate::testbed::{Testbed, in_own_network, signal, text, wait_for};
 
 fn information(client: &mut Client) -> String {
-    match client.ask("INFO persistence").expect("an answer") {
+    match client.request("INFO persistence").expect("an answer") {
         Reply::Bulk(bytes) => text(&bytes),
         other => panic!("{other:?}"),
     }
 }
 
 fn is_missing(client: &mut Client, key: &str) -> bool {
-    client.ask(&format!("GET {key}")).expect("an answer") == Reply::NilBulk
+    client.request(&format!("GET {key}")).expect("an answer") == Reply::NilBulk
 }
 
 #[test]
@@ -31,22 +31,22 @@ fn a_store_without_a_log_serves_on_all_transports_needs_no_area_and_keeps_nothin
         assert!(text(&testbed.run(&["status"]).stdout).contains("durability none"));
         assert!(!testbed.area().exists());
         let mut client = Client::connect(testbed.vnic()).expect("the VNIC answers");
-        assert_eq!(client.ask("SET spice flows").expect("an answer"), Reply::ok());
+        assert_eq!(client.request("SET spice flows").expect("an answer"), Reply::ok());
         let mut kernel = Client::connect(testbed.kernel()).expect("the kernel socket answers");
-        assert_eq!(kernel.ask("GET spice").expect("an answer"), Reply::Bulk(b"flows".to_vec()));
+        assert_eq!(kernel.request("GET spice").expect("an answer"), Reply::Bulk(b"flows".to_vec()));
         let printed = information(&mut kernel);
         for line in ["durability:none\r\n", "keys_outlive_process:0\r\n", "aof_enabled:0\r\n"] {
             assert!(printed.contains(line), "{line:?} is not in {printed}");
         }
         for command in ["SAVE", "BGSAVE", "BGREWRITEAOF"] {
-            let reply = kernel.ask(command).expect("an answer");
+            let reply = kernel.request(command).expect("an answer");
             assert!(reply.error().contains("--durability none"), "{reply:?}");
         }
         let [_, _, pid] = testbed.pids();
         signal(pid, Signal::KILL);
         let mut again = wait_for("the store to come again", || {
             let mut client = Client::connect(testbed.kernel()).ok()?;
-            client.ask("PING").ok().map(|_| client)
+            client.request("PING").ok().map(|_| client)
         });
         assert!(is_missing(&mut again, "spice"));
         up.stop();
@@ -54,22 +54,22 @@ fn a_store_without_a_log_serves_on_all_transports_needs_no_area_and_keeps_nothin
 }
 
 #[test]
-fn what_an_area_holds_is_left_alone_by_a_store_without_a_log() {
-    in_own_network("what_an_area_holds_is_left_alone_by_a_store_without_a_log", || {
+fn a_store_without_a_log_leaves_an_area_unchanged() {
+    in_own_network("a_store_without_a_log_leaves_an_area_unchanged", || {
         let testbed = Testbed::new("left-alone");
         let up = testbed.up(&["--net", "linux"]);
         let mut client = Client::connect(testbed.kernel()).expect("it serves");
-        assert_eq!(client.ask("SET kept 1").expect("an answer"), Reply::ok());
+        assert_eq!(client.request("SET kept 1").expect("an answer"), Reply::ok());
         assert!(information(&mut client).contains("keys_outlive_process:1\r\n"));
         up.stop();
         let up = testbed.up(&["--net", "linux", "--durability", "none"]);
         let mut client = Client::connect(testbed.kernel()).expect("it serves");
         assert!(is_missing(&mut client, "kept"));
-        assert_eq!(client.ask("SET lost 1").expect("an answer"), Reply::ok());
+        assert_eq!(client.request("SET lost 1").expect("an answer"), Reply::ok());
         up.stop();
         let up = testbed.up(&["--net", "linux"]);
         let mut client = Client::connect(testbed.kernel()).expect("it serves");
-        assert_eq!(client.ask("GET kept").expect("an answer").number(), 1);
+        assert_eq!(client.request("GET kept").expect("an answer").number(), 1);
         assert!(is_missing(&mut client, "lost"));
         up.stop();
     });

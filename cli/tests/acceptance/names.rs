@@ -114,7 +114,7 @@ fn areas_are_files_to_real_programs_while_the_store_runs() {
         let testbed = Testbed::new("names");
         let up = testbed.up(&[]);
         let mut client = Client::connect(testbed.kernel()).expect("the store answers");
-        client.ask("SET greeting hello-from-the-store").expect("SET");
+        client.request("SET greeting hello-from-the-store").expect("SET");
         let mount = Mount::start(&testbed, "mnt", &[]);
         assert_eq!(printed(&["ls", &shown(&mount.directory)]), "main\n");
         assert_eq!(printed(&["ls", &shown(&mount.path("main"))]), "store\nstore.view\n");
@@ -276,7 +276,7 @@ fn with_view(name: &str, test: impl FnOnce(&Testbed, &Mount, &Path, &mut Client)
         let up = testbed.up(&[]);
         let mut client = Client::connect(testbed.kernel()).expect("the store answers");
         for command in ["SET greeting hello", "SET a/b slash", "RPUSH list one two", "SET empty x"] {
-            client.ask(command).expect("a reply");
+            client.request(command).expect("a reply");
         }
         client.command(&[b"SET", b"large", &vec![b'x'; 3_000_000]]).expect("SET");
         let mount = Mount::start(&testbed, "mnt", &[]);
@@ -314,9 +314,9 @@ fn keys_of_the_store_are_files_that_its_owner_shows_while_it_serves() {
         }
         // Thousands of keys are a listing of many pages; deleted keys disappear.
         for number in 0..2000 {
-            client.ask(&format!("SET many:{number} {number}")).expect("SET");
+            client.request(&format!("SET many:{number} {number}")).expect("SET");
         }
-        client.ask("DEL empty").expect("DEL");
+        client.request("DEL empty").expect("DEL");
         wait_for("all keys", || (printed(&["ls", &shown(keys)]).lines().count() == 2004).then_some(()));
         let found = printed(&["find", &shown(&mount.path("main/store.view")), "-type", "f"]);
         assert_eq!(found.lines().count(), 2004);
@@ -353,7 +353,7 @@ fn a_stopped_or_dead_owner_is_an_error_in_bounded_time_and_blocks_no_other() {
         signal(store, Signal::CONT);
         wait_for("the owner", || std::fs::read(&greeting).ok().filter(|bytes| bytes == b"hello"));
         assert_eq!(
-            client.ask("GET greeting").expect("it was not disturbed"),
+            client.request("GET greeting").expect("it was not disturbed"),
             crate::client::Reply::Bulk(b"hello".to_vec())
         );
 

@@ -27,7 +27,10 @@ fn an_ordinary_user_gets_the_same_store_with_and_without_io_uring() {
             }
             let mut client = Client::connect(testbed.kernel()).unwrap();
             // The data of the previous run are there, whichever way blocks reach the disk.
-            assert_eq!(client.ask("INCR rounds").unwrap(), Reply::Integer(i64::try_from(round).unwrap() + 1));
+            assert_eq!(
+                client.request("INCR rounds").unwrap(),
+                Reply::Integer(i64::try_from(round).unwrap() + 1)
+            );
             for pid in testbed.pids() {
                 let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
                 assert!(status.contains(&format!("Uid:\t{UNPRIVILEGED}\t{UNPRIVILEGED}")), "{status}");

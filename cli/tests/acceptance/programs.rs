@@ -200,7 +200,7 @@ impl Pair {
             |reply: &Reply| matches!(reply, Reply::Array(replies) if replies.iter().any(is_refusal));
         if let Some(Reply::Array(replies)) = reply.take_if(|reply| name_of(step) == "exec" && in_part(reply))
         {
-            self.without_what_is_refused(replies);
+            self.without_refused_commands(replies);
         } else if !reply.is_some_and(|reply| self.is_refused(step, &reply)) {
             let before = if unknown { self.differences() } else { "something".into() };
             if !before.is_empty() {
@@ -230,7 +230,7 @@ impl Pair {
 
     /// Runs on Redis the commands of a transaction that the store has not refused. Returns the
     /// replies of both.
-    fn without_what_is_refused(&mut self, ours: Vec<Reply>) -> (Reply, Reply) {
+    fn without_refused_commands(&mut self, ours: Vec<Reply>) -> (Reply, Reply) {
         self.redis(&words("DISCARD"));
         self.redis(&words("MULTI"));
         let steps = std::mem::take(&mut self.queued);
@@ -295,7 +295,7 @@ impl Pair {
         let name = name_of(step);
         let (ours, theirs) = match ours {
             Reply::Array(replies) if name == "exec" && replies.iter().any(is_refusal) => {
-                self.without_what_is_refused(replies)
+                self.without_refused_commands(replies)
             }
             ours => (ours, self.redis(&step.words)),
         };
@@ -367,8 +367,8 @@ impl Pair {
 }
 
 #[test]
-fn replies_and_what_is_kept_are_those_of_redis_wherever_the_store_is_killed() {
-    in_own_network("replies_and_what_is_kept_are_those_of_redis_wherever_the_store_is_killed", || {
+fn replies_and_data_are_those_of_redis_wherever_the_store_is_killed() {
+    in_own_network("replies_and_data_are_those_of_redis_wherever_the_store_is_killed", || {
         let Some(oracle) = Oracle::start() else {
             eprintln!("SKIPPED: needs redis-server 7.0 in the path");
             return;

@@ -54,14 +54,14 @@ fn serve(testbed: &Testbed, published: &[&str]) -> Program {
 }
 
 /// The output of redis-cli, on the kernel's sockets, for a server's name.
-fn ask(host: &str, port: &str, words: &[&str]) -> Option<String> {
+fn query(host: &str, port: &str, words: &[&str]) -> Option<String> {
     let output = Command::new("redis-cli").args(["-h", host, "-p", port]).args(words).output().ok()?;
     let printed = text(&output.stdout).trim().to_owned();
     (output.status.success() && !printed.contains("refused")).then_some(printed)
 }
 
 fn pong(host: &str, port: &str) -> Option<()> {
-    ask(host, port, &["ping"]).filter(|printed| printed == "PONG").map(drop)
+    query(host, port, &["ping"]).filter(|printed| printed == "PONG").map(drop)
 }
 
 fn sockets(testbed: &Testbed) -> serde_json::Value {
@@ -93,8 +93,8 @@ fn a_port_of_the_host_leads_to_a_program_on_a_vnic() {
         wait_for("redis on the VNIC", || pong(ADDRESS, PORT));
         // Through the host's port, in both families: it is one and the same server.
         wait_for("redis at the host's port", || pong("127.0.0.1", HOST_PORT));
-        assert_eq!(ask("::1", HOST_PORT, &["set", "key", "value"]).as_deref(), Some("OK"));
-        assert_eq!(ask(ADDRESS, PORT, &["get", "key"]).as_deref(), Some("value"));
+        assert_eq!(query("::1", HOST_PORT, &["set", "key", "value"]).as_deref(), Some("OK"));
+        assert_eq!(query(ADDRESS, PORT, &["get", "key"]).as_deref(), Some("value"));
         let load = Command::new("redis-benchmark")
             .args(["-h", "127.0.0.1", "-p", HOST_PORT, "-n", "20000", "-c", "50", "-t", "set,get", "-q"])
             .output()
@@ -108,7 +108,7 @@ fn a_port_of_the_host_leads_to_a_program_on_a_vnic() {
         let client =
             start(&testbed, &[], &["redis-cli", "-h", "127.0.0.1", "-p", HOST_PORT, "blpop", "nothing", "0"]);
         wait_for("a client that waits", || {
-            ask("127.0.0.1", HOST_PORT, &["client", "list"]).filter(|printed| printed.contains("blpop"))
+            query("127.0.0.1", HOST_PORT, &["client", "list"]).filter(|printed| printed.contains("blpop"))
         });
         assert_eq!(sockets(&testbed)["connections"].as_array().map(Vec::len), Some(1));
         drop(client);
@@ -133,8 +133,8 @@ fn a_port_of_the_host_leads_to_a_program_on_a_vnic() {
 }
 
 #[test]
-fn a_program_on_a_vnic_reaches_what_listens_on_the_host() {
-    let name = "a_program_on_a_vnic_reaches_what_listens_on_the_host";
+fn a_program_on_a_vnic_reaches_listeners_of_the_host() {
+    let name = "a_program_on_a_vnic_reaches_listeners_of_the_host";
     if !has(name, "redis-cli") || !has(name, "redis-server") {
         return;
     }
@@ -154,7 +154,7 @@ fn a_program_on_a_vnic_reaches_what_listens_on_the_host() {
                 testbed.run(&["run", "--vnic", "web", "--", "redis-cli", "-h", host, "-p", port, "ping"]);
             assert_eq!(text(&output.stdout).trim(), "PONG", "{host} {port}: {output:?}");
         }
-        let peers = ask("127.0.0.1", "7390", &["client", "list"]).expect("it answers");
+        let peers = query("127.0.0.1", "7390", &["client", "list"]).expect("it answers");
         assert!(!peers.contains(ADDRESS), "no peer is left: {peers}");
         up.stop();
     });

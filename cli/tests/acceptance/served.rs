@@ -42,7 +42,7 @@ fn serve(testbed: &Testbed) -> Server {
     Server(command.spawn().expect("start sietch run"))
 }
 
-fn ask(words: &[&str]) -> Option<String> {
+fn query(words: &[&str]) -> Option<String> {
     let output = Command::new("redis-cli").args(["-h", ADDRESS, "-p", PORT]).args(words).output().ok()?;
     output
         .status
@@ -52,8 +52,8 @@ fn ask(words: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn an_unmodified_server_lives_on_a_vnic() {
-    let name = "an_unmodified_server_lives_on_a_vnic";
+fn an_unmodified_server_serves_on_a_vnic() {
+    let name = "an_unmodified_server_serves_on_a_vnic";
     if !has(name, "redis-cli") || !has(name, "redis-server") {
         return;
     }
@@ -61,11 +61,11 @@ fn an_unmodified_server_lives_on_a_vnic() {
         let testbed = testbed("served");
         let up = testbed.up(&["--net", "af_xdp"]);
         let server = serve(&testbed);
-        wait_for("redis on the VNIC", || ask(&["ping"]).filter(|printed| printed == "PONG"));
-        assert_eq!(ask(&["set", "key", "value"]).as_deref(), Some("OK"));
+        wait_for("redis on the VNIC", || query(&["ping"]).filter(|printed| printed == "PONG"));
+        assert_eq!(query(&["set", "key", "value"]).as_deref(), Some("OK"));
         let large = "x".repeat(300_000);
-        assert_eq!(ask(&["set", "large", &large[..100_000]]).as_deref(), Some("OK"));
-        assert_eq!(ask(&["get", "large"]).map(|printed| printed.len()), Some(100_000));
+        assert_eq!(query(&["set", "large", &large[..100_000]]).as_deref(), Some("OK"));
+        assert_eq!(query(&["get", "large"]).map(|printed| printed.len()), Some(100_000));
         let load = Command::new("redis-benchmark")
             .args(["-h", ADDRESS, "-p", PORT, "-n", "20000", "-c", "50", "-t", "set,get,lrange_100", "-q"])
             .output()
@@ -83,17 +83,17 @@ fn an_unmodified_server_lives_on_a_vnic() {
             .spawn()
             .expect("start redis-cli");
         wait_for("a client that waits", || {
-            ask(&["client", "list"]).filter(|printed| printed.contains("blpop"))
+            query(&["client", "list"]).filter(|printed| printed.contains("blpop"))
         });
         signal(i64::from(server.0.id()), Signal::KILL);
         drop(server);
-        assert!(!client.wait().expect("it ends").success() || ask(&["ping"]).is_none());
+        assert!(!client.wait().expect("it ends").success() || query(&["ping"]).is_none());
         let again = serve(&testbed);
-        wait_for("redis on the VNIC again", || ask(&["ping"]).filter(|printed| printed == "PONG"));
+        wait_for("redis on the VNIC again", || query(&["ping"]).filter(|printed| printed == "PONG"));
         // Revoked: the program's connections end, and the program continues.
         let revoked = testbed.run(&["revoke", "web"]);
         assert!(revoked.status.success(), "{revoked:?}");
-        wait_for("the VNIC to be removed", || ask(&["ping"]).is_none().then_some(()));
+        wait_for("the VNIC to be removed", || query(&["ping"]).is_none().then_some(()));
         drop(again);
         up.stop();
     });
@@ -136,7 +136,7 @@ fn client() -> TcpStream {
     stream
 }
 
-fn ask_one(stream: &mut TcpStream, question: &[u8]) -> String {
+fn echoed(stream: &mut TcpStream, question: &[u8]) -> String {
     stream.write_all(question).expect("it is open");
     let mut bytes = [0; 100];
     let length = stream.read(&mut bytes).expect("an answer");
@@ -159,7 +159,7 @@ fn a_programs_sockets_on_a_vnic_are_names_copies_and_options_as_linux_has_them()
         assert_eq!(program.line(), "listening");
         let mut stream = client();
         for who in ["fork", "exec", "message", "here"] {
-            assert_eq!(ask_one(&mut stream, b"?"), format!("{who}:?"));
+            assert_eq!(echoed(&mut stream, b"?"), format!("{who}:?"));
         }
         assert_eq!(program.all(), "own fork:?\nown exec:?\nown message:?\nown here:?\ndone\n");
         // Options.
@@ -185,7 +185,7 @@ fn an_application_of_a_vnic_is_listed_and_revoked_alone() {
         let mut program = Program::start(&testbed, "serve");
         assert_eq!(program.line(), "listening");
         let mut stream = client();
-        assert_eq!(ask_one(&mut stream, b"hello"), "hello");
+        assert_eq!(echoed(&mut stream, b"hello"), "hello");
         let listed = text(&testbed.run(&["sockets", "--json"]).stdout);
         let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
         let application = &listed["applications"][0];
@@ -198,7 +198,7 @@ fn an_application_of_a_vnic_is_listed_and_revoked_alone() {
         assert!(program.all().contains("ECONNRESET\n"));
         let mut other = Program::start(&testbed, "serve");
         assert_eq!(other.line(), "listening");
-        assert_eq!(ask_one(&mut client(), b"hello"), "hello");
+        assert_eq!(echoed(&mut client(), b"hello"), "hello");
         up.stop();
     });
 }
@@ -215,7 +215,7 @@ fn a_service_that_is_replaced_resets_its_vnics_connections_and_listeners_come_ba
         let mut program = Program::start(&testbed, "serve");
         assert_eq!(program.line(), "listening");
         let mut stream = client();
-        assert_eq!(ask_one(&mut stream, b"hello"), "hello");
+        assert_eq!(echoed(&mut stream, b"hello"), "hello");
         let successor = testbed
             .sietch(&["service", "--succeed", "--run-as", "61871:61871"])
             .spawn()
@@ -225,7 +225,7 @@ fn a_service_that_is_replaced_resets_its_vnics_connections_and_listeners_come_ba
         stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
         assert_eq!(stream.read(&mut [0; 10]).expect_err("reset").kind(), std::io::ErrorKind::ConnectionReset);
         assert_eq!(program.line(), "ECONNRESET");
-        assert_eq!(ask_one(&mut client(), b"again"), "again");
+        assert_eq!(echoed(&mut client(), b"again"), "again");
         drop(program);
         drop(successor);
         drop(up);

@@ -41,7 +41,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn doctor_says_what_the_machine_can_do_in_text_and_json() {
+fn doctor_reports_the_machine_in_text_and_json() {
     let folder = Folder::new("doctor");
     let data = folder.join("data");
     let output = run(&["doctor", "--json", "--data", &data]);
@@ -88,7 +88,7 @@ fn completions_and_man_pages_are_generated() {
 }
 
 #[test]
-fn without_a_daemon_every_client_says_how_to_get_one() {
+fn without_a_daemon_every_command_explains_how_to_start_one() {
     let folder = Folder::new("clients");
     let socket = folder.join("none.sock");
     for words in [&["status"][..], &["stat"], &["revoke", "kv"], &["restore", "kv"], &["reload"], &["down"]] {
@@ -119,7 +119,7 @@ fn a_wrong_command_line_is_refused_with_status_2_before_anything_is_touched() {
 }
 
 #[test]
-fn a_reader_that_has_enough_is_no_failure() {
+fn a_closed_output_pipe_is_not_a_failure() {
     let mut child = sietch(&["completions", "bash"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -135,9 +135,9 @@ fn a_reader_that_has_enough_is_no_failure() {
 }
 
 #[test]
-fn giving_up_privileges_needs_them() {
+fn running_as_another_user_needs_root() {
     if rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED giving_up_privileges_needs_them: needs an ordinary user");
+        eprintln!("SKIPPED running_as_another_user_needs_root: needs an ordinary user");
         return;
     }
     let output = run(&["kv", "--run-as", "65534:65534"]);

@@ -159,7 +159,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn it_becomes_the_program() {
+fn run_replaces_itself_with_the_program() {
     let Some(testbed) = Testbed::new("becomes") else { return };
     // The process is the same: the id that it prints is the child's.
     let child = testbed
@@ -180,7 +180,7 @@ fn it_becomes_the_program() {
 }
 
 #[test]
-fn the_environment_says_what_the_library_has_to_know() {
+fn the_environment_has_the_settings_of_the_library() {
     let Some(testbed) = Testbed::new("environment") else { return };
     let printed = |command: &mut Command| -> Vec<String> {
         let output = command.output().unwrap();
@@ -321,7 +321,7 @@ fn a_missing_program_is_reported_with_the_shells_status() {
 }
 
 #[test]
-fn without_service_or_library_it_says_how_to_get_them() {
+fn without_service_or_library_the_error_has_the_fix() {
     let Some(mut testbed) = Testbed::new("without") else { return };
     let missing = testbed.path("none.so");
     let output = testbed.run(&["--", "true"]).env("SIETCH_PRELOAD", &missing).output().unwrap();
@@ -363,7 +363,7 @@ fn more_ports_than_can_be_published_are_refused() {
 }
 
 #[test]
-fn a_service_that_has_no_number_for_the_user_says_so_and_the_program_has_the_kernel_s_sockets() {
+fn a_service_without_a_uid_for_the_user_is_reported_and_the_program_has_kernel_sockets() {
     let Some(mut testbed) = Testbed::new("unmapped") else { return };
     let path = testbed.folder.join("sockets.sock");
     testbed.service = None;
@@ -378,7 +378,7 @@ fn a_service_that_has_no_number_for_the_user_says_so_and_the_program_has_the_ker
 }
 
 #[test]
-fn a_service_of_another_version_is_named_once_and_the_program_has_the_kernel_s_sockets() {
+fn a_service_of_another_version_is_reported_once_and_the_program_has_kernel_sockets() {
     let Some(mut testbed) = Testbed::new("versions") else { return };
     let path = testbed.folder.join("sockets.sock");
     let (own, other) = (Build::own(sietch_ring::stream::MAGIC), Build::own(u64::from_le_bytes(*b"SIETCHS9")));

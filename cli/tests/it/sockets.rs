@@ -53,7 +53,7 @@ impl Testbed {
         Service(child)
     }
 
-    fn ask(&self, request: &Request, sent: &[std::os::fd::BorrowedFd<'_>]) -> (ReplyKind, Descriptors) {
+    fn exchange(&self, request: &Request, sent: &[std::os::fd::BorrowedFd<'_>]) -> (ReplyKind, Descriptors) {
         let mut received = Descriptors::default();
         let reply =
             call(self.socket().as_os_str().as_bytes(), request, sent, &mut received).expect("an answer");
@@ -64,7 +64,7 @@ impl Testbed {
         let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let mut request = Request::new(RequestKind::Listen, application);
         request.backlog = 16;
-        let (kind, mut received) = self.ask(&request, &[kernel.as_fd()]);
+        let (kind, mut received) = self.exchange(&request, &[kernel.as_fd()]);
         assert_eq!(kind, ReplyKind::Listening);
         (received[0].take().expect("a placeholder"), kernel.local_addr().expect("bound"))
     }
@@ -102,7 +102,7 @@ fn a_service_alone_is_listed_and_an_application_is_revoked_by_its_number() {
     let testbed = Testbed::new("alone");
     let _service = testbed.serve(&[]);
     let mode = std::fs::metadata(testbed.socket()).expect("it is there").permissions().mode();
-    assert_eq!(mode & 0o777, 0o666, "everybody may ask");
+    assert_eq!(mode & 0o777, 0o666, "every user may send requests");
     let (placeholder, address) = testbed.listen([0xab; 16]);
     let id = "ab".repeat(16);
     let shown = String::from_utf8(testbed.run(&["sockets"]).stdout).expect("text");
@@ -138,8 +138,9 @@ fn rules_of_the_command_line_are_kept() {
     let port = kernel.local_addr().expect("bound").port();
     let (allow, deny) = (format!("allow all port {port}"), format!("deny listen user {own}"));
     let _service = testbed.serve(&["--rule", &allow, "--rule", &deny]);
-    let listen =
-        |kernel: &TcpListener| testbed.ask(&Request::new(RequestKind::Listen, [1; 16]), &[kernel.as_fd()]).0;
+    let listen = |kernel: &TcpListener| {
+        testbed.exchange(&Request::new(RequestKind::Listen, [1; 16]), &[kernel.as_fd()]).0
+    };
     assert_eq!(listen(&kernel), ReplyKind::Listening);
     assert_eq!(listen(&TcpListener::bind("127.0.0.1:0").expect("a free port")), ReplyKind::Refused);
     let output = testbed.run(&["service", "--sockets-only", "--rule", "deny everything"]);
@@ -339,7 +340,7 @@ fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
             }
             rustix::process::kill_process(pid, signal).expect("it runs");
             let status = ended(&mut child);
-            status.unwrap_or_else(|| panic!("{arguments:?} goes on after {signal:?}, first: {is_first}"))
+            status.unwrap_or_else(|| panic!("{arguments:?} still runs after {signal:?}, first: {is_first}"))
         };
         // The first process of a namespace cannot be administered from outside. It serves when it
         // has its socket, and handles the signal from before that.

@@ -200,7 +200,7 @@ fn runs(pid: i64) -> bool {
 }
 
 /// Sends one inline command and returns the first line of the reply.
-fn try_ask(address: SocketAddr, command: &str) -> std::io::Result<String> {
+fn try_query(address: SocketAddr, command: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     write!(stream, "{command}\r\n")?;
@@ -218,14 +218,14 @@ fn try_ask(address: SocketAddr, command: &str) -> std::io::Result<String> {
     }
 }
 
-fn ask(address: SocketAddr, command: &str) -> String {
-    try_ask(address, command).expect("a reply")
+fn query(address: SocketAddr, command: &str) -> String {
+    try_query(address, command).expect("a reply")
 }
 
 /// Sends requests until the store answers again, as a client does after a lost connection.
-fn ask_again(address: SocketAddr, command: &str) -> String {
+fn query_until_answered(address: SocketAddr, command: &str) -> String {
     for _ in 0..600 {
-        if let Ok(reply) = try_ask(address, command) {
+        if let Ok(reply) = try_query(address, command) {
             return reply;
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -250,13 +250,13 @@ fn root_gets_a_vnic_an_unprivileged_store_and_a_clean_end() {
         let vnic: SocketAddr = format!("10.84.0.2:{}", testbed.port).parse().expect("an address");
         let line = format!("af_xdp VNIC kv {vnic} (kernel-enforced)");
         assert!(up.banner.contains(&line), "{}", up.banner);
-        assert_eq!(ask(vnic, "SET a 1"), "+OK");
-        assert_eq!(ask(testbed.kernel(), "GET a"), "1");
+        assert_eq!(query(vnic, "SET a 1"), "+OK");
+        assert_eq!(query(testbed.kernel(), "GET a"), "1");
         // Over IPv6 it is the same store.
         let six = SocketAddr::from((Ipv6Addr::new(0xfd84, 0, 0, 0, 0, 0, 0, 2), testbed.port));
         assert!(up.banner.contains(&six.to_string()), "{}", up.banner);
-        assert_eq!(ask(six, "SET over ipv6"), "+OK");
-        assert_eq!(ask(testbed.kernel(), "GET over"), "ipv6");
+        assert_eq!(query(six, "SET over ipv6"), "+OK");
+        assert_eq!(query(testbed.kernel(), "GET over"), "ipv6");
         assert_eq!(text(&testbed.run(&["status"]).stdout).matches("fd84::2").count(), 2);
 
         let status = testbed.status();
@@ -288,8 +288,8 @@ fn root_gets_a_vnic_an_unprivileged_store_and_a_clean_end() {
 }
 
 #[test]
-fn a_second_up_says_that_it_runs_and_down_stops_the_first() {
-    in_own_network("a_second_up_says_that_it_runs_and_down_stops_the_first", || {
+fn a_second_up_is_refused_and_down_stops_the_first() {
+    in_own_network("a_second_up_is_refused_and_down_stops_the_first", || {
         let testbed = Testbed::new("second", None);
         let mut up = testbed.up(&["--net", "linux"]);
         assert!(up.banner.contains("network:    linux sockets"), "{}", up.banner);
@@ -311,8 +311,8 @@ fn a_second_up_says_that_it_runs_and_down_stops_the_first() {
 }
 
 #[test]
-fn what_unmodified_programs_have_is_counted_with_everything_else() {
-    in_own_network("what_unmodified_programs_have_is_counted_with_everything_else", || {
+fn sockets_of_unmodified_programs_are_counted_with_everything_else() {
+    in_own_network("sockets_of_unmodified_programs_are_counted_with_everything_else", || {
         let testbed = Testbed::new("counted", None);
         let _up = testbed.up(&["--net", "linux"]);
         let shown =
@@ -327,8 +327,8 @@ fn what_unmodified_programs_have_is_counted_with_everything_else() {
 }
 
 #[test]
-fn what_ends_before_its_time_is_started_again_and_no_write_is_lost() {
-    in_own_network("what_ends_before_its_time_is_started_again_and_no_write_is_lost", || {
+fn a_process_that_dies_is_restarted_and_no_write_is_lost() {
+    in_own_network("a_process_that_dies_is_restarted_and_no_write_is_lost", || {
         let testbed = Testbed::new("again", None);
         let up = testbed.up(&[]);
         // The status names the last one until it has the next.
@@ -340,9 +340,9 @@ fn what_ends_before_its_time_is_started_again_and_no_write_is_lost() {
             }
         };
         for round in 0..3 {
-            assert_eq!(ask_again(testbed.kernel(), &format!("SET key{round} {round}")), "+OK");
+            assert_eq!(query_until_answered(testbed.kernel(), &format!("SET key{round} {round}")), "+OK");
             kill(2);
-            assert_eq!(ask_again(testbed.kernel(), &format!("GET key{round}")), round.to_string());
+            assert_eq!(query_until_answered(testbed.kernel(), &format!("GET key{round}")), round.to_string());
         }
         // The daemon: the store continues without it, on one connection.
         let mut stream = TcpStream::connect(testbed.kernel()).expect("connect");
@@ -358,14 +358,14 @@ fn what_ends_before_its_time_is_started_again_and_no_write_is_lost() {
 }
 
 #[test]
-fn detached_it_stays_until_down() {
-    in_own_network("detached_it_stays_until_down", || {
+fn a_detached_up_runs_until_down() {
+    in_own_network("a_detached_up_runs_until_down", || {
         let testbed = Testbed::new("detached", None);
         let arguments = testbed.up_arguments(&["--detach", "--net", "linux"]);
         let output = testbed.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(output.status.success(), "{output:?}");
         assert!(text(&output.stdout).contains("linux sockets"), "{output:?}");
-        assert_eq!(ask(testbed.kernel(), "PING"), "+PONG");
+        assert_eq!(query(testbed.kernel(), "PING"), "+PONG");
         let pids = processes(&testbed.status());
         assert!(testbed.run(&["down"]).status.success());
         testbed.assert_clean(&pids);
@@ -384,7 +384,7 @@ fn an_ordinary_user_gets_the_same_store_on_kernel_sockets() {
         let up = testbed.up(&[]);
         let first = up.banner.lines().next().expect("a line");
         assert!(first.contains("linux sockets, because"), "{first}");
-        assert_eq!(ask(testbed.kernel(), "SET a 1"), "+OK");
+        assert_eq!(query(testbed.kernel(), "SET a 1"), "+OK");
         let pids = processes(&testbed.status());
         let credentials = std::fs::read_to_string(format!("/proc/{}/status", pids[2])).expect("read");
         assert!(credentials.contains("CapEff:\t0000000000000000"), "{credentials}");
@@ -393,7 +393,7 @@ fn an_ordinary_user_gets_the_same_store_on_kernel_sockets() {
         testbed.assert_clean(&pids);
 
         let up = testbed.up(&["--without-io-uring"]);
-        assert_eq!(ask(testbed.kernel(), "GET a"), "1", "{}", up.banner);
+        assert_eq!(query(testbed.kernel(), "GET a"), "1", "{}", up.banner);
         let (status, printed) = up.interrupt();
         assert!(status.success() && !printed.contains("killed"), "{status:?}: {printed}");
     });

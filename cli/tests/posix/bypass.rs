@@ -34,7 +34,7 @@ fn a_library_opened_with_deepbind_has_the_programs_connections() {
 }
 
 #[test]
-fn io_uring_is_not_there_and_other_calls_are_the_kernels() {
+fn io_uring_is_unavailable_and_other_calls_are_the_kernels() {
     both(&["cc"], |testbed| {
         let program = compile(testbed, "raw", include_str!("scripts/raw.c"), &[]);
         let expected = "io_uring_setup ENOSYS\n\
@@ -56,7 +56,7 @@ fn io_uring_is_not_there_and_other_calls_are_the_kernels() {
 }
 
 #[test]
-fn calls_by_their_numbers_do_what_the_kernels_do() {
+fn calls_by_number_behave_as_on_the_kernel() {
     both(&["cc"], |testbed| {
         let program = compile(testbed, "numbers", include_str!("scripts/numbers.c"), &[]);
         let kernel = testbed.start(testbed.kernel_command(&program, &[]), "kernel's").succeed().text();
@@ -133,7 +133,7 @@ fn buffers_that_are_not_mapped_are_efault_and_nothing_is_taken() {
 }
 
 #[test]
-fn faults_of_the_program_meet_what_it_installed() {
+fn faults_of_the_program_reach_its_own_handlers() {
     both(&["cc"], |testbed| {
         let program = compile(testbed, "dispositions", include_str!("scripts/dispositions.c"), &["-pthread"]);
         let printed = as_on_the_kernel(testbed, &program);
@@ -158,7 +158,7 @@ fn holes_in_the_memory_of_a_connection_reset_it_where_there_are_no_pages() {
             let calls = ["read", "peek", "write", "write much", "sendfile", "poll", "epoll"];
             calls.map(|call| format!("{call} from {from}: answered, then it is over\n")).concat()
         };
-        assert_eq!(printed, format!("{}{}it goes on\n", each(0), each(4096)));
+        assert_eq!(printed, format!("{}{}the program continues\n", each(0), each(4096)));
     });
 }
 
@@ -208,7 +208,7 @@ fn programs_of_another_c_library_are_started_without_the_library() {
 }
 
 #[test]
-fn what_a_static_launcher_starts_has_the_library() {
+fn a_program_started_by_a_static_launcher_has_the_library() {
     both(&["cc"], |testbed| {
         let launcher = "#include <unistd.h>\n\
              int main(int count, char **words) { if (count > 1) execv(words[1], words + 1); return 1; }\n";
@@ -217,7 +217,7 @@ fn what_a_static_launcher_starts_has_the_library() {
         let mut cc = testbed.kernel_command("cc", &[&source, "-static", "-o", &output]);
         if !cc.output().is_ok_and(|output| output.status.success()) {
             return eprintln!(
-                "SKIPPED what_a_static_launcher_starts_has_the_library: needs a static C library"
+                "SKIPPED a_program_started_by_a_static_launcher_has_the_library: needs a static C library"
             );
         }
         let program = compile(testbed, "shows", include_str!("scripts/shows.c"), &[]);

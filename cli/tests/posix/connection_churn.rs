@@ -49,7 +49,7 @@ fn a_connection_for_each_request() {
         // Only the listener: its pair, and the kernel's socket.
         testbed.wait_for("the descriptors", || (testbed.service_descriptors() <= 2).then_some(()));
         // Both sides are killed during the load: neither closes its connections cleanly, and
-        // neither notices the other's end.
+        // neither reacts to the other's end.
         let load =
             testbed.start(testbed.client_command("ab", &["-q", "-c", "40", "-n", "1000000", url]), "ab");
         testbed.wait_for("the second load", || (testbed.connections() > 10).then_some(()));

@@ -29,7 +29,7 @@ impl Bystander {
         let script = testbed.write("steady.py", include_str!("scripts/steady.py"));
         let client = testbed.start(testbed.client_command("python3", &[&script, "6379"]), "steady");
         let bystander = Self { server, client };
-        bystander.goes_on(testbed);
+        bystander.assert_undisturbed(testbed);
         bystander
     }
 
@@ -39,7 +39,7 @@ impl Bystander {
     }
 
     /// Checks that a new client is served, and that the old one continues.
-    fn goes_on(&self, testbed: &Testbed) {
+    fn assert_undisturbed(&self, testbed: &Testbed) {
         let before = self.rounds();
         testbed.wait_for("the bystander", || (self.rounds() > before).then_some(()));
         assert_eq!(testbed.client_output("redis-cli", &["-p", "6379", "ping"]).trim_end(), "PONG");
@@ -49,7 +49,7 @@ impl Bystander {
         self.server.must_run();
         self.client.signal(Signal::TERM);
         let printed = self.client.succeed().text();
-        let last = printed.lines().last().expect("it says how it went");
+        let last = printed.lines().last().expect("it prints the outcome");
         assert!(last.starts_with("all right"), "{last}");
         println!("the bystander: {last}");
     }
@@ -106,13 +106,13 @@ fn hostile_programs_and_full_queues_harm_no_other_program() {
         let mut before = None;
         for seed in 0..testbed.size(3, 100) {
             let all = ["full", "scribble", "nonsense"].map(|mode| hostile(testbed, mode, seed));
-            bystander.goes_on(testbed);
+            bystander.assert_undisturbed(testbed);
             // Stopped at an arbitrary point, with all queues as they are, and killed while stopped.
             all.iter().for_each(|one| one.signal(Signal::STOP));
-            bystander.goes_on(testbed);
+            bystander.assert_undisturbed(testbed);
             all.iter().for_each(|one| one.signal(Signal::KILL));
             all.into_iter().for_each(|one| drop(one.finish()));
-            bystander.goes_on(testbed);
+            bystander.assert_undisturbed(testbed);
             returns(testbed);
             // Later rounds need no more than the first round.
             let memory = testbed.service_memory();
@@ -142,12 +142,12 @@ fn a_program_that_exhausts_the_service_leaves_kernel_sockets_to_others_and_relea
                 testbed.service_descriptors() >= (3 * wanted + 2 * LISTENERS).min(most) * 9 / 10,
                 "{printed}"
             );
-            bystander.goes_on(testbed);
+            bystander.assert_undisturbed(testbed);
             let listener = testbed.start(testbed.client_command("python3", &["-c", LISTENS]), "listens");
             listener.succeed();
             hog.signal(Signal::KILL);
             hog.finish();
-            bystander.goes_on(testbed);
+            bystander.assert_undisturbed(testbed);
             returns(testbed);
         }
         bystander.end();
@@ -168,14 +168,14 @@ fn programs_killed_at_random_points_leave_nothing_behind() {
             load.signal(Signal::KILL);
             load.finish();
         }
-        bystander.goes_on(testbed);
+        bystander.assert_undisturbed(testbed);
         returns(testbed);
         bystander.end();
     });
 }
 
 #[test]
-fn the_peer_of_a_killed_program_sees_what_the_kernel_shows() {
+fn the_peer_of_a_killed_program_sees_the_same_end_as_on_the_kernel() {
     both(&["python3"], |testbed| {
         let script = testbed.write("deaths.py", include_str!("scripts/deaths.py"));
         let of_kernel =

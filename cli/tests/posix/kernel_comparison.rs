@@ -85,7 +85,7 @@ fn without_a_service_a_program_with_the_library_has_the_kernels_sockets() {
 }
 
 #[test]
-fn what_is_held_back_is_not_there_at_once() {
+fn corked_and_partial_bytes_arrive_as_late_as_on_the_kernel() {
     compared(|testbed| {
         let printed =
             same_as_on_the_kernel(testbed, "held.py", include_str!("scripts/kernel_comparison/held.py"));

@@ -12,7 +12,7 @@
 //!    of its threads.
 //! 4. In CI each program runs a short load, mostly with both ends under Sietch. `cargo xtask soak
 //!    posix` runs every combination repeatedly, with loads ten times as long.
-//! 5. Without root for the namespace, or without the program, a test is skipped and says so.
+//! 5. Without root for the namespace, or without the program, a test prints SKIPPED.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod bypass;

@@ -75,7 +75,7 @@ fn large_value(testbed: &Testbed) {
     );
 }
 
-/// A blocked client gets its data; a killed client is noticed at once.
+/// A blocked client gets its data; a killed client is disconnected at once.
 fn blocked_and_killed(testbed: &Testbed) {
     let shows = |word: &str| cli(testbed, &["client", "list"]).contains(word);
     let waiting =

@@ -18,7 +18,7 @@ fn both(needs: &[&str], load: fn(&Testbed)) {
 }
 
 /// Waits until exactly these listeners exist.
-fn back(testbed: &Testbed, wanted: &[&str]) {
+fn wait_for_listeners(testbed: &Testbed, wanted: &[&str]) {
     testbed.wait_for(&format!("{wanted:?}, not {:?}", testbed.listeners()), || {
         (testbed.listeners() == wanted).then_some(())
     });
@@ -30,7 +30,7 @@ fn redis_has_both_its_listeners_again() {
         let arguments = ["--port", "6379", "--bind", "0.0.0.0", "::", "--protected-mode", "no", "--save", ""];
         let mut server = testbed.serve("redis-server", &arguments, 6379);
         let all = ["0.0.0.0:6379", "[::]:6379"];
-        back(testbed, &all);
+        wait_for_listeners(testbed, &all);
         let words = ["-p", "6379", "subscribe", "news"];
         let subscriber = testbed.start(testbed.client_command("redis-cli", &words), "subscribe");
         testbed.wait_for("a subscriber", || subscriber.printed().contains("subscribe").then_some(()));
@@ -44,7 +44,7 @@ fn redis_has_both_its_listeners_again() {
                 }
             }
             testbed.start_service();
-            back(testbed, &all);
+            wait_for_listeners(testbed, &all);
             let printed =
                 testbed.client_output("redis-cli", &["-h", "::1", "-p", "6379", "publish", "news", "again"]);
             assert_eq!(printed.trim_end(), "1");
@@ -89,7 +89,7 @@ fn workers_of_nginx_have_their_listeners_again_and_downloads_go_on() {
         // to the master.
         let all = ["127.0.0.1:80", "127.0.0.1:80", "[::1]:80", "[::1]:80"];
         let shared = ["127.0.0.1:80", "[::1]:80"];
-        back(testbed, &shared);
+        wait_for_listeners(testbed, &shared);
         for gap in GAPS {
             let large = "http://127.0.0.1/large.bin";
             let slow = ["-sS", "--fail", "--limit-rate", "10m", "-o", "large.out", large];
@@ -108,7 +108,7 @@ fn workers_of_nginx_have_their_listeners_again_and_downloads_go_on() {
                 assert_eq!(testbed.start(command, "curl").succeed().text(), "small\n");
             }
             testbed.start_service();
-            back(testbed, &all);
+            wait_for_listeners(testbed, &all);
             assert_eq!(
                 testbed.client_output("curl", &["-sS", "--fail", "http://[::1]/small.txt"]),
                 "small\n"
@@ -122,7 +122,7 @@ fn workers_of_nginx_have_their_listeners_again_and_downloads_go_on() {
             // service.
             server.signal(Signal::HUP);
             now = workers(&now);
-            back(testbed, &shared);
+            wait_for_listeners(testbed, &shared);
             assert_eq!(
                 testbed.client_output("curl", &["-sS", "--fail", "http://127.0.0.1/small.txt"]),
                 "small\n"
@@ -137,13 +137,13 @@ fn workers_of_nginx_have_their_listeners_again_and_downloads_go_on() {
 }
 
 #[test]
-fn a_program_that_sleeps_in_accept_is_found_again() {
+fn a_program_that_sleeps_in_accept_is_reached_again() {
     both(&["python3", "nc"], |testbed| {
         let script = testbed.write("echo.py", include_str!("scripts/echo.py"));
         let mut server = testbed.serve("python3", &[&script, "8004"], 8004);
         let word = testbed.write("word", "word");
-        let ask = || testbed.client_reading("nc", &["-N", "127.0.0.1", "8004"], word.as_ref()).text();
-        assert_eq!(ask(), "word");
+        let query = || testbed.client_reading("nc", &["-N", "127.0.0.1", "8004"], word.as_ref()).text();
+        assert_eq!(query(), "word");
         for gap in GAPS {
             testbed.kill_service();
             if gap {
@@ -152,8 +152,8 @@ fn a_program_that_sleeps_in_accept_is_found_again() {
                 assert_eq!(testbed.start(command, "nc").succeed().text(), "word");
             }
             testbed.start_service();
-            back(testbed, &["127.0.0.1:8004"]);
-            assert_eq!(ask(), "word");
+            wait_for_listeners(testbed, &["127.0.0.1:8004"]);
+            assert_eq!(query(), "word");
             server.must_run();
         }
     });

@@ -45,8 +45,8 @@ fn load(testbed: &Testbed) {
     }
     // It executes itself again for each connection, by its absolute path.
     let mut server = testbed.serve("sshd", &arguments, 8022);
-    let command = |port: &str, asked: &str| {
-        let line = [&OPTIONS[..], &["-p", port, "root@127.0.0.1", asked]].concat();
+    let command = |port: &str, remote: &str| {
+        let line = [&OPTIONS[..], &["-p", port, "root@127.0.0.1", remote]].concat();
         testbed.client_output("ssh", &line)
     };
     for round in 0..testbed.size(3, 30) {

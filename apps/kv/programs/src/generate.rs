@@ -48,7 +48,7 @@ impl Step {
     }
 }
 
-/// Whether a word looks like a key of a template.
+/// Whether a word has the form of a key of a template.
 #[must_use]
 pub fn is_key(word: &[u8]) -> bool {
     word.len() > 3 && word[0].is_ascii_lowercase() && word.last().is_some_and(u8::is_ascii_digit)

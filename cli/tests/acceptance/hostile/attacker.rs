@@ -44,7 +44,7 @@ pub(crate) fn run() {
     let (QueueLayout::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem }) =
         (parts.description.geometry, parts.descriptors)
     else {
-        panic!("a veth VNIC was asked for");
+        panic!("the VNIC is not one of a veth pair");
     };
     let geometry = sietch::socket_geometry(shape);
     let second = socket.try_clone().expect("a descriptor to spare");
@@ -123,7 +123,7 @@ impl Attacker {
         println!("DONE {bytes}");
     }
 
-    /// Random words in all rings and forgeries in all buffers; then the kernel is asked to send
+    /// Random words in all rings and forgeries in all buffers; then the kernel is made to send
     /// them.
     fn scribble(&mut self, time: Duration) {
         let forged = frames::forged(self.link);

@@ -39,13 +39,13 @@ impl Capture {
         .expect("root may watch its namespace");
         let _ = set_socket_recv_buffer_size(&socket, 8 << 20);
         let stop = Arc::new(Stop::default());
-        let asked = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut seen = Seen::default();
             let mut buffer = vec![0; 1 << 16];
             loop {
                 // Read first: frames from before the stop are still counted.
-                let last = asked.is_set();
+                let last = stopped.is_set();
                 while let Ok((_, length)) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) {
                     let frame = &buffer[..length];
                     if frames::is_forged(frame) {
@@ -67,6 +67,6 @@ impl Capture {
     /// Ends the watch.
     pub(super) fn stop(self) -> Seen {
         self.stop.set();
-        self.thread.join().expect("the watch goes on")
+        self.thread.join().expect("the watch has not failed")
     }
 }

@@ -4,18 +4,18 @@ import errno, os, resource, socket, sys
 
 LIMIT, CLIENTS = 64, 75
 listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-asks, answers = os.pipe()
+connected, connected_end = os.pipe()
 ends, over = os.pipe()
 child = os.fork()
 if child == 0:
     listener_name = listener.getsockname()
     listener.close()
     clients = [socket.create_connection(listener_name) for _ in range(CLIENTS)]
-    os.write(answers, b"x")
+    os.write(connected_end, b"x")
     served = [client.recv(10) for client in clients]
     print("served", served.count(b"hello"), "of", CLIENTS, flush=True)
     os._exit(0)
-os.read(asks, 1)
+os.read(connected, 1)
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 HARD = sys.argv[1:] == ["hard"]
 resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT if HARD else hard))

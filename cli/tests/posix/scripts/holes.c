@@ -75,38 +75,38 @@ static int waits(int fd) {
 }
 
 // The peer: sends something, and removes the pages from byte `from` on.
-static void peer(int from, int said, int go_on) {
+static void peer(int from, int sent, int go_on) {
     size_t length;
     char byte;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     connect(fd, (void *)&name, sizeof name);
     send(fd, "some text", 9, 0);
-    write(said, "a", 1);
+    write(sent, "a", 1);
     read(go_on, &byte, 1);
     char *start = common(&length);
     if (madvise(start + from, from ? length - from : 4096, MADV_REMOVE)) perror("a hole");
-    write(said, "b", 1);
-    // Once the other end has met the hole, the peer writes there itself.
+    write(sent, "b", 1);
+    // Once the other end has reached the hole, the peer writes there itself.
     read(go_on, &byte, 1);
     for (;;) send(fd, "more", 4, MSG_DONTWAIT | MSG_NOSIGNAL), usleep(1000);
 }
 
-static void meets(const char *what, int (*call)(int), int from) {
-    int said[2], go_on[2];
+static void reaches_hole(const char *what, int (*call)(int), int from) {
+    int sent[2], go_on[2];
     size_t length;
     char byte;
-    pipe(said), pipe(go_on);
+    pipe(sent), pipe(go_on);
     fflush(stdout);
     pid_t child = fork();
-    if (child == 0) close(listener), peer(from, said[1], go_on[0]);
+    if (child == 0) close(listener), peer(from, sent[1], go_on[0]);
     int fd = accept(listener, 0, 0);
-    read(said[0], &byte, 1);
+    read(sent[0], &byte, 1);
     // All pages that either end uses are there.
     write(fd, "text", 4);
     char *start = common(&length);
     int watch = refused(start, length);
     write(go_on[1], "a", 1);
-    read(said[0], &byte, 1);
+    read(sent[0], &byte, 1);
     int first = call(fd), after, tries = 0;
     // poll and epoll need not touch the bytes. This does, before the peer's next bytes fill the
     // hole.
@@ -118,7 +118,7 @@ static void meets(const char *what, int (*call)(int), int from) {
     while (after > 0 && tries++ < 100);
     printf("%s from %d: %s, then it is %s\n", what, from, first < -1 ? "?" : "answered", after <= 0 ? "over" : "not over");
     kill(child, SIGKILL), waitpid(child, 0, 0);
-    close(fd), close(watch), close(said[0]), close(said[1]), close(go_on[0]), close(go_on[1]);
+    close(fd), close(watch), close(sent[0]), close(sent[1]), close(go_on[0]), close(go_on[1]);
 }
 
 int main(void) {
@@ -130,14 +130,14 @@ int main(void) {
     listen(listener, 5);
     getsockname(listener, (void *)&name, &length);
     for (int from = 0; from <= 4096; from += 4096) {
-        meets("read", reads, from);
-        meets("peek", peeks, from);
-        meets("write", writes, from);
-        meets("write much", writes_much, from);
-        meets("sendfile", sends_a_file, from);
-        meets("poll", waited, from);
-        meets("epoll", waits, from);
+        reaches_hole("read", reads, from);
+        reaches_hole("peek", peeks, from);
+        reaches_hole("write", writes, from);
+        reaches_hole("write much", writes_much, from);
+        reaches_hole("sendfile", sends_a_file, from);
+        reaches_hole("poll", waited, from);
+        reaches_hole("epoll", waits, from);
     }
-    puts("it goes on");
+    puts("the program continues");
     return 0;
 }

@@ -1,5 +1,5 @@
 // A server that writes to its connection past the library, by a system call of its own. The client,
-// which waits as its argument says, must not wait for ever.
+// which waits as its argument requires, must not wait for ever.
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -60,12 +60,12 @@ static void *other(void *how) {
     return 0;
 }
 
-static void *writer(void *bells) {
+static void *writer(void *doorbells) {
     // Before or after the client sleeps: both have to end.
     usleep(50000);
-    if (bells) {
+    if (doorbells) {
         // Like doorbells of as many threads that have lost the processor before they counted them.
-        for (int bell = 0; bell < 60; bell++) {
+        for (int count = 0; count < 60; count++) {
             raw_write(server, "", 1);
             usleep(1000);
         }
@@ -117,11 +117,11 @@ int main(int count, char **arguments) {
         received = recv(client, bytes, 1, strcmp(how, "recv") ? MSG_DONTWAIT : 0);
     } while ((received > 0 && !bells) || (bells && received < 0 && errno == EAGAIN));
     printf("client %ld %s\n", received, received < 0 ? strerror(errno) : "");
-    if (bells) return 0;
+    if (doorbells) return 0;
     pthread_join(thread, 0);
     received = recv(server, bytes, sizeof bytes, 0);
     printf("server %ld %s\n", received, received < 0 ? strerror(errno) : "");
     received = raw_write(server, payload, sizeof payload);
-    printf("past the library %s\n", received < 0 ? strerror(-received) : "goes on");
+    printf("past the library %s\n", received < 0 ? strerror(-received) : "continues");
     return 0;
 }

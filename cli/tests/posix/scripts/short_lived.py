@@ -23,7 +23,7 @@ def serve():
             threading.Thread(target=answer, args=(connection,), daemon=True).start()
 
 
-def ask(connection, text):
+def query(connection, text):
     connection.sendall(text)
     got = b""
     while len(got) < 20 * len(text):
@@ -34,15 +34,15 @@ def ask(connection, text):
 
 
 def load(connections):
-    with socket.create_connection(("127.0.0.1", PORT)) as lasting:
+    with socket.create_connection(("127.0.0.1", PORT)) as long_lived:
         for number in range(connections):
             text = b"question %d " % number
-            with socket.create_connection(("127.0.0.1", PORT)) as brief:
-                ask(brief, text)
-                brief.shutdown(socket.SHUT_WR)
-                assert brief.recv(1) == b""
+            with socket.create_connection(("127.0.0.1", PORT)) as short_lived:
+                query(short_lived, text)
+                short_lived.shutdown(socket.SHUT_WR)
+                assert short_lived.recv(1) == b""
             if number % 100 == 0:
-                ask(lasting, text)
+                query(long_lived, text)
     print("all right:", connections, "connections")
 
 

@@ -22,7 +22,7 @@ answers = connection.makefile("rb")
 times = []
 
 
-def ask(*words):
+def query(*words):
     began = time.monotonic()
     connection.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
     line = answers.readline()
@@ -37,8 +37,8 @@ def ask(*words):
 rounds = 0
 while not over:
     value = b"%d " % rounds * (1 + rounds % 2000)
-    assert ask(b"SET", b"steady", value) == b"+OK"
-    assert ask(b"GET", b"steady") == value
+    assert query(b"SET", b"steady", value) == b"+OK"
+    assert query(b"GET", b"steady") == value
     # Occasionally a new connection as well.
     if rounds % 50 == 0:
         with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as other:

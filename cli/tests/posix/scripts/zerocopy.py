@@ -6,10 +6,10 @@ ZEROCOPY = 60
 def attempt(what, sock, value):
     try:
         sock.setsockopt(socket.SOL_SOCKET, ZEROCOPY, value)
-        said = "ok"
+        outcome = "ok"
     except OSError as cause:
-        said = errno.errorcode[cause.errno]
-    print(what, value, said, sock.getsockopt(socket.SOL_SOCKET, ZEROCOPY))
+        outcome = errno.errorcode[cause.errno]
+    print(what, value, outcome, sock.getsockopt(socket.SOL_SOCKET, ZEROCOPY))
 
 listener = socket.create_server(("127.0.0.1", 0))
 client = socket.socket()

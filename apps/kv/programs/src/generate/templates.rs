@@ -66,7 +66,7 @@ const KEYS: &[&str] = &[
     "!SET $same $v PXAT 1;TTL|GET|EXISTS|PERSIST|STRLEN $same;DEL $same",
     "!SET $same $v;!PEXPIREAT $same $farms;=sign TTL|EXISTS $same;DEL $same",
     // A key that has already expired when the WATCH begins. It is deleted at the end, because it
-    // counts as a key until a command notices that it has expired.
+    // counts as a key until a command finds that it has expired.
     "!SET $same $v PXAT 1;!WATCH $same;!GET|DEL|PERSIST|TYPE $same;!MULTI;GET $same;!EXEC;!DEL $same",
     "!SET $same $v PXAT 1;!WATCH $same;!SET|APPEND|SETNX|GETSET $same $v;!MULTI;GET $same;!EXEC;!DEL $same",
     "!SET $same $v;!WATCH $same;!PEXPIREAT $same $farms;!MULTI;GET $same;!EXEC;!DEL $same",

@@ -50,7 +50,7 @@ for load in (more, messages, corked, ended):
     while True:
         client, server = pair()
         began = time.monotonic()
-        said = load(client, server)
+        printed = load(client, server)
         if time.monotonic() - began < 0.15:
             break
-    print(load.__name__, *said)
+    print(load.__name__, *printed)
