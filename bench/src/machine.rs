@@ -77,15 +77,15 @@ impl Cpu {
 /// The result of `act` on each core that this process may use.
 fn on_each_core<T>(mut act: impl FnMut() -> T) -> Result<Vec<T>, Error> {
     let all = sched_getaffinity(None).map_err(system("reading the CPU affinity"))?;
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     for core in (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)) {
         let mut one = CpuSet::new();
         one.set(core);
         sched_setaffinity(None, &one).map_err(system("setting the CPU affinity"))?;
-        said.push(act());
+        results.push(act());
     }
     sched_setaffinity(None, &all).map_err(system("setting the CPU affinity"))?;
-    Ok(said)
+    Ok(results)
 }
 
 /// Nanoseconds that the calibration loop takes on each core.

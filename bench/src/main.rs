@@ -8,7 +8,7 @@
 //!    between them (A B A B ...).
 //! 2. Around each block the machine's CPU counters are read, and a short calibration loop runs on
 //!    each core. A pair with a block in which a core was slow, or in which much time was stolen, is
-//!    dropped and said so.
+//!    dropped and counted.
 //! 3. Reported are medians over pairs, the range, and the median of the pairwise ratios.
 #![forbid(unsafe_code)]
 

@@ -29,6 +29,7 @@
 //!    none (`SO_INCOMING_NAPI_ID` is 0), so `net.core.busy_poll` has no effect here.
 
 mod agent;
+mod environment;
 mod idle;
 mod load;
 mod network;
@@ -37,7 +38,6 @@ mod report;
 mod results;
 mod rows;
 mod sietch;
-mod stage;
 mod tree;
 mod variants;
 
@@ -48,9 +48,9 @@ use crate::error::{Error, system};
 use crate::isolation::{self, interrupted};
 use crate::machine::{self, Cpu, SLOW, STOLEN};
 pub(crate) use agent::{Arguments as AgentArguments, run as act};
+use environment::{Environment, Running};
 use results::{Column, Measured, Sample};
 use rows::{Row, Server};
-use stage::{Running, Stage};
 use variants::{BOTH, LINUX, Location, ONE_END, SAME, SERVED, Variant};
 
 /// Options of `bench posix`.
@@ -131,7 +131,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
         return Ok(());
     }
     std::fs::create_dir_all(&arguments.out).map_err(system("making the output folder"))?;
-    tree::take_in_orphans()?;
+    tree::adopt_orphans()?;
     println!("{}", machine::describe());
     println!("{}", machine::absences()?);
     println!(
@@ -145,9 +145,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
             "no column with busy polling: loopback has no NAPI instance to poll, net.core.busy_poll changes nothing"
         );
     }
-    let stage = Stage::set(&arguments.out, interrupted()?)?;
+    let environment = Environment::create(&arguments.out, interrupted()?)?;
     let variants = arguments.variants();
-    let mut bench = Bench { arguments, stage: &stage, variants, best: machine::calibrate()?, servers: None };
+    let mut bench =
+        Bench { arguments, environment: &environment, variants, best: machine::calibrate()?, servers: None };
     let mut results = Vec::new();
     for row in rows {
         let result = bench.measure(row)?;
@@ -155,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
         results.push(result);
     }
     let measures_idle = wanted(idle::NAME) && !arguments.vnic;
-    let idle = if measures_idle { idle::measure(&stage, &bench.variants)? } else { Vec::new() };
+    let idle = if measures_idle { idle::measure(&environment, &bench.variants)? } else { Vec::new() };
     report::print(&results, &idle);
     report::write(&results, &idle, &arguments.out, arguments.vnic)
 }
@@ -167,7 +168,7 @@ type Servers = (Server, Vec<Result<Running, String>>);
 /// State that outlives a row.
 struct Bench<'a> {
     arguments: &'a Arguments,
-    stage: &'a Stage,
+    environment: &'a Environment,
     variants: Vec<Variant>,
     /// The calibrated speed of the cores.
     best: Vec<u64>,
@@ -242,9 +243,9 @@ impl Bench<'_> {
         for (slot, variant) in servers.iter_mut().zip(variants) {
             let works = slot.as_mut().is_ok_and(|running| running.program.is_up().is_ok());
             if !works {
-                *slot = self.stage.start(server, *variant).map_err(|cause| cause.cause());
+                *slot = self.environment.start(server, *variant).map_err(|cause| cause.cause());
             }
-            self.stage.check_interrupt()?;
+            self.environment.check_interrupt()?;
         }
         Ok(())
     }
@@ -259,7 +260,7 @@ impl Bench<'_> {
     /// Records that a column failed, and ends its server, which may hang. Fails if the user has
     /// interrupted the measurement.
     fn fail(&mut self, result: &mut Measured, at: usize, cause: &Error) -> Result<(), Error> {
-        self.stage.check_interrupt()?;
+        self.environment.check_interrupt()?;
         result.columns[at].failed = Some(cause.cause());
         if let Some((_, servers)) = &mut self.servers {
             servers[at] = Err("ended after a failure".into());
@@ -270,14 +271,14 @@ impl Bench<'_> {
     /// The size of a column's block, for clients that count requests instead of time. The
     /// calibration also warms up both ends.
     fn size(&self, row: &Row, at: usize) -> Result<u64, Error> {
-        self.stage.size(row, self.server(at)?, self.variants[at], self.arguments.seconds)
+        self.environment.size(row, self.server(at)?, self.variants[at], self.arguments.seconds)
     }
 
     fn block(&self, row: &Row, at: usize, size: u64) -> Result<Sample, Error> {
         let running = self.server(at)?;
         let before = machine::calibrate()?;
         let (begin, cpu, own) = (Instant::now(), Cpu::read()?, tree::used());
-        let client = self.stage.load(row, running, self.variants[at], self.arguments.seconds, size)?;
+        let client = self.environment.load(row, running, self.variants[at], self.arguments.seconds, size)?;
         let (elapsed, cpu) = (begin.elapsed().as_nanos() as f64, Cpu::read()?.since(cpu));
         let own = tree::used().saturating_sub(own);
         let after = machine::calibrate()?;

@@ -112,8 +112,8 @@ pub(crate) fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(failed(program, format!("ended with {}: {said}", output.status)))
+    let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(failed(program, format!("ended with {}: {errors}", output.status)))
 }
 
 /// The release build of `sietch`, beside this program; built if it is missing.

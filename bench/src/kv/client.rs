@@ -77,17 +77,14 @@ pub(crate) fn words(address: SocketAddr, load: Load, requests: u64) -> Vec<Strin
 /// Runs one block.
 pub(crate) fn run(address: SocketAddr, load: Load, requests: u64) -> Result<Block, Error> {
     let own = ["-c", "1", "redis-benchmark"].map(String::from).to_vec();
-    understand(&process::output("taskset", &[own, words(address, load, requests)].concat())?)
+    parse_output(&process::output("taskset", &[own, words(address, load, requests)].concat())?)
 }
 
 /// Parses the output of redis-benchmark.
-pub(crate) fn understand(text: &str) -> Result<Block, Error> {
+pub(crate) fn parse_output(text: &str) -> Result<Block, Error> {
     parse(text).ok_or_else(|| Error::Program {
         program: "redis-benchmark".into(),
-        what: format!(
-            "said nothing that could be understood: {}",
-            text.chars().take(200).collect::<String>()
-        ),
+        what: format!("unknown output: {}", text.chars().take(200).collect::<String>()),
         fix: "use the one of Debian 12 (7.0)",
     })
 }
@@ -119,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_understood() {
+    fn a_report_is_parsed() {
         let text = "GET: rps=0.0\r====== GET ======\n  100 requests completed in 0.01 seconds\n\
             Latency by percentile distribution:\n0.000% <= 0.103 milliseconds (cumulative count 1)\n\
             50.000% <= 0.207 milliseconds (cumulative count 50)\n99.219% <= 0.303 milliseconds (cumulative count 99)\n\

@@ -110,7 +110,7 @@ impl Generator {
         let only = if shape.writes == 0 { &self.get } else { &self.set };
         self.pipeline = only.repeat(shape.pipeline);
         let mut idle: Vec<usize> = (0..count).collect();
-        let (mut replies, mut news) = (0, Vec::new());
+        let (mut replies, mut readable) = (0, Vec::new());
         loop {
             let now = clock::now();
             while now < end
@@ -125,8 +125,8 @@ impl Generator {
                 return Ok((replies, latencies));
             }
             let until = if idle.is_empty() || now >= end { end.max(now + 1_000_000) } else { due };
-            self.transport.poll(until, &mut news)?;
-            for user in news.drain(..) {
+            self.transport.poll(until, &mut readable)?;
+            for user in readable.drain(..) {
                 let count = self.take(user)?;
                 replies += count as u64;
                 let now = clock::now();
@@ -146,9 +146,9 @@ impl Generator {
     /// the server would retransmit its last replies while this side waits for its next block.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         let end = clock::now() + SETTLING;
-        let mut news = Vec::new();
+        let mut readable = Vec::new();
         while clock::now() < end {
-            self.transport.poll(end, &mut news)?;
+            self.transport.poll(end, &mut readable)?;
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ const CHUNK: usize = 64 << 10;
 pub(super) trait Transport {
     /// Appends the connections on which something has arrived, waiting for the first until `until`
     /// at most. It may return early.
-    fn poll(&mut self, until: u64, news: &mut Vec<usize>) -> io::Result<()>;
+    fn poll(&mut self, until: u64, readable: &mut Vec<usize>) -> io::Result<()>;
 
     /// Sends all of `bytes`.
     fn send(&mut self, connection: usize, bytes: &[u8]) -> io::Result<()>;
@@ -74,11 +74,11 @@ impl<Q: Doorbell> Flows<Q> {
 }
 
 impl<Q: Doorbell> Transport for Flows<Q> {
-    fn poll(&mut self, until: u64, news: &mut Vec<usize>) -> io::Result<()> {
+    fn poll(&mut self, until: u64, readable: &mut Vec<usize>) -> io::Result<()> {
         self.stack.poll(Some(until))?;
         while let Some(event) = self.stack.next_event() {
             match event.kind {
-                EventKind::Readable => news.push(event.user as usize),
+                EventKind::Readable => readable.push(event.user as usize),
                 EventKind::Closed(why) => {
                     return Err(io::Error::other(format!("the store closed: {why:?}")));
                 }
@@ -143,11 +143,11 @@ impl Sockets {
         Ok(Self { poll, sockets, spin: Spin::default(), chunk: vec![0; CHUNK] })
     }
 
-    fn wait(&mut self, timeout: Duration, news: &mut Vec<usize>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration, readable: &mut Vec<usize>) -> io::Result<()> {
         let mut raw = [const { MaybeUninit::<epoll::Event>::uninit() }; BATCH];
         let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
         match epoll::wait(&self.poll, &mut raw[..], Some(&timeout)) {
-            Ok((events, _)) => news.extend(events.iter().map(|event| event.data.u64() as usize)),
+            Ok((events, _)) => readable.extend(events.iter().map(|event| event.data.u64() as usize)),
             Err(Errno::INTR) => {}
             Err(cause) => return Err(cause.into()),
         }
@@ -156,10 +156,10 @@ impl Sockets {
 }
 
 impl Transport for Sockets {
-    fn poll(&mut self, until: u64, news: &mut Vec<usize>) -> io::Result<()> {
-        self.wait(Duration::ZERO, news)?;
+    fn poll(&mut self, until: u64, readable: &mut Vec<usize>) -> io::Result<()> {
+        self.wait(Duration::ZERO, readable)?;
         let now = clock::now();
-        if !news.is_empty() {
+        if !readable.is_empty() {
             self.spin.busy(now);
             return Ok(());
         }
@@ -169,7 +169,7 @@ impl Transport for Sockets {
         match self.spin.idle(now) {
             Idle::Poll => std::hint::spin_loop(),
             Idle::Yield => rustix::thread::sched_yield(),
-            Idle::Sleep => self.wait(Duration::from_nanos(until - now), news)?,
+            Idle::Sleep => self.wait(Duration::from_nanos(until - now), readable)?,
         }
         Ok(())
     }
@@ -215,15 +215,15 @@ mod tests {
         let address = listener.local_addr().expect("it is bound");
         let mut client = Sockets::connect(address, 1).expect("it listens");
         let (mut server, _) = listener.accept().expect("a connection");
-        client.send(0, b"ask").expect("there is room");
+        client.send(0, b"get").expect("there is room");
         let mut request = [0; 3];
         server.read_exact(&mut request).expect("it was sent");
         let mut shown = Vec::new();
         for part in [&b"one tw"[..], b"o "] {
             server.write_all(part).expect("it is open");
-            let mut news = Vec::new();
-            while news.is_empty() {
-                client.poll(clock::now() + 1_000_000_000, &mut news).expect("it is open");
+            let mut readable = Vec::new();
+            while readable.is_empty() {
+                client.poll(clock::now() + 1_000_000_000, &mut readable).expect("it is open");
             }
             // Only complete words are used.
             let mut whole = |bytes: &[u8]| {

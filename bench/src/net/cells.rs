@@ -185,7 +185,7 @@ pub(super) struct Environment {
     program: PathBuf,
     out: PathBuf,
     socket: PathBuf,
-    // The switch and the daemon end before its files go.
+    // The switch and the daemon end before the folder is removed.
     switch: OnceCell<Process>,
     _daemon: Process,
     namespace: Namespace,
@@ -240,13 +240,13 @@ impl Environment {
             let words: [&std::ffi::OsStr; 3] =
                 ["--socket".as_ref(), self.socket.as_os_str(), "service".as_ref()];
             let log = self.out.join("net-switch.log");
-            // The workers ask for its ports until it is there.
+            // The workers request its ports until it answers.
             let _ = self.switch.set(Process::start(&sietch.to_string_lossy(), &words, &log)?);
         }
         Ok(None)
     }
 
-    /// One block: a fresh server, a fresh client, and what the client saw.
+    /// One block: a new server and a new client. Returns the client's outcome.
     pub(super) fn block(&self, work: Work, side: Side, seconds: f64) -> Result<Outcome, Error> {
         let (listen, server, client) = match side {
             Side::LoopbackBlocking => (Ipv4Addr::LOCALHOST, "blocking", "blocking"),

@@ -66,8 +66,14 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Prints the table: a row for each side.
+/// Prints the table.
 pub(super) fn print(results: &[Measured]) {
+    println!("\nmedians over rounds; CPU is that of the whole machine, both ends included");
+    print!("{}", table(results));
+}
+
+/// A row for each side of each cell.
+fn table(results: &[Measured]) -> String {
     let heading = [
         "work",
         "side",
@@ -119,8 +125,7 @@ pub(super) fn print(results: &[Measured]) {
             ]);
         }
     }
-    println!("\nmedians over rounds; CPU is that of the whole machine, both ends included");
-    table::print(&heading, &rows);
+    table::render(&heading, &rows)
 }
 
 /// Writes `net.json` and `net.svg` below `out`.
@@ -146,4 +151,50 @@ pub(super) fn write(results: &[Measured], out: &Path) -> Result<(), Error> {
     plot::ratios(&out.join("net.svg"), "Sietch's network beside kernel sockets", &bars)?;
     println!("wrote {} and {}", out.join("net.json").display(), out.join("net.svg").display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Outcomes of a second, with so many operations each.
+    fn outcomes(operations: [u64; 3], flows: Option<Shares>) -> Vec<Outcome> {
+        let outcome = |operations| Outcome {
+            operations,
+            elapsed: 1_000_000_000,
+            busy: 500_000_000,
+            latency: [10_000, 20_500, 0],
+            flows,
+            ..Outcome::default()
+        };
+        operations.map(outcome).to_vec()
+    }
+
+    #[test]
+    fn every_side_is_compared_with_sietch() {
+        let shares = Shares { least: 9, most: 11, least_share: 0.9, fairness: 0.99 };
+        let rpc = Measured {
+            name: "app: rpc".to_owned(),
+            unit: "requests/s",
+            sides: vec![
+                (Side::LoopbackBlocking, outcomes([50_000, 40_000, 60_000], None)),
+                (Side::Link, outcomes([200_000, 100_000, 300_000], Some(shares))),
+            ],
+            dropped: 0,
+        };
+        let mut held = outcomes([1; 3], None);
+        held.iter_mut().for_each(|outcome| outcome.bytes = Some(4096));
+        let memory = Measured {
+            name: "app: memory".to_owned(),
+            unit: "B",
+            sides: vec![(Side::Link, held)],
+            dropped: 1,
+        };
+        insta::assert_snapshot!(table(&[rpc, memory]), @r"
+        work                                 side  result          range  Sietch/it  p50 us  p99 us  p99.9 us   CPU us/op  Sietch/it  least/fair   Jain
+        app: rpc [requests/s]  linux lo, blocking   50.0k    40.0k-60.0k       4.00   10.00   20.50         -      10.000       0.25           -      -
+                                      sietch link  200.0k  100.0k-300.0k          -   10.00   20.50         -       2.500          -       0.900  0.990
+        app: memory [B]               sietch link    4.1k      4.1k-4.1k          -   10.00   20.50         -  500000.000          -           -      -
+        ");
+    }
 }

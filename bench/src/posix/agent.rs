@@ -302,7 +302,7 @@ fn memcached(arguments: &Arguments) -> Result<ClientReport, Error> {
     let gets: Vec<Vec<u8>> = (0..KEYS).map(|key| format!("get key:{key:05}\r\n").into_bytes()).collect();
     let sets: Vec<Vec<u8>> = (0..KEYS).map(|key| set(key, "")).collect();
     let mut number = 0u64;
-    let mut ask = |connection: &mut Connection, now| {
+    let mut send_request = |connection: &mut Connection, now| {
         number += 1;
         // A step that has no common divisor with the number of keys visits all of them.
         let key = (number * 7919 % KEYS) as usize;
@@ -314,7 +314,7 @@ fn memcached(arguments: &Arguments) -> Result<ClientReport, Error> {
     };
     let mut now = Instant::now();
     for connection in &mut connections {
-        ask(connection, now)?;
+        send_request(connection, now)?;
     }
     while now < tally.closes {
         wait(&mut poll, &mut events, Some(LAST))?;
@@ -331,7 +331,7 @@ fn memcached(arguments: &Arguments) -> Result<ClientReport, Error> {
                 if connection.reply.ends_with(connection.last) {
                     now = Instant::now();
                     tally.done(connection.sent, now);
-                    ask(connection, now)?;
+                    send_request(connection, now)?;
                 }
             }
         }
@@ -353,5 +353,5 @@ fn silent(address: SocketAddr, epoll: bool) -> Result<(), Error> {
         // No data arrives.
         let _ = stream.read(&mut [0]).map_err(system("reading"))?;
     }
-    Err(fault("the silent server said something"))
+    Err(fault("the silent server sent bytes"))
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::environment::{Environment, Running};
 use super::program::Program;
 use super::rows::Server;
-use super::stage::{Running, Stage};
 use super::variants::Variant;
 use super::{program, tree};
 use crate::error::Error;
@@ -44,29 +44,29 @@ pub(super) struct Idle {
 }
 
 /// The processes of a column.
-struct Scene {
+struct SilentApplications {
     server: Running,
     applications: Vec<Program>,
 }
 
-impl Scene {
-    fn set(stage: &Stage, variant: Variant) -> Result<Self, Error> {
-        let server = stage.start(Server::Silent, variant)?;
+impl SilentApplications {
+    fn start(environment: &Environment, variant: Variant) -> Result<Self, Error> {
+        let server = environment.start(Server::Silent, variant)?;
         let mut applications = Vec::new();
         for number in 0..APPLICATIONS {
-            let mut words = stage.agent("silent", server.address);
+            let mut words = environment.agent("silent", server.address);
             words.extend((number % 2 == 1).then(|| "--epoll".into()));
-            let log = stage.log(&format!("silent-{number}"));
-            let mut application = Program::start("silent", &stage.client(variant, words)?, &log)?;
+            let log = environment.log(&format!("silent-{number}"));
+            let mut application = Program::start("silent", &environment.client(variant, words)?, &log)?;
             let connected = || std::fs::read_to_string(&log).is_ok_and(|text| text.contains("connected"));
-            application.wait_until(START, &stage.stop, connected)?;
+            application.wait_until(START, &environment.stop, connected)?;
             applications.push(application);
         }
         Ok(Self { server, applications })
     }
 
     /// Nanoseconds of processor time that they have used.
-    fn used(&mut self, stage: &Stage, variant: Variant) -> Result<u64, Error> {
+    fn used(&mut self, environment: &Environment, variant: Variant) -> Result<u64, Error> {
         self.server.program.is_up()?;
         let mut processes = vec![self.server.program.pid()];
         for application in &mut self.applications {
@@ -77,26 +77,26 @@ impl Scene {
             processes.iter().flat_map(|pid| tree::below(*pid)).map(|process| process.pid).collect();
         processes.extend(below);
         if variant.server || variant.client {
-            processes.extend(stage.service());
+            processes.extend(environment.service());
         }
         processor_time(&processes)
     }
 }
 
 /// Measures all columns at once.
-pub(super) fn measure(stage: &Stage, variants: &[Variant]) -> Result<Vec<Idle>, Error> {
-    let mut scenes: Vec<Result<Scene, Error>> =
-        variants.iter().map(|variant| Scene::set(stage, *variant)).collect();
-    stage.check_interrupt()?;
-    let used = |at: usize, scene: &mut Result<Scene, Error>| match scene {
-        Ok(scene) => scene.used(stage, variants[at]).map_err(|cause| cause.cause()),
+pub(super) fn measure(environment: &Environment, variants: &[Variant]) -> Result<Vec<Idle>, Error> {
+    let mut columns: Vec<Result<SilentApplications, Error>> =
+        variants.iter().map(|variant| SilentApplications::start(environment, *variant)).collect();
+    environment.check_interrupt()?;
+    let used = |at: usize, column: &mut Result<SilentApplications, Error>| match column {
+        Ok(column) => column.used(environment, variants[at]).map_err(|cause| cause.cause()),
         Err(cause) => Err(cause.cause()),
     };
-    sleep(stage, SETTLE)?;
+    sleep(environment, SETTLE)?;
     let begin = Instant::now();
-    let before: Vec<_> = scenes.iter_mut().enumerate().map(|(at, scene)| used(at, scene)).collect();
-    sleep(stage, WINDOW)?;
-    let after: Vec<_> = scenes.iter_mut().enumerate().map(|(at, scene)| used(at, scene)).collect();
+    let before: Vec<_> = columns.iter_mut().enumerate().map(|(at, column)| used(at, column)).collect();
+    sleep(environment, WINDOW)?;
+    let after: Vec<_> = columns.iter_mut().enumerate().map(|(at, column)| used(at, column)).collect();
     let elapsed = begin.elapsed().as_nanos() as f64;
     let cost = |(before, after): (Result<u64, String>, Result<u64, String>)| -> Result<f64, String> {
         Ok((after?.saturating_sub(before?)) as f64 / elapsed)
@@ -110,10 +110,10 @@ pub(super) fn measure(stage: &Stage, variants: &[Variant]) -> Result<Vec<Idle>, 
 }
 
 /// Sleeps, unless the user has interrupted.
-fn sleep(stage: &Stage, time: Duration) -> Result<(), Error> {
+fn sleep(environment: &Environment, time: Duration) -> Result<(), Error> {
     let begin = Instant::now();
     while begin.elapsed() < time {
-        stage.check_interrupt().map_err(|_| program::interrupted())?;
+        environment.check_interrupt().map_err(|_| program::interrupted())?;
         std::thread::sleep(Duration::from_millis(100).min(time.saturating_sub(begin.elapsed())));
     }
     Ok(())

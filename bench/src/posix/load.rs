@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use super::environment::{Environment, Running};
 use super::program::{Program, failed, words};
 use super::results::ClientReport;
 use super::rows::{Client, Row, Server};
-use super::stage::{Running, Stage};
 use super::variants::Variant;
 use crate::error::Error;
 use crate::kv::client::{self, Block, Load};
@@ -16,7 +16,7 @@ const GRACE: Duration = Duration::from_secs(15);
 /// SETs before the measurement: afterwards 95 % of the keys that redis-benchmark requests exist.
 const FILLING: u64 = 300_000;
 
-impl Stage {
+impl Environment {
     /// Runs the command `words` to its end; it must end soon after `seconds`.
     fn client_output(
         &self,
@@ -40,7 +40,7 @@ impl Stage {
     ) -> Result<Block, Error> {
         let command =
             [vec!["redis-benchmark".to_owned()], client::words(running.address, load, requests)].concat();
-        client::understand(&self.client_output("redis-benchmark", variant, words(&command), seconds)?)
+        client::parse_output(&self.client_output("redis-benchmark", variant, words(&command), seconds)?)
     }
 
     /// Fills a server with the data that the clients request.

@@ -29,7 +29,7 @@ pub(super) struct Program {
     name: String,
     child: Child,
     log: PathBuf,
-    /// The signal that asks it to end.
+    /// The signal that ends it.
     pub ends_by: Signal,
 }
 
@@ -137,15 +137,18 @@ impl Program {
 
     /// An error of this program, with the end of its output.
     pub(super) fn failed(&self, what: &str) -> Error {
-        let said = [self.log.with_extension("err"), self.log.clone()]
+        let printed = [self.log.with_extension("err"), self.log.clone()]
             .iter()
             .filter_map(|file| std::fs::read(file).ok())
             .map(|bytes| String::from_utf8_lossy(&bytes).split_whitespace().collect::<Vec<_>>().join(" "))
             .find(|text| !text.is_empty())
             .unwrap_or_default();
-        let skipped = said.chars().count().saturating_sub(QUOTED);
-        let said: String = said.chars().skip(skipped).collect();
-        failed(&self.name, if said.is_empty() { what.to_owned() } else { format!("{what} (\"{said}\")") })
+        let skipped = printed.chars().count().saturating_sub(QUOTED);
+        let printed: String = printed.chars().skip(skipped).collect();
+        failed(
+            &self.name,
+            if printed.is_empty() { what.to_owned() } else { format!("{what} (\"{printed}\")") },
+        )
     }
 }
 
@@ -203,8 +206,8 @@ mod tests {
             Program::start("sh", &words, &log)?.output(Duration::from_secs(60), &stop)
         };
         assert_eq!(run("echo yes").expect("it prints"), "yes\n");
-        let said = run("echo 'no such thing' >&2; exit 3").expect_err("it fails").to_string();
-        assert!(said.contains("no such thing"), "{said}");
+        let cause = run("echo 'no such thing' >&2; exit 3").expect_err("it fails").to_string();
+        assert!(cause.contains("no such thing"), "{cause}");
         remove(&log);
     }
 

@@ -80,7 +80,7 @@ fn goals(result: &Measured, column: &Column) -> Vec<Goal> {
 }
 
 fn verdict(result: &Measured, column: &Column) -> String {
-    let said: Vec<String> = goals(result, column)
+    let verdicts: Vec<String> = goals(result, column)
         .iter()
         .map(|goal| {
             let ratios = ratios(result, column, goal.figure);
@@ -93,7 +93,7 @@ fn verdict(result: &Measured, column: &Column) -> String {
             }
         })
         .collect();
-    said.join(", ")
+    verdicts.join(", ")
 }
 
 /// Prints a finished row.
@@ -156,8 +156,20 @@ fn line(result: &Measured, column: &Column, name: String) -> Vec<String> {
     ]
 }
 
-/// Prints the tables.
+/// Prints the table, the reasons for missing figures, and the idle columns.
 pub(super) fn print(results: &[Measured], idle: &[Idle]) {
+    if results.iter().any(|result| result.skipped.is_none()) {
+        println!(
+            "\nLinux/Sietch where a cell has two figures; latencies in us; CPU is that of the whole machine, its ratio Sietch's to Linux';\n\
+             foreign: cores used by other processes; rounds: measured (dropped); redis-benchmark reports latencies in steps of 8 us"
+        );
+        print!("{}", table(results));
+    }
+    print!("{}{}", missing(results), idle_lines(idle));
+}
+
+/// A row for each column beside Linux of each measured row.
+fn table(results: &[Measured]) -> String {
     let mut rows = Vec::new();
     for result in results.iter().filter(|result| result.skipped.is_none()) {
         // Linux has a line of its own only if it is the only column.
@@ -170,57 +182,60 @@ pub(super) fn print(results: &[Measured], idle: &[Idle]) {
             rows.push(line(result, column, name));
         }
     }
-    if !rows.is_empty() {
-        println!(
-            "\nLinux/Sietch where a cell has two figures; latencies in us; CPU is that of the whole machine, its ratio Sietch's to Linux';\n\
-             foreign: cores used by other processes; rounds: measured (dropped); redis-benchmark reports latencies in steps of 8 us"
-        );
-        let heading = [
-            "row",
-            "unit",
-            "Linux/s",
-            "Sietch/s",
-            "ratio",
-            "range",
-            "least",
-            "p50",
-            "p99",
-            "p99.9",
-            "CPU us/unit",
-            "ratio",
-            "foreign",
-            "rounds",
-            "goal",
-        ];
-        table::print(&heading, &rows);
-    }
+    let heading = [
+        "row",
+        "unit",
+        "Linux/s",
+        "Sietch/s",
+        "ratio",
+        "range",
+        "least",
+        "p50",
+        "p99",
+        "p99.9",
+        "CPU us/unit",
+        "ratio",
+        "foreign",
+        "rounds",
+        "goal",
+    ];
+    table::render(&heading, &rows)
+}
+
+/// A line for each row that was skipped, and for each column that failed.
+fn missing(results: &[Measured]) -> String {
+    let mut text = String::new();
     for result in results {
         if let Some(why) = &result.skipped {
-            println!("{}: skipped: {why}", result.row.name);
+            text.push_str(&format!("{}: skipped: {why}\n", result.row.name));
         }
-        for (column, cause) in
-            result.columns.iter().filter_map(|column| Some((column, column.failed.as_ref()?)))
-        {
-            println!("{} ({}): failed: {cause}", result.row.name, column.variant);
+        for column in &result.columns {
+            if let Some(cause) = &column.failed {
+                text.push_str(&format!("{} ({}): failed: {cause}\n", result.row.name, column.variant));
+            }
         }
     }
     if results.iter().flat_map(|result| &result.columns).any(|column| column.failed.is_some()) {
-        println!("the output of failed programs is in the logs below target/bench");
+        text.push_str("the output of failed programs is in the logs below target/bench\n");
     }
+    text
+}
+
+/// A line for each column of silent applications.
+fn idle_lines(idle: &[Idle]) -> String {
+    let mut text = String::new();
     for column in idle {
-        match (&column.failed, column.cores) {
-            (Some(cause), _) => println!("{} ({}): failed: {cause}", idle::NAME, column.variant),
-            (_, Some(cores)) => println!(
-                "{} ({}): {:.3} % of a core; goal {} %: {}",
-                idle::NAME,
-                column.variant,
-                cores * 100.0,
-                idle::GOAL * 100.0,
-                if cores < idle::GOAL { "reached" } else { "MISSED" }
-            ),
-            _ => {}
-        }
+        let figure = match (&column.failed, column.cores) {
+            (Some(cause), _) => format!("failed: {cause}"),
+            (_, Some(cores)) => {
+                let verdict = if cores < idle::GOAL { "reached" } else { "MISSED" };
+                format!("{:.3} % of a core; goal {} %: {verdict}", cores * 100.0, idle::GOAL * 100.0)
+            }
+            _ => continue,
+        };
+        text.push_str(&format!("{} ({}): {figure}\n", idle::NAME, column.variant));
     }
+    text
 }
 
 #[derive(Serialize)]
@@ -294,25 +309,25 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_is_reached_by_the_median_of_the_pairs() {
-        let result = measured(
+    fn goals_are_judged_by_the_median_of_the_pairs() {
+        let both = measured(
             "redis GET c1 P1",
             vec![column("Linux", &[1e4, 2e4, 1e4]), column("Sietch", &[5e4, 5e4, 4e4])],
         );
-        assert_eq!(ratios(&result, &result.columns[1], Figure::Rate), [5.0, 2.5, 4.0]);
-        assert_eq!(verdict(&result, &result.columns[1]), "p50 4x: reached (4.00), rate 1x: reached (4.00)");
-    }
-
-    #[test]
-    fn on_a_vnic_nothing_may_be_slower_or_cost_more() {
-        let mut result = measured(
+        assert_eq!(ratios(&both, &both.columns[1], Figure::Rate), [5.0, 2.5, 4.0]);
+        let mut on_vnic = measured(
             "redis GET c50 P1",
             vec![column("Linux", &[1e4, 1e4]), column(SERVED.name, &[2e4, 2e4])],
         );
-        for sample in result.columns[1].samples.iter_mut().flatten() {
+        // On a VNIC no operation may cost more processor time than on Linux.
+        for sample in on_vnic.columns[1].samples.iter_mut().flatten() {
             sample.cpu_us = 2.0;
         }
-        assert_eq!(verdict(&result, &result.columns[1]), "rate 1x: reached (2.00), CPU 1x: MISSED (0.50)");
+        insta::assert_snapshot!(table(&[both, on_vnic]), @r"
+        row                                            unit  Linux/s  Sietch/s  ratio      range  least       p50  p99  p99.9  CPU us/unit  ratio    foreign  rounds                                             goal
+        redis GET c1 P1                                 req    10.0k     50.0k   4.00  2.50-5.00      -  100/20.0    -      -    1.00/1.00   1.00  0.00/0.00   3 (0)  p50 4x: reached (4.00), rate 1x: reached (4.00)
+        redis GET c50 P1 (Sietch VNIC, kernel client)   req    10.0k     20.0k   2.00  2.00-2.00      -  100/50.0    -      -    1.00/2.00   2.00  0.00/0.00   2 (0)   rate 1x: reached (2.00), CPU 1x: MISSED (0.50)
+        ");
     }
 
     #[test]
@@ -322,5 +337,22 @@ mod tests {
         result.columns[1].samples[1] = None;
         assert_eq!(ratios(&result, &result.columns[1], Figure::Rate), [3.0]);
         assert_eq!(verdict(&result, &result.columns[1]), "rate 4x: MISSED (3.00)");
+    }
+
+    #[test]
+    fn missing_figures_have_a_reason() {
+        let mut skipped = measured("redis GET c1 P1", Vec::new());
+        skipped.skipped = Some("needs redis-server".to_owned());
+        let mut failed = measured("redis GET c50 P1", vec![column("Linux", &[]), column("Sietch", &[])]);
+        failed.columns[1].failed = Some("redis-server ended".to_owned());
+        let idle = |variant, cores| Idle { variant, cores: Some(cores), failed: None };
+        let text = missing(&[skipped, failed]) + &idle_lines(&[idle("Linux", 0.0), idle("Sietch", 0.02)]);
+        insta::assert_snapshot!(text, @r"
+        redis GET c1 P1: skipped: needs redis-server
+        redis GET c50 P1 (Sietch): failed: redis-server ended
+        the output of failed programs is in the logs below target/bench
+        idle: 10 silent applications (Linux): 0.000 % of a core; goal 1 %: reached
+        idle: 10 silent applications (Sietch): 2.000 % of a core; goal 1 %: MISSED
+        ");
     }
 }

@@ -66,7 +66,7 @@ impl Process {
 }
 
 /// Makes this process the new parent of processes that lose theirs.
-pub(super) fn take_in_orphans() -> Result<(), Error> {
+pub(super) fn adopt_orphans() -> Result<(), Error> {
     set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(system("becoming the reaper of what is started"))
 }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_understood_whatever_the_name() {
+    fn a_line_is_parsed_whatever_the_name() {
         let line = "7 (a) b (c) S 3 7 7 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 555 1 2";
         let process = Process::parse(7, line).expect("a whole line");
         assert_eq!(process, Process { pid: 7, parent: 3, born: 555, ticks: 100 });

@@ -2,7 +2,7 @@
 //!
 //! One thread serves all writers. It appends a record for each writer without a pending one,
 //! submits, and collects the records that have become durable. On a disk it sleeps when none has;
-//! memory answers at once. When the log asks for compaction, the thread writes a snapshot of one
+//! memory answers at once. When the log requests compaction, the thread writes a snapshot of one
 //! small record, beside the running appends.
 
 use std::collections::VecDeque;
@@ -77,7 +77,7 @@ impl<D: DiskQueue> Served<D> {
         Ok(Self { log, record: Vec::new() })
     }
 
-    /// Compacts the log into one small record, when the log asks for it.
+    /// Compacts the log into one small record, when the log requests it.
     fn compact(&mut self) -> Result<(), Error> {
         if self.log.should_compact() {
             self.log.begin_snapshot().map_err(log_failed)?;

@@ -35,8 +35,17 @@ pub(super) fn progress(cell: &Cell) {
     println!("{}: {} ({} dropped)", cell.name, figures.join(", "), cell.dropped);
 }
 
-/// Prints the tables.
+/// Prints the table of cells and the lines of recoveries.
 pub(super) fn print(cells: &[Cell], recoveries: &[Recovery]) {
+    if !cells.is_empty() {
+        println!("\nratios: Sietch's log to that row; CPU is that of the whole machine; 0.00 ms: not known");
+        print!("{}", table(cells));
+    }
+    recoveries.iter().for_each(|recovery| println!("{}", line(recovery)));
+}
+
+/// A row for each subject of each cell.
+fn table(cells: &[Cell]) -> String {
     let mut rows = Vec::new();
     for cell in cells {
         let (rates, latencies) = (ratios(cell, |s| s.rate), ratios(cell, |s| s.p50));
@@ -60,32 +69,30 @@ pub(super) fn print(cells: &[Cell], recoveries: &[Recovery]) {
             ]);
         }
     }
-    if !rows.is_empty() {
-        println!("\nratios: Sietch's log to that row; CPU is that of the whole machine; 0.00 ms: not known");
-        let heading = [
-            "cell: subject",
-            "appends/s",
-            "ratio",
-            "p50/p99/p99.9 us",
-            "p50 ratio",
-            "longest silence ms",
-            "CPU us/append",
-            "rounds",
-        ];
-        table::print(&heading, &rows);
-    }
-    for recovery in recoveries {
-        let (low, high) = range(&recovery.rates);
-        println!(
-            "recovery from {}: {:.2} GB/s of payload ({:.2}-{:.2}), {} openings; reading alone: {:.2} GB/s",
-            recovery.medium,
-            median(&recovery.rates) / 1e9,
-            low / 1e9,
-            high / 1e9,
-            recovery.rates.len(),
-            median(&recovery.read_rates) / 1e9
-        );
-    }
+    let heading = [
+        "cell: subject",
+        "appends/s",
+        "ratio",
+        "p50/p99/p99.9 us",
+        "p50 ratio",
+        "longest silence ms",
+        "CPU us/append",
+        "rounds",
+    ];
+    table::render(&heading, &rows)
+}
+
+fn line(recovery: &Recovery) -> String {
+    let (low, high) = range(&recovery.rates);
+    format!(
+        "recovery from {}: {:.2} GB/s of payload ({:.2}-{:.2}), {} openings; reading alone: {:.2} GB/s",
+        recovery.medium,
+        median(&recovery.rates) / 1e9,
+        low / 1e9,
+        high / 1e9,
+        recovery.rates.len(),
+        median(&recovery.read_rates) / 1e9
+    )
 }
 
 /// Prints a writer's measurements during an event.
@@ -104,7 +111,7 @@ pub(super) fn print_progress(progress: &[Progress]) {
             format!("{:.2}", progress.silence),
         ]
     };
-    println!("\none writer of 1 KB while something else goes on");
+    println!("\none writer of 1 KB during another event");
     let heading = ["meanwhile: subject", "took ms", "appends/100 ms", "fewest", "longest silence ms"];
     table::print(&heading, &progress.iter().map(row).collect::<Vec<_>>());
 }
@@ -139,4 +146,41 @@ pub(super) fn write(
     plot::ratios(&out.join("storage.svg"), "Sietch's log: durable appends a second", &bars)?;
     println!("wrote {} and {}", out.join("storage.json").display(), out.join("storage.svg").display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_subject_shows_the_ratio_of_sietch_to_it() {
+        let sample = |rate: f64| Sample {
+            rate,
+            p50: 1e6 / rate,
+            p99: 2e6 / rate,
+            p999: 4e6 / rate,
+            silence: 1.5,
+            cpu_us: 5e5 / rate,
+        };
+        let cell = Cell {
+            name: "1 KB durable".to_owned(),
+            subjects: vec![
+                ("file", [1000.0, 2000.0, 1500.0].map(sample).to_vec()),
+                ("sietch", [4000.0, 4000.0, 3000.0].map(sample).to_vec()),
+            ],
+            dropped: 0,
+        };
+        insta::assert_snapshot!(table(&[cell]), @r"
+        cell: subject         appends/s             ratio        p50/p99/p99.9 us  p50 ratio  longest silence ms  CPU us/append  rounds
+        1 KB durable: file         1500  2.00 (2.00-4.00)  666.67/1333.33/2666.67       0.50                1.50         333.33       3
+        1 KB durable: sietch       4000                     250.00/500.00/1000.00                           1.50         125.00       3
+        ");
+    }
+
+    #[test]
+    fn a_recovery_shows_its_rate_beside_that_of_plain_reads() {
+        let recovery =
+            Recovery { medium: "disk", rates: vec![1e9, 2e9, 1.5e9], read_rates: vec![2e9, 2.5e9] };
+        insta::assert_snapshot!(line(&recovery), @"recovery from disk: 1.50 GB/s of payload (1.00-2.00), 3 openings; reading alone: 2.25 GB/s");
+    }
 }

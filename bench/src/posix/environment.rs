@@ -44,7 +44,7 @@ pub(super) struct Running {
 
 /// The processes and files that live as long as the measurement.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct Environment {
     pub out: PathBuf,
     pub stop: Arc<AtomicBool>,
     /// This program; some clients and servers are subcommands of it.
@@ -61,9 +61,9 @@ pub(super) struct Stage {
     scratch: Scratch,
 }
 
-impl Stage {
+impl Environment {
     /// Creates the folder for files.
-    pub(super) fn set(out: &Path, stop: Arc<AtomicBool>) -> Result<Self, Error> {
+    pub(super) fn create(out: &Path, stop: Arc<AtomicBool>) -> Result<Self, Error> {
         // PostgreSQL is another user: every user must be able to enter the folder.
         let scratch = Scratch::create(Some(&std::env::temp_dir().join("sietch-bench-posix")))?;
         let own = std::env::current_exe().map_err(system("finding this program"))?;
@@ -234,10 +234,10 @@ impl Stage {
         let rest = words(&["-A", "trust", "-U", "postgres", "--no-sync", "--locale=C", "-E", "UTF8"]);
         let command = self.command(SERVER, Some("postgres"), None, [initdb.to_vec(), rest].concat())?;
         self.prepare("initdb", &command)?;
-        let everybody = |text: String| text + "host all all 0.0.0.0/0 trust\n";
+        let with_rule = |text: String| text + "host all all 0.0.0.0/0 trust\n";
         let rules = data.join("pg_hba.conf");
         std::fs::read_to_string(&rules)
-            .and_then(|text| std::fs::write(&rules, everybody(text)))
+            .and_then(|text| std::fs::write(&rules, with_rule(text)))
             .map_err(system("letting clients of the veth pair into PostgreSQL"))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let command = self.command(SERVER, Some("postgres"), None, serve_postgres(tools, &data, address))?;
