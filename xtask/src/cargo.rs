@@ -1,4 +1,4 @@
-//! Cargo, started as the one that runs this program.
+//! Runs cargo: the one that started this program.
 
 use std::path::Path;
 use std::process::Command;

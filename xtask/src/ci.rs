@@ -1,22 +1,23 @@
-//! What must hold before a change lands, cheapest first:
+//! Everything that must hold before a change lands, cheapest first:
 //!
 //! 1. formatting and the tidy rules,
 //! 2. clippy over every target, warnings are errors,
 //! 3. the licences and sources of dependencies ([`crate::deny`]), where cargo-deny is installed,
 //! 4. the documentation of every crate, warnings are errors,
-//! 5. every test of the workspace, with the same seeds each time: a landing fails for what it
-//!    changes (fresh ones are for `cargo xtask soak`), those that depend on privileges once more as
-//!    an ordinary user ([`crate::ordinary`]),
+//! 5. every test of the workspace. Seeds are the same each time, so that a landing fails for its
+//!    own change; `cargo xtask soak` draws fresh ones. The tests that depend on privileges run once
+//!    more as an ordinary user ([`crate::ordinary`]),
 //! 6. the rings and doorbells under loom,
 //! 7. instructions of the network's fast path, of durable appends and of the store's commands
 //!    within their limits, under valgrind,
-//! 8. what a user would do, on Debian's own kernel under QEMU ([`crate::guest`]), where there is
-//!    QEMU,
-//! 9. generated files are what the program would generate.
+//! 8. the steps of a user on Debian's own kernel under QEMU ([`crate::guest`]), where QEMU is
+//!    installed,
+//! 9. generated files equal those that the program generates.
 //!
-//! Many tests wait for clocks rather than for the processor, so steps 6 and 7, which measure no
-//! time, run beside step 5 at the lowest priority ([`Beside`]). A step that fails ends the run,
-//! with its name; the tests and programs of that step, and those beside it, have all run by then.
+//! Many tests wait for clocks rather than for the processor. Steps 6 and 7 measure no time, so they
+//! run in the background of step 5, at the lowest priority ([`BackgroundStep`]). The first failed
+//! step ends the run, which names it. By then all tests of that step, and the steps in its
+//! background, have run.
 
 use std::fs::File;
 use std::io;
@@ -37,10 +38,10 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     })?;
     step("dependencies", || deny::run(root, deny::Missing::Skip))?;
     step("documentation", || doc(root))?;
-    let beside = ["loom", "instructions"].map(|name| Beside::start(root, name));
+    let background = ["loom", "instructions"].map(|name| BackgroundStep::start(root, name));
     let tested = step("tests", || cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast"], &[]))
         .and_then(|()| step("tests as an ordinary user", || ordinary::run(root)));
-    let finished = beside.map(|step| step.and_then(Beside::finish));
+    let finished = background.map(|step| step.and_then(BackgroundStep::finish));
     let failed: Vec<String> = [tested].into_iter().chain(finished).filter_map(Result::err).collect();
     if !failed.is_empty() {
         return Err(failed.join("\n"));
@@ -76,39 +77,39 @@ fn step(name: &str, action: impl FnOnce() -> Result<(), String>) -> Result<(), S
     Ok(())
 }
 
-/// A step that runs beside others: this program with another command. What it says is kept in a
-/// file until it has ended.
-struct Beside {
+/// A step in the background: this program with another command. Its output goes to a file until
+/// the step has ended.
+struct BackgroundStep {
     name: &'static str,
-    /// Waits for it: how it ended, and when.
-    waits: JoinHandle<io::Result<(ExitStatus, Duration)>>,
-    said: PathBuf,
+    /// Waits for its end; returns its status and its duration.
+    waiter: JoinHandle<io::Result<(ExitStatus, Duration)>>,
+    log: PathBuf,
 }
 
-impl Beside {
+impl BackgroundStep {
     fn start(root: &Path, name: &'static str) -> Result<Self, String> {
         let failed = |cause: io::Error| format!("ci: {name} failed: cannot start it with `nice`: {cause}");
         let folder = root.join("target");
         std::fs::create_dir_all(&folder).map_err(failed)?;
-        let said = folder.join(format!("{name}.log"));
-        let file = File::create(&said).map_err(failed)?;
+        let log = folder.join(format!("{name}.log"));
+        let file = File::create(&log).map_err(failed)?;
         let mut command = Command::new("nice");
         command.args(["-n", "19"]).arg(std::env::current_exe().map_err(failed)?).arg(name);
         command.stdout(file.try_clone().map_err(failed)?).stderr(file);
         let (started, mut child) = (Instant::now(), command.spawn().map_err(failed)?);
-        let waits = std::thread::spawn(move || child.wait().map(|status| (status, started.elapsed())));
-        Ok(Self { name, waits, said })
+        let waiter = std::thread::spawn(move || child.wait().map(|status| (status, started.elapsed())));
+        Ok(Self { name, waiter, log })
     }
 
-    /// Waits for its end, and says what it said.
+    /// Waits for its end and prints its output.
     fn finish(self) -> Result<(), String> {
         let name = self.name;
         let ended =
-            self.waits.join().map_err(|_| format!("ci: the thread that waits for {name} ended early"))?;
+            self.waiter.join().map_err(|_| format!("ci: the thread that waits for {name} ended early"))?;
         let (status, time) = ended.map_err(|cause| format!("ci: cannot wait for {name}: {cause}"))?;
-        let said =
-            std::fs::read(&self.said).map_err(|cause| format!("ci: what {name} said is lost: {cause}"))?;
-        println!("== {name}\n{}", String::from_utf8_lossy(&said));
+        let output = std::fs::read(&self.log)
+            .map_err(|cause| format!("ci: cannot read {}: {cause}", self.log.display()))?;
+        println!("== {name}\n{}", String::from_utf8_lossy(&output));
         if !status.success() {
             return Err(format!("ci: {name} failed: `cargo xtask {name}` ended with {status}"));
         }

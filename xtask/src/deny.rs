@@ -1,12 +1,12 @@
 //! The rules for dependencies, checked by cargo-deny as `deny.toml` says.
 //!
-//! 1. *licenses*, *bans* (versions that are there twice, wildcards) and *sources* read the lock
+//! 1. *licenses*, *bans* (duplicate versions, wildcards) and *sources* read the lock
 //!    file and the manifests. They need no network once cargo has fetched the crates.
 //! 2. *advisories* compares the lock file with the RustSec database, which cargo-deny fetches from
-//!    GitHub. Where it cannot be fetched, the step says `SKIPPED`.
+//!    GitHub. Where it cannot be fetched, the step prints `SKIPPED`.
 //!
-//! It is run by hand and by CI where cargo-deny is installed. `cargo xtask deny --install` installs
-//! it, which takes some minutes.
+//! CI runs it where cargo-deny is installed. `cargo xtask deny --install` installs it, which takes
+//! some minutes.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,11 +28,11 @@ const UNREACHABLE: [&str; 3] = [
 pub(crate) enum Missing {
     /// It is installed with cargo.
     Install,
-    /// The step says `SKIPPED`.
+    /// The step prints `SKIPPED`.
     Skip,
 }
 
-/// Runs every check, and fails if one of them finds something.
+/// Runs every check. Fails if one of them has a finding.
 pub(crate) fn run(root: &Path, missing: Missing) -> Result<(), String> {
     if !is_installed() {
         if missing == Missing::Skip {

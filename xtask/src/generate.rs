@@ -1,7 +1,8 @@
-//! Generated files: man pages and shell completions, made by the program itself into
+//! Generated files: man pages and shell completions, which the program itself writes into
 //! `docs/generated`.
 //!
-//! They are committed so that a reader and a packager find them; [`Mode::Check`] proves them fresh.
+//! They are committed so that a reader and a packager find them. [`Mode::Check`] compares them with
+//! what the program generates.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -94,7 +95,7 @@ fn sietch(root: &Path, arguments: &[&str]) -> Result<Vec<u8>, String> {
     ))
 }
 
-/// Every file below `folder` by its path relative to it; nothing where the folder does not exist.
+/// Every file below `folder`, by its path relative to it. A folder that does not exist is empty.
 fn read_tree(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, String> {
     let mut files = BTreeMap::new();
     let mut pending = vec![folder.to_owned()];

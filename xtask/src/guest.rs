@@ -7,12 +7,13 @@
 //! 2. The guest's file system is an archive ([`archive`]). It holds the `sietch` command, its
 //!    library, some programs of this machine with the libraries that `ldd` names, some of the
 //!    kernel's modules, and this program as `/init`. The data of `sietch` are on a disk with ext4.
-//! 3. Inside, [`inside`] is process 1: it does what a user would do, prints a line for each step,
+//! 3. In the guest, [`inside`] is process 1: it takes the steps of a user, prints a line for each,
 //!    and powers the guest off.
-//! 4. Outside, the console is read until the guest prints the outcome, for at most [`TIMEOUT`].
+//! 4. On the host, the run reads the console until the guest prints the outcome, for at most
+//!    [`TIMEOUT`].
 //!
-//! Where there is no QEMU, or no package to be had, the run says `SKIPPED` and why, and is no
-//! failure.
+//! Without QEMU, or if the package cannot be downloaded, the run prints `SKIPPED` with the reason
+//! and succeeds.
 
 mod archive;
 pub(crate) mod inside;
@@ -61,7 +62,7 @@ enum Outcome {
     Skipped(String),
 }
 
-/// Boots the kernel of `package`, or Debian's usual one, and does in it what a user would do.
+/// Boots the kernel of `package`, or Debian's usual one, and takes the steps of a user in it.
 pub(crate) fn run(root: &Path, package: Option<&str>) -> Result<(), String> {
     match attempt(root, package)? {
         Outcome::Passed => {}
@@ -83,8 +84,8 @@ fn attempt(root: &Path, package: Option<&str>) -> Result<Outcome, String> {
         Ok(kernel) => kernel,
         Err(why) => return Ok(Outcome::Skipped(why)),
     };
-    // As the tests are built: alone, or without what tests depend on, crates have other features,
-    // and most of the workspace would be built once more.
+    // The same command as for the tests. Any other selection of packages changes the features of
+    // crates and builds most of the workspace again.
     crate::cargo::cargo(root, &["test", "--workspace", "--no-run", "--locked"], &[])?;
     let initramfs = folder.join("initramfs");
     pack(root, &kernel, &initramfs)?;
@@ -171,11 +172,11 @@ fn output(command: &mut Command) -> Result<String, String> {
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&done.stderr);
-    Err(format!("{command:?} ended with {}: {}", done.status, said.trim()))
+    let errors = String::from_utf8_lossy(&done.stderr);
+    Err(format!("{command:?} ended with {}: {}", done.status, errors.trim()))
 }
 
-/// The program of that name in PATH or where administrators have theirs.
+/// The program of that name in PATH or in the folders of administration programs.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -194,8 +195,7 @@ fn pack(root: &Path, kernel: &Kernel, to: &Path) -> Result<(), String> {
     archive.device("dev/null", (1, 3));
     let target = root.join("target/debug");
     let mut programs = vec![
-        // This very program, as the build has just made it: it may be another file than the one
-        // that runs.
+        // This program as the build has just made it, which may differ from the running one.
         (target.join("xtask"), "init".to_owned()),
         (target.join("sietch"), "bin/sietch".to_owned()),
         (target.join("libsietch_posix.so"), "bin/libsietch_posix.so".to_owned()),
@@ -233,7 +233,7 @@ fn stripped(from: &Path, beside: &Path) -> Result<Vec<u8>, String> {
     let to = beside.with_extension("stripped");
     match output(Command::new("strip").arg("--strip-debug").arg("-o").arg(&to).arg(from)) {
         Ok(_) => read(&to),
-        // It takes more memory then, and nothing else.
+        // An unstripped program only takes more memory.
         Err(_) => read(from),
     }
 }
@@ -255,8 +255,8 @@ fn boot(kernel: &Kernel, initramfs: &Path, disk: &Path) -> Result<Child, String>
         .arg(&kernel.image)
         .arg("-initrd")
         .arg(initramfs)
-        // A guest that panics ends. Its timers are emulated, and late on a busy machine: that is no
-        // fault of theirs.
+        // A guest that panics ends. The emulated timers are late on a busy machine, which the
+        // kernel's check would take for a fault.
         .args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -268,17 +268,17 @@ fn boot(kernel: &Kernel, initramfs: &Path, disk: &Path) -> Result<Child, String>
 /// Prints the guest's console until it shows the outcome.
 fn watch(mut guest: Child) -> Result<Outcome, String> {
     let console = guest.stdout.take().ok_or("the guest has no console")?;
-    let (lines, said) = channel();
+    let (sender, lines) = channel();
     let reader = std::thread::spawn(move || {
         for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
-            if lines.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err() {
+            if sender.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err() {
                 return;
             }
         }
     });
     let deadline = Instant::now() + TIMEOUT;
     let outcome = loop {
-        match said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => {
                 println!("  | {line}");
                 if line.ends_with(inside::PASSED) {
@@ -297,7 +297,7 @@ fn watch(mut guest: Child) -> Result<Outcome, String> {
     // The guest keeps no data; its output counts.
     let _ = guest.kill();
     let _ = guest.wait();
-    drop(said);
+    drop(lines);
     let _ = reader.join();
     outcome
 }

@@ -1,6 +1,6 @@
-//! Counts instructions under callgrind, and compares them with the limits in the benchmarks. The
-//! subjects are a request on the network's fast path, a durable append, a command of the store, and
-//! a message of an unmodified program.
+//! Counts instructions under callgrind, and compares them with the limits in the benchmarks: of a
+//! request on the network's fast path, a durable append, a command of the store, and a message of
+//! an unmodified program.
 //!
 //! valgrind comes from the system; the runner, which must have the library's version, is installed
 //! with cargo if it is missing.

@@ -1,5 +1,4 @@
-//! Chores of the project: `cargo xtask check | ci | tidy | modules | soak | guest | ordinary |
-//! mutations | loom | instructions | generate | packetdrill | suites | deny`.
+//! Chores of the project. `cargo xtask` without arguments prints the commands.
 #![forbid(unsafe_code)]
 
 mod cargo;
@@ -23,22 +22,24 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  check [BASE]     format, tidy, clippy and quick tests of what has changed since BASE (or HEAD)
-  ci               everything that must hold before a change lands (what .ci/run runs)
-  tidy             the rules that no compiler checks
-  modules CRATE    the files of a crate (its folder) in the order of their layers, with what each imports
-  guest [PACKAGE]  Sietch on Debian's own kernel, or another of its packages, in a guest under QEMU
-  deny [--install] licences, duplicate versions, sources and advisories of the dependencies (needs cargo-deny)
-  generate         write the generated files again (man pages, shell completions)
-  doc              the documentation of every crate, private items included, without warnings
-  loom             the rings and doorbells under each order of their threads' steps
-  instructions     count the instructions of the network's fast path (needs valgrind)
-  ordinary         the tests of what depends on privileges, as an ordinary user (root)
-  mutations [TEXT] take away each comparison of the storage formats (whose line or file has TEXT): a test must notice
+  check [BASE]     format, tidy, clippy and quick tests of the crates that changed since BASE (default HEAD)
+  ci               everything that must hold before a change lands; .ci/run installs what it needs, then runs it
+  deny [--install] checks licences, duplicate versions, sources and advisories of the dependencies;
+                   --install installs cargo-deny
+  doc              builds the documentation of every crate, private items included; a warning is an error
+  generate         writes the man pages and shell completions of docs/generated
+  guest [PACKAGE]  tries Sietch in a guest under QEMU, on Debian's own kernel or on that of PACKAGE
+  instructions     counts the instructions of the fast paths and compares them with limits (needs valgrind)
+  loom             tests rings and doorbells under every order of their threads' steps
+  modules CRATE    prints the files of a crate (its folder) in the order of their layers, with their imports
+  mutations [TEXT] removes each comparison of the storage formats, or those whose text or file contains TEXT:
+                   a test must fail
+  ordinary         runs the tests that depend on privileges as an ordinary user (needs root)
   packetdrill [FILE]
-                   the conformance scripts under Google's packetdrill, FILE or the one in PATH
-  soak [SUITE]     the long runs: net, storage, kv, fuzz, interop, posix, or all of them
-  suites [MODULE]  CPython's own tests of sockets, on the kernel's and under `sietch run` (root)";
+                   runs the conformance scripts under Google's packetdrill: FILE, or the one in PATH
+  soak [SUITE]     long runs with fresh seeds: fresh, net, storage, kv, fuzz, interop, posix, or all (default)
+  suites [MODULE]  runs CPython's socket tests, or one module, on the kernel and under `sietch run` (needs root)
+  tidy             checks the rules that no compiler checks";
 
 fn main() -> ExitCode {
     if guest::inside::is_this() {
@@ -85,4 +86,17 @@ fn root() -> PathBuf {
     let mut root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.pop();
     root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usage_names_every_soak_suite() {
+        let line = USAGE.lines().find(|line| line.trim().starts_with("soak")).expect("a line of soak");
+        for suite in soak::names() {
+            assert!(line.contains(suite), "{suite} is not in: {line}");
+        }
+    }
 }

@@ -4,8 +4,8 @@
 //!    as a user without capabilities. Nothing is built a second time.
 //! 2. Cargo reports where the programs are. They run in the folder of their crate, with their own
 //!    home and folder for temporary files.
-//! 3. If an ordinary user runs CI, this is already done. If the user may not reach the build, the
-//!    tests have not failed: the run prints `SKIPPED`.
+//! 3. If an ordinary user runs CI, `cargo test` has already run the tests as one, and the run
+//!    prints `SKIPPED`. It does so as well if that user may not reach the build.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const USER: &str = "65534";
 /// Runs the tests of [`CRATES`] as an ordinary user.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     if !is_root() {
-        println!("the tests have just run as an ordinary user");
+        println!("SKIPPED ordinary: not root, so `cargo test` already runs the tests as an ordinary user");
         return Ok(());
     }
     let home = std::env::temp_dir().join(format!("sietch-ordinary-{}", std::process::id()));
@@ -36,7 +36,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         let failed: Vec<_> = all.collect();
         if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
     });
-    // Daemons of the tests may have left logs there, which are useless without them.
+    // Daemons of the tests may have left logs there, which are of no use after them.
     let _ = std::fs::remove_dir_all(&home);
     outcome
 }
@@ -84,9 +84,9 @@ fn of_crate(folder: &Path, programs: &[(PathBuf, PathBuf)], home: &Path) -> Resu
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
-/// The test programs that are built already: the folder of their crate, and their paths. The
-/// command names the whole workspace: cargo builds a crate that is named alone with other features,
-/// and so once more.
+/// The test programs that are already built: the folder of their crate, and their paths. The
+/// command names the whole workspace, because cargo would build a single crate again with other
+/// features.
 fn programs(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -98,19 +98,19 @@ fn programs(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, String> {
     if !output.status.success() {
         return Err(format!("`cargo test --no-run` ended with {}", output.status));
     }
-    let said = String::from_utf8_lossy(&output.stdout);
-    let found: Vec<_> = said.lines().filter_map(program_of).collect();
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let found: Vec<_> = messages.lines().filter_map(program_of).collect();
     if found.is_empty() { Err("cargo names no test program".into()) } else { Ok(found) }
 }
 
 /// The folder of the crate and the program in a line of cargo's output, if it is a test program.
 fn program_of(line: &str) -> Option<(PathBuf, PathBuf)> {
-    let said: serde_json::Value = serde_json::from_str(line).ok()?;
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-    let is_test = said["profile"]["test"].as_bool()?;
-    let source = text(&said["target"]["src_path"])?;
-    let folder = PathBuf::from(text(&said["manifest_path"])?).parent()?.to_owned();
-    (is_test && !source.contains(LEFT_OUT)).then_some((folder, text(&said["executable"])?.into()))
+    let is_test = message["profile"]["test"].as_bool()?;
+    let source = text(&message["target"]["src_path"])?;
+    let folder = PathBuf::from(text(&message["manifest_path"])?).parent()?.to_owned();
+    (is_test && !source.contains(LEFT_OUT)).then_some((folder, text(&message["executable"])?.into()))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const SCRIPTS: &str = "sim/conformance/scripts";
 const PAGE: &str = "sim/conformance/scripts/README.md";
 
-/// The line behind which the table of exceptions stands.
+/// The head of the table of exceptions.
 const TABLE: &str = "| script | why packetdrill cannot run it |";
 
 /// Seconds for one script. Time is virtual; only an unanswered packet costs packetdrill ten
@@ -31,7 +31,7 @@ const WORKERS: usize = 2;
 pub(crate) fn run(root: &Path, tool: Option<&str>) -> Result<(), String> {
     let Some(tool) = found(tool) else {
         println!(
-            "SKIPPED packetdrill: there is no packetdrill in PATH; name it: cargo xtask packetdrill FILE"
+            "SKIPPED packetdrill: there is no packetdrill in PATH; give its path: cargo xtask packetdrill FILE"
         );
         return Ok(());
     };
@@ -50,7 +50,7 @@ pub(crate) fn run(root: &Path, tool: Option<&str>) -> Result<(), String> {
         match (outcome, excepted.get(name.as_str())) {
             (Ok(()), None) => passed += 1,
             (Ok(()), Some(_)) => {
-                failed.push(format!("{name} passes by now: take it out of the table of {PAGE}"))
+                failed.push(format!("{name} passes now: remove it from the table of {PAGE}"))
             }
             (Err(_), Some(_)) => refused += 1,
             (Err(why), None) => failed.push(format!("{name}: {why}")),
@@ -134,10 +134,10 @@ fn one(tool: &Path, library: &Path, script: &Path) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    let said: Vec<_> = said.lines().take(4).collect();
-    Err(format!("{}: {}", output.status, said.join("\n  ")))
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    let first: Vec<_> = printed.lines().take(4).collect();
+    Err(format!("{}: {}", output.status, first.join("\n  ")))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The long runs: the simulator's suites with many more seeds than CI has time for.
+//! Long runs: random tests with more seeds than CI has time for.
 //!
 //! 1. `SIETCH_SIM_SEEDS`, `SIETCH_SIM_SECONDS` and `SIETCH_SIM_THREADS` in the environment take
 //!    precedence over the table. Each test runs that many seeds, one test after the other, on as
@@ -90,12 +90,19 @@ impl Suite {
     }
 }
 
+/// The names of the suites, without `all`.
+pub(crate) fn names() -> Vec<&'static str> {
+    let mut names = vec![FRESH];
+    names.extend(SUITES.iter().map(|suite| suite.name));
+    names.dedup();
+    names
+}
+
 /// Runs the suite of that name, or all of them.
 pub(crate) fn run(root: &Path, suite: &str) -> Result<(), String> {
     let chosen: Vec<_> = SUITES.iter().filter(|each| suite == "all" || suite == each.name).collect();
     if chosen.is_empty() && suite != FRESH {
-        let names: Vec<_> = SUITES.iter().map(|each| each.name).collect();
-        return Err(format!("soak: no suite `{suite}`; there are: {}, {FRESH}, all", names.join(", ")));
+        return Err(format!("soak: no suite `{suite}`; there are: {}, all", names().join(", ")));
     }
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).to_string();
     let set =
@@ -119,25 +126,26 @@ pub(crate) fn run(root: &Path, suite: &str) -> Result<(), String> {
             // The store's suites: each seed is a round.
             ("SIETCH_KILLS", &*seeds),
         ];
-        states += listen(root, &[&test[..], &["--nocapture", "--test-threads=1"]].concat(), &environment)?;
+        states +=
+            cargo_output(root, &[&test[..], &["--nocapture", "--test-threads=1"]].concat(), &environment)?;
     }
     if states > 0 {
-        println!("== soak {suite}: {states} states explored, none of them wrong");
+        println!("== soak {suite}: {states} states explored, all correct");
     }
     Ok(())
 }
 
-/// Runs all tests once more, with seeds and property-test cases that plain runs do not draw: those
-/// run the same each time.
+/// Runs all tests once, with seeds and property-test cases that differ from run to run. Plain runs
+/// use the same ones each time.
 fn fresh(root: &Path) -> Result<(), String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()).to_string();
     println!("== soak {FRESH}: PROPTEST_RNG_SEED={now}");
     let environment = [("SIETCH_SIM_FRESH", "1"), ("PROPTEST_RNG_SEED", &*now), ("PROPTEST_CASES", "4096")];
-    listen(root, &["test", "--workspace", "--locked"], &environment).map(drop)
+    cargo_output(root, &["test", "--workspace", "--locked"], &environment).map(drop)
 }
 
-/// Runs cargo, prints its output, and adds up the explored states that tests report.
-fn listen(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<u64, String> {
+/// Runs cargo, prints its output, and returns the sum of the explored states that tests report.
+fn cargo_output(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<u64, String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut child = Command::new(program)
         .args(arguments)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file that git tracks (or would, were it added), with its text.
+/// A file that git tracks, or a new one that is not ignored, with its text.
 pub(crate) struct SourceFile {
     /// Path relative to the root, with `/`.
     pub(crate) path: String,
@@ -28,7 +28,7 @@ pub(crate) fn tracked(root: &Path) -> Result<Vec<SourceFile>, String> {
     let mut sources = Vec::new();
     for name in output.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let path = String::from_utf8_lossy(name).into_owned();
-        // A file deleted in the working tree, or one that is no text, has no style.
+        // A file that was deleted in the working tree, or that is not text, is skipped.
         if let Ok(text) = std::fs::read_to_string(root.join(PathBuf::from(&path))) {
             sources.push(SourceFile { path, text });
         }

@@ -49,8 +49,8 @@ const KNOWN: [(&str, &str); 2] = [
     ("TestFTPClass.test_abort", "urgent data (MSG_OOB) is refused: docs/posix.md"),
 ];
 
-/// Tests that are left out: sockets between virtual machines, for which a test waits for ever where
-/// the machine has half of them.
+/// Tests that are left out: sockets between virtual machines. A test waits for ever on a machine
+/// that supports only a part of them.
 const IGNORED: &str = "*VSOCK*";
 
 /// Seconds for one test.
@@ -67,7 +67,7 @@ if [ "$SIDE" = sietch ]; then
     sietch up --data /run/data --net linux --detach
     set -- sietch run -- "$@"
 fi
-# Its status says whether all passed, which the report says by name.
+# The report has the outcome of each test, so the exit status is ignored.
 "$@" >"$REPORT.log" 2>&1 || true
 if [ "$SIDE" = sietch ]; then
     sietch stat --json >"$REPORT.stat"
@@ -235,10 +235,10 @@ fn outcomes(report: &str) -> Outcomes {
         let Some(name) = case.split_once("name=\"").and_then(|(_, rest)| rest.split('"').next()) else {
             continue;
         };
-        let ended = |element: &str| case.contains(element);
-        let outcome = if ended("<error") || ended("<failure") {
+        let has = |element: &str| case.contains(element);
+        let outcome = if has("<error") || has("<failure") {
             Outcome::Failed
-        } else if ended("<skipped") {
+        } else if has("<skipped") {
             Outcome::Skipped
         } else {
             Outcome::Passed
@@ -267,7 +267,7 @@ mod tests {
         </testsuite></testsuites>"#;
 
     #[test]
-    fn a_report_says_how_each_test_ended() {
+    fn a_report_has_the_outcome_of_each_test() {
         let found = outcomes(REPORT);
         let expected = [
             ("test.a.One.test_bad", Outcome::Failed),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_on_the_kernel_alone_is_found_also_if_it_did_not_run() {
+    fn a_test_that_fails_or_does_not_run_under_sietch_is_found() {
         let kernel = outcomes(REPORT);
         assert_eq!(compared(&kernel, &kernel), Vec::<String>::new());
         assert_eq!(compared(&kernel, &Outcomes::new()), ["test.a.One.test_good"]);

@@ -1,8 +1,8 @@
 //! The steps inside the guest: this program is its process 1.
 //!
-//! Each step is a promise of the README. It prints its name and runs; the first failed step ends
-//! the guest. Every wait is for an event, with a limit that makes a failure of a hang: an emulated
-//! machine on a busy one is slow.
+//! Each step is a promise of the README. It prints its name and runs. The first failed step ends
+//! the guest. Every wait is for an event, and has a limit so that a hang is a failure. The limit is
+//! long because an emulated machine on a busy one is slow.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
 /// The VNIC's address.
 const VNIC: &str = "10.83.0.2";
-/// Bytes that a thousand requests may leave on the kernel's loopback: over it they would be sixty
-/// thousand.
+/// Bytes that may cross the kernel's loopback during a thousand requests. If the requests crossed
+/// it, there would be 60,000.
 const MOST_LOOPED: u64 = 20_000;
 /// The path of the configuration.
 const CONFIGURATION: &str = "/run/sietch.toml";
@@ -53,8 +53,8 @@ pub(crate) fn run() -> ! {
         Ok(()) => println!("{PASSED}"),
         Err(why) => println!("{FAILED} {}", why.replace('\n', " / ")),
     }
-    // The process that started the guest reads the console and ends it; this is for a guest whose
-    // console is not read.
+    // The process that started the guest ends it after it has read the outcome. A guest whose
+    // console is not read powers itself off.
     let _ = std::fs::write("/proc/sysrq-trigger", "o");
     loop {
         std::thread::park();
@@ -94,7 +94,7 @@ fn diagnose() {
         ("ip", &["-s", "link"]),
     ] {
         let output =
-            command(program, arguments).output().map_or_else(|e| e.to_string(), |output| said(&output));
+            command(program, arguments).output().map_or_else(|e| e.to_string(), |output| printed(&output));
         let counted = output.lines().filter(|line| !line.ends_with(" 0"));
         println!("{program} {}:\n{}", arguments.join(" "), counted.collect::<Vec<_>>().join("\n"));
     }
@@ -129,14 +129,18 @@ fn text(path: &str) -> String {
 }
 
 /// Both outputs of a command.
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 /// Runs a command that must succeed, and returns its output.
 fn done(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|cause| format!("{command:?}: {cause}"))?;
-    if output.status.success() { Ok(said(&output)) } else { Err(format!("{command:?}: {}", said(&output))) }
+    if output.status.success() {
+        Ok(printed(&output))
+    } else {
+        Err(format!("{command:?}: {}", printed(&output)))
+    }
 }
 
 fn sietch(arguments: &[&str]) -> Result<String, String> {
@@ -178,7 +182,7 @@ fn query(address: &str, words: &[&str]) -> Result<String, String> {
         std::thread::sleep(Duration::from_millis(20));
     }
     let output = child.wait_with_output().map_err(|cause| cause.to_string())?;
-    Ok(said(&output).trim().to_owned())
+    Ok(printed(&output).trim().to_owned())
 }
 
 fn pong(address: &str) -> Result<(), String> {
@@ -264,7 +268,7 @@ fn programs() -> Result<(), String> {
     outcome
 }
 
-/// The number of the process of which `status` says that it is `what`.
+/// The pid of the process that the banner of `sietch up` names `what`.
 fn process(what: &str) -> Result<u32, String> {
     let banner = text("/run/up");
     let line = banner.lines().rev().find(|line| line.starts_with(what));
@@ -308,8 +312,8 @@ fn kill_store() -> Result<(), String> {
     query(VNIC, &["get", "kept"]).and_then(|answer| holds(&answer, "yes"))
 }
 
-/// Its holder cannot write it any more, whatever descriptors it has: the file system guarantees
-/// that, and only a real kernel can show it.
+/// The holder of a revoked area cannot write it any more, whatever descriptors it has. The file
+/// system guarantees that, and only a real kernel can show it.
 fn revoke_area() -> Result<(), String> {
     const STORE: &str = "127.0.0.1";
     query(STORE, &["set", "before", "yes"]).and_then(|answer| holds(&answer, "OK"))?;
@@ -333,7 +337,7 @@ fn revoke_vnic() -> Result<(), String> {
     if query(VNIC, &["ping"]).is_ok_and(|answer| answer.contains("PONG")) {
         return Err("it still answers".to_owned());
     }
-    // The store continues without it; after its restart the store gets it again.
+    // The store continues without its VNIC, and gets it again after a restart.
     sietch(&["restore", "kv"])?;
     let status = sietch(&["status"])?;
     let line = status.lines().find(|line| line.contains("VNIC kv")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a reviewer should not have to look for in a single file.
+//! Rules for a single file, so that a reviewer need not check them.
 
 use crate::sources::SourceFile;
 
@@ -23,7 +23,7 @@ const EMPTY_NAMES: [&str; 5] = ["utils", "util", "helpers", "common", "manager"]
 /// Reports the findings of every file.
 pub(super) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
     for source in sources {
-        // This file holds the very words that it looks for.
+        // This file contains the words that it searches for.
         if source.path == "xtask/src/tidy/files.rs" {
             continue;
         }
@@ -66,7 +66,7 @@ fn check_length(source: &SourceFile, findings: &mut Vec<String>) {
     let lines: Vec<&str> = source.text.lines().collect();
     if lines.len() > FILE_LINES {
         findings.push(format!(
-            "{}:1: {} lines, more than {FILE_LINES}; look for the second idea in it",
+            "{}:1: {} lines, more than {FILE_LINES}; split it by idea",
             source.path,
             lines.len()
         ));
@@ -117,7 +117,7 @@ fn is_function(line: &str) -> bool {
 fn check_name(source: &SourceFile, findings: &mut Vec<String>) {
     let empty = source.path.trim_end_matches(".rs").split('/').any(|part| EMPTY_NAMES.contains(&part));
     if empty {
-        findings.push(format!("{}:1: the name says nothing; name what it is for", source.path));
+        findings.push(format!("{}:1: an empty name; name the file for its content", source.path));
     }
 }
 
@@ -142,7 +142,7 @@ fn check_unsafe(source: &SourceFile, findings: &mut Vec<String>) {
         let above = lines[index.saturating_sub(12)..=index].iter().any(|line| line.contains("SAFETY:"));
         if !above {
             findings.push(format!(
-                "{}:{}: unsafe without a SAFETY line; say why it holds",
+                "{}:{}: unsafe without a SAFETY line; state why it is sound",
                 source.path,
                 index + 1
             ));
@@ -166,46 +166,53 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_is_found() {
-        assert!(findings("cli/src/a.rs", &"// line\n".repeat(FILE_LINES)).is_empty());
-        assert!(findings("cli/src/a.rs", &"// line\n".repeat(FILE_LINES + 1)).contains("second idea"));
+    fn each_finding_has_its_place_and_its_fix() {
+        let wide = format!("// {}\n", "x".repeat(COMMENT_COLUMNS - 2));
+        let long = format!("fn long() {{\n{}}}\n", "    let a = 1;\n".repeat(FUNCTION_LINES));
+        let all = [
+            findings("cli/src/line.rs", &format!("// TODO later\n// caf\u{e9}\n{wide}let a = 1; \n")),
+            findings("cli/src/file.rs", &"// line\n".repeat(FILE_LINES + 1)),
+            findings("cli/src/function.rs", &long),
+            findings("cli/src/utils.rs", ""),
+            findings("apps/kv/src/lib.rs", "fn f() { unsafe { g() } }\n"),
+        ];
+        insta::assert_snapshot!(all.join("\n"), @r"
+        cli/src/line.rs:1: a leftover to-do; do it, or write an issue
+        cli/src/line.rs:2: not ASCII; write it with ASCII or an escape
+        cli/src/line.rs:3: a comment past 100 columns; wrap it
+        cli/src/line.rs:4: trailing space; remove it
+        cli/src/file.rs:1: 801 lines, more than 800; split it by idea
+        cli/src/function.rs:1: a function of 92 lines, more than 90; split it by idea
+        cli/src/utils.rs:1: an empty name; name the file for its content
+        apps/kv/src/lib.rs:1: unsafe outside the device crates; move it down
+        apps/kv/src/lib.rs:1: unsafe without a SAFETY line; state why it is sound
+        apps/kv/src/lib.rs:1: no #![forbid(unsafe_code)]; add it
+        ");
     }
 
     #[test]
-    fn a_long_function_is_found_and_a_declaration_is_not() {
+    fn files_and_functions_of_the_greatest_length_pass() {
+        assert_eq!(findings("cli/src/a.rs", &"// line\n".repeat(FILE_LINES)), "");
+        let body = "    let a = 1;\n".repeat(FUNCTION_LINES - 2);
+        assert_eq!(findings("cli/src/a.rs", &format!("fn long() {{\n{body}}}\n")), "");
+    }
+
+    #[test]
+    fn a_declaration_is_not_a_long_function() {
         let body = "    let a = 1;\n".repeat(FUNCTION_LINES);
-        assert!(findings("cli/src/a.rs", &format!("fn long() {{\n{body}}}\n")).contains("a function of"));
-        assert!(findings("cli/src/a.rs", &format!("fn short();\n{body}\n}}\n")).is_empty());
+        assert_eq!(findings("cli/src/a.rs", &format!("fn short();\n{body}\n}}\n")), "");
     }
 
     #[test]
-    fn leftovers_and_letters_beyond_ascii_are_found() {
-        assert!(findings("cli/src/a.rs", "// TODO later\n").contains("to-do"));
-        assert!(findings("cli/src/a.rs", "// caf\u{e9}\n").contains("ASCII"));
-    }
-
-    #[test]
-    fn a_comment_that_is_too_wide_is_found_and_code_is_not() {
+    fn a_comment_of_the_greatest_width_and_wider_code_pass() {
         let wide = "x".repeat(COMMENT_COLUMNS - 3);
-        assert!(findings("cli/src/a.rs", &format!("// {wide}\n")).is_empty());
-        assert!(findings("cli/src/a.rs", &format!("// {wide}x\n")).contains("wrap it"));
-        assert!(findings("cli/src/a.rs", &format!("f(\"{wide}x\"); // why\n")).is_empty());
+        assert_eq!(findings("cli/src/a.rs", &format!("// {wide}\n")), "");
+        assert_eq!(findings("cli/src/a.rs", &format!("f(\"{wide}x\"); // why\n")), "");
     }
 
     #[test]
-    fn a_name_that_says_nothing_is_found() {
-        assert!(findings("cli/src/utils.rs", "").contains("says nothing"));
-    }
-
-    #[test]
-    fn unsafe_needs_a_reason_and_a_place() {
-        let bare = "fn f() { unsafe { g() } }\n";
-        assert!(findings("foundation/ring/src/a.rs", bare).contains("SAFETY"));
-        assert!(findings("apps/kv/src/a.rs", bare).contains("move it down"));
-        assert!(
-            findings("foundation/ring/src/a.rs", "// SAFETY: g has no contract.\nunsafe { g() }\n")
-                .is_empty()
-        );
-        assert!(findings("apps/kv/src/lib.rs", "").contains("forbid"));
+    fn unsafe_with_its_reason_in_a_device_crate_passes() {
+        let text = "// SAFETY: g has no contract.\nunsafe { g() }\n";
+        assert_eq!(findings("foundation/ring/src/a.rs", text), "");
     }
 }

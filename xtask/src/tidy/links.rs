@@ -85,9 +85,11 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_link_is_found() {
-        assert_eq!(findings("see [x](gone.md)").len(), 1);
-        assert_eq!(findings("see [x](#nowhere)").len(), 1);
+    fn dead_links_are_found() {
+        insta::assert_snapshot!(findings("[x](missing.md)\n[y](#nowhere)").join("\n"), @r"
+        docs/a.md:1: dead link `missing.md`: no such file
+        docs/a.md:2: dead link `#nowhere`: no such heading on this page
+        ");
     }
 
     #[test]

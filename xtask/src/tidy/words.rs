@@ -1,12 +1,9 @@
-//! Words that stand for a term of the field, and sentences without a subject that can be named.
-//!
-//! Each word of [`WORDS`] has a common or technical word that says the same to a reader who has
-//! never seen the project. Names in code count as well: `snake_case` and `CamelCase` are read as
-//! words.
+//! Words of a private dialect. For each of [`WORDS`] the field, or common English, has a word that
+//! a newcomer understands. The rule reads the parts of `snake_case` and `CamelCase` names as words.
 
 use crate::sources::SourceFile;
 
-/// A word that is not to be used, and what to write instead.
+/// Each refused word, and the words to write instead.
 const WORDS: [(&str, &str); 19] = [
     ("nobody", "nothing, no process, no thread"),
     ("somebody", "a process, a thread, a user"),
@@ -29,7 +26,7 @@ const WORDS: [(&str, &str); 19] = [
     ("registrar", "command sender"),
 ];
 
-/// Texts that hold such a word with another meaning: the user `nobody` of every Linux.
+/// Texts that contain such a word with another meaning: the user `nobody` of every Linux.
 const QUOTED: [&str; 5] = ["\"nobody\"", "`nobody`", "user nobody", "nobody:x:", "nobody.sock"];
 
 /// Reports each line with such a word, once a word.
@@ -47,8 +44,7 @@ pub(super) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
     }
 }
 
-/// Generated files repeat what is read elsewhere; this one and the style guide hold the words
-/// themselves.
+/// Generated files repeat other files, and this file contains the words themselves.
 fn is_read(path: &str) -> bool {
     (path.ends_with(".rs") || path.ends_with(".md"))
         && !path.starts_with("docs/generated/")
@@ -78,21 +74,22 @@ fn words(line: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn findings(path: &str, text: &str) -> usize {
+    fn findings(text: &str) -> String {
         let mut findings = Vec::new();
-        check(&[SourceFile { path: path.into(), text: text.into() }], &mut findings);
-        findings.len()
+        check(&[SourceFile { path: "a.rs".into(), text: text.into() }], &mut findings);
+        findings.join("\n")
     }
 
     #[test]
-    fn a_word_in_a_sentence_and_in_names_is_found() {
-        assert_eq!(findings("a.rs", "// Nobody waits.\n"), 1);
-        assert_eq!(findings("a.rs", "fn told_twice() { ToldTwice }\n"), 1);
-        assert_eq!(findings("a.md", "whoever asks, is told\n"), 2);
+    fn words_in_sentences_and_in_names_are_found() {
+        insta::assert_snapshot!(findings("// Nobody waits.\nfn mend_twice() { MendTwice }\n"), @r#"
+        a.rs:1: "nobody"; write: nothing, no process, no thread
+        a.rs:2: "mend"; write: fix
+        "#);
     }
 
     #[test]
-    fn words_that_only_contain_one_are_free() {
-        assert_eq!(findings("a.rs", "// Recommended: a trunk, amended.\n"), 0);
+    fn words_that_only_contain_one_and_names_of_users_pass() {
+        assert_eq!(findings("// Recommended: a trunk, amended.\nlet user = \"nobody\";\n"), "");
     }
 }
