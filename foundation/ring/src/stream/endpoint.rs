@@ -78,8 +78,8 @@ impl Endpoint {
         let common = Mapped::of(common, geometry.common())?;
         let listed = refused_pages::list((common.address, common.length), private.address)
             .ok_or_else(|| AttachError::Io(std::io::ErrorKind::OutOfMemory.into()))?;
-        // SAFETY: at the start of a mapping that is longer (`RegionSizes::common`) and page-aligned;
-        // all atomics.
+        // SAFETY: at the start of a mapping that is longer (`RegionSizes::common`) and
+        // page-aligned; all atomics.
         let start = unsafe { common.address.cast::<Common>().as_ref() };
         let (directions, notified) = (&start.directions, &start.notified);
         Ok(Self {
