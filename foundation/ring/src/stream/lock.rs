@@ -61,11 +61,14 @@ const UNKNOWN: u32 = u32::MAX;
 
 /// What is above the thread id in the word: bits of the namespace's inode number; 0 where there is
 /// no `/proc`.
+#[inline]
 fn mark() -> u32 {
     let known = MARK.load(std::sync::atomic::Ordering::Relaxed);
-    if known != UNKNOWN {
-        return known;
-    }
+    if known != UNKNOWN { known } else { find_mark() }
+}
+
+#[cold]
+fn find_mark() -> u32 {
     let inode = rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |found| found.st_ino);
     // The numbers of namespaces follow one another (fs/nsfs.c): their low bits distinguish them.
     let mark = (inode as u32) << ID_BITS;
@@ -74,6 +77,7 @@ fn mark() -> u32 {
 }
 
 /// What this thread writes into a word.
+#[inline]
 pub fn holder() -> u32 {
     own() & ((1 << ID_BITS) - 1) | mark()
 }
@@ -91,14 +95,15 @@ pub fn restrict_system_calls() {
 
 /// The caller's thread id; 1 (the first process of all, which holds no end) where thread-local
 /// memory is already freed.
+#[inline]
 pub fn own() -> u32 {
-    ID.try_with(|id| {
-        if id.get() == 0 {
-            id.set(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
-        }
-        id.get()
-    })
-    .unwrap_or(1)
+    ID.try_with(|id| if id.get() != 0 { id.get() } else { fetch_own(id) }).unwrap_or(1)
+}
+
+#[cold]
+fn fetch_own(id: &Cell<u32>) -> u32 {
+    id.set(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+    id.get()
 }
 
 /// Held until it is dropped.

@@ -194,7 +194,7 @@ impl<'a> Receive<'a> {
     ///
     /// # Errors
     /// [`CopyFault`]; nothing was read then.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn read_to(&mut self, to: *mut u8, length: usize) -> Result<usize, CopyFault> {
         let (run, end) = self.run(self.at);
         let now = run.min(length as u64);
@@ -229,7 +229,7 @@ impl<'a> Receive<'a> {
 
 impl Endpoint {
     /// Begins to read; `None` if this very thread is reading already (a signal handler).
-    #[inline]
+    #[inline(always)]
     pub fn receive(&self) -> Option<Receive<'_>> {
         Some(Receive::new(self, lock::take(&self.private().receiving.lock)?))
     }

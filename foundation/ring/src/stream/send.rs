@@ -194,7 +194,7 @@ impl<'a> Send<'a> {
     /// # Errors
     /// [`CopyFault`]; bytes that were staged before it stay so until they are taken back
     /// ([`Send::take_back`]).
-    #[inline]
+    #[inline(always)]
     pub unsafe fn copy_from(&mut self, from: *const u8, length: usize) -> Result<usize, CopyFault> {
         let at = self.tail & (self.size() - 1);
         // Nearly always: there was room for all of it when this end last read the head, in one
@@ -313,7 +313,7 @@ impl<'a> Send<'a> {
 }
 
 impl Drop for Send<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         self.publish();
     }
@@ -321,7 +321,7 @@ impl Drop for Send<'_> {
 
 impl Endpoint {
     /// Begins to write; `None` if this very thread is writing already (a signal handler).
-    #[inline]
+    #[inline(always)]
     pub fn send(&self) -> Option<Send<'_>> {
         Some(Send::new(self, lock::take(&self.private().sending.lock)?))
     }

@@ -49,7 +49,7 @@ impl Peeked {
 ///
 /// # Safety
 /// The vectors are the program's, or `flags` has MSG_TRUNC.
-#[inline]
+#[inline(always)]
 unsafe fn take(
     end: &Endpoint,
     vectors: &[iovec],
@@ -141,58 +141,107 @@ pub(crate) unsafe fn receive(
     } else {
         length.min(option_words::get(end, option_words::RECEIVE_LOW).map_or(1, |low| low as usize).max(1))
     };
+    let mut progress = Progress::default();
+    // SAFETY: the caller upholds this function's contract.
+    if let Some(outcome) = unsafe { attempt(fd, held, end, (vectors, length, target), flags, &mut progress) }
+    {
+        return outcome;
+    }
+    // SAFETY: as above.
+    unsafe { receive_waiting(fd, held, end, (vectors, length, target), flags, progress) }
+}
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// Bytes that it returns.
+    done: usize,
+    peeked: Peeked,
+}
+
+/// Takes what is there, up to `length` bytes. The result of the call if that is `target` bytes or
+/// an error.
+///
+/// # Safety
+/// As [`receive`].
+#[inline(always)]
+unsafe fn attempt(
+    fd: c_int,
+    held: &Held,
+    end: &Endpoint,
+    (vectors, length, target): (&[iovec], usize, usize),
+    flags: c_int,
+    progress: &mut Progress,
+) -> Option<Outcome> {
+    let Progress { done, peeked } = progress;
+    // SAFETY: the caller upholds this function's contract.
+    match unsafe { take(end, vectors, *done, length - *done, flags, peeked) } {
+        Ok(0) => {}
+        Ok(taken) => {
+            *done += taken;
+            if flags & libc::MSG_PEEK == 0 {
+                peer::notify(fd, end, end.room_notification());
+            }
+        }
+        Err(Stopped::Fault(_)) => return Some(if *done != 0 { Ok(*done) } else { Err(libc::EFAULT) }),
+        Err(Stopped::Reentered) if is_nonblocking(end, flags) => return Some(Err(libc::EAGAIN)),
+        Err(Stopped::Reentered) => return Some(Err(libc::EINTR)),
+    }
+    if *done >= target && (*done != 0 || end.readable() != 0) {
+        short_lived::count_call(held);
+        return Some(Ok(*done));
+    }
+    None
+}
+
+/// The rest of a call that has not found enough: sleeps until there is more, unless the call is
+/// nonblocking.
+///
+/// # Safety
+/// As [`receive`].
+#[inline(never)]
+unsafe fn receive_waiting(
+    fd: c_int,
+    held: &Held,
+    end: &Endpoint,
+    (vectors, length, target): (&[iovec], usize, usize),
+    flags: c_int,
+    mut progress: Progress,
+) -> Outcome {
     let nonblocking = is_nonblocking(end, flags);
     let mut deadline = None;
     let mut call: Option<BlockedCall<'_>> = None;
     let mut fd = fd;
-    let mut peeked = Peeked::default();
-    let mut done = 0;
     loop {
-        // SAFETY: the caller upholds this function's contract.
-        match unsafe { take(end, vectors, done, length - done, flags, &mut peeked) } {
-            Ok(0) => {}
-            Ok(taken) => {
-                done += taken;
-                if flags & libc::MSG_PEEK == 0 {
-                    peer::notify(fd, end, end.room_notification());
-                }
-            }
-            Err(Stopped::Fault(_)) if done != 0 => return Ok(done),
-            Err(Stopped::Fault(_)) => return Err(libc::EFAULT),
-            Err(Stopped::Reentered) if nonblocking => return Err(libc::EAGAIN),
-            Err(Stopped::Reentered) => return Err(libc::EINTR),
-        }
-        if done >= target && (done != 0 || end.readable() != 0) {
-            short_lived::count_call(held);
-            return Ok(done);
-        }
-        let answer = if done == 0 { nothing(fd, end) } else { nothing_more(end, peeked.bytes) };
+        let Progress { done, peeked: Peeked { bytes: seen, .. } } = progress;
+        let answer = if done == 0 { nothing(fd, end) } else { nothing_more(end, seen) };
         if let Some(answer) = answer {
             return answer.map(|_| done);
         }
         // A byte may have come since; an end cannot have been seen before it.
-        let seen = peeked.bytes;
-        if end.readable() > seen {
-            continue;
+        let comes = end.readable() > seen
+            || (end.is_worth_asking() || nonblocking && !just_emptied(held, end))
+                && peer::check_peer_gone(fd, end);
+        if !comes {
+            if nonblocking {
+                return if done == 0 { Err(libc::EAGAIN) } else { Ok(done) };
+            }
+            deadline = deadline.or_else(|| option_words::deadline(end, option_words::RECEIVE_TIMEOUT));
+            let ready = || peer::data_ready(end, seen);
+            let how = SleepOptions { want: Want::Data, deadline, restart: done == 0 && length != 0 };
+            let call = call.get_or_insert_with(|| BlockedCall::begin(fd, held));
+            match blocked::sleep_until(call, end, how, ready) {
+                // Linux sleeps once for a receive of nothing, and any wake-up ends it.
+                Ok(()) | Err(libc::EINTR | libc::EAGAIN) if length == 0 => return Ok(0),
+                Ok(()) => fd = call.fd(),
+                Err(_) if done != 0 => return Ok(done),
+                Err(errno) => return Err(errno),
+            }
         }
-        if (end.is_worth_asking() || nonblocking && !just_emptied(held, end))
-            && peer::check_peer_gone(fd, end)
-        {
-            continue;
-        }
-        if nonblocking {
-            return if done == 0 { Err(libc::EAGAIN) } else { Ok(done) };
-        }
-        deadline = deadline.or_else(|| option_words::deadline(end, option_words::RECEIVE_TIMEOUT));
-        let ready = || peer::data_ready(end, seen);
-        let how = SleepOptions { want: Want::Data, deadline, restart: done == 0 && length != 0 };
-        let call = call.get_or_insert_with(|| BlockedCall::begin(fd, held));
-        match blocked::sleep_until(call, end, how, ready) {
-            // Linux sleeps once for a receive of nothing, and any wake-up ends it.
-            Ok(()) | Err(libc::EINTR | libc::EAGAIN) if length == 0 => return Ok(0),
-            Ok(()) => fd = call.fd(),
-            Err(_) if done != 0 => return Ok(done),
-            Err(errno) => return Err(errno),
+        // SAFETY: the caller upholds this function's contract.
+        let outcome = unsafe { attempt(fd, held, end, (vectors, length, target), flags, &mut progress) };
+        if let Some(outcome) = outcome {
+            return outcome;
         }
     }
 }

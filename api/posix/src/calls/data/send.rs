@@ -45,7 +45,7 @@ pub(crate) fn holds(end: &Endpoint, flags: c_int) -> bool {
 ///
 /// # Safety
 /// The vectors are the program's.
-#[inline]
+#[inline(always)]
 unsafe fn put(end: &Endpoint, vectors: &[iovec], done: usize, flags: c_int) -> Result<usize, Stopped> {
     // No handler jumps out of the copy and leaves the lock.
     let _section = Section::enter();
@@ -187,11 +187,6 @@ pub(crate) unsafe fn send(
         may_send(fd, end, 0, flags)?;
         return Err(libc::EFAULT);
     }
-    let nonblocking = is_nonblocking(end, flags);
-    let mut deadline = None;
-    let mut call: Option<BlockedCall<'_>> = None;
-    let mut fd = fd;
-    let mut done = 0;
     if length == 0 {
         if end.is_worth_asking() {
             peer::check_peer_gone(fd, end);
@@ -202,54 +197,108 @@ pub(crate) unsafe fn send(
             return Ok(0);
         }
     }
+    // SAFETY: the caller upholds this function's contract.
+    match unsafe { attempt(fd, held, end, (vectors, length, 0), flags) } {
+        Attempt::Ended(outcome) => outcome,
+        // SAFETY: as above.
+        Attempt::NoRoom(done) => unsafe { send_waiting(fd, held, end, (vectors, length, done), flags) },
+    }
+}
+
+/// What became of an attempt to send.
+enum Attempt {
+    /// The call has its result.
+    Ended(Outcome),
+    /// So many bytes are sent, and there is no room for the next.
+    NoRoom(usize),
+}
+
+/// Sends what there is room for of `length` bytes, beginning `done` bytes into the vectors.
+///
+/// # Safety
+/// The vectors may be read.
+#[inline(always)]
+unsafe fn attempt(
+    fd: c_int,
+    held: &Held,
+    end: &Endpoint,
+    (vectors, length, done): (&[iovec], usize, usize),
+    flags: c_int,
+) -> Attempt {
+    let quietly = if done == 0 { flags } else { flags | libc::MSG_NOSIGNAL };
+    match may_send(fd, end, length - done, quietly) {
+        Ok(None) => {}
+        Ok(Some(taken)) => return Attempt::Ended(Ok(done + taken)),
+        Err(_) if done != 0 => return Attempt::Ended(Ok(done)),
+        Err(errno) => return Attempt::Ended(Err(errno)),
+    }
+    if !peer::is_set_up(end) {
+        return Attempt::NoRoom(done);
+    }
+    // SAFETY: the caller upholds this function's contract.
+    let done = match unsafe { put(end, vectors, done, flags) } {
+        Ok(copied) => {
+            // Also if nothing fitted: held bytes may have been published.
+            peer::notify_data(fd, end);
+            polling::note_write(fd, held, end);
+            done + copied
+        }
+        Err(Stopped::Fault(kept)) => {
+            peer::notify_data(fd, end);
+            let done = done + kept;
+            return Attempt::Ended(if done == 0 { Err(libc::EFAULT) } else { Ok(done) });
+        }
+        Err(Stopped::Reentered) => {
+            let errno = if is_nonblocking(end, flags) { libc::EAGAIN } else { libc::EINTR };
+            return Attempt::Ended(Err(errno));
+        }
+    };
+    if done == length {
+        short_lived::count_call(held);
+        return Attempt::Ended(Ok(done));
+    }
+    hooks::note_no_room(held, end);
+    Attempt::NoRoom(done)
+}
+
+/// The rest of a call for which there was no room: sleeps until there is some, unless the call is
+/// nonblocking.
+///
+/// # Safety
+/// The vectors may be read.
+#[inline(never)]
+unsafe fn send_waiting(
+    fd: c_int,
+    held: &Held,
+    end: &Endpoint,
+    (vectors, length, mut done): (&[iovec], usize, usize),
+    flags: c_int,
+) -> Outcome {
+    let nonblocking = is_nonblocking(end, flags);
+    let mut deadline = None;
+    let mut call: Option<BlockedCall<'_>> = None;
+    let mut fd = fd;
     loop {
-        let quietly = if done == 0 { flags } else { flags | libc::MSG_NOSIGNAL };
-        match may_send(fd, end, length - done, quietly) {
-            Ok(None) => {}
-            Ok(Some(taken)) => return Ok(done + taken),
-            Err(_) if done != 0 => return Ok(done),
-            Err(errno) => return Err(errno),
-        }
-        let connected = peer::is_set_up(end);
-        if connected {
-            // SAFETY: the caller upholds this function's contract.
-            match unsafe { put(end, vectors, done, flags) } {
-                Ok(copied) => {
-                    done += copied;
-                    // Also if nothing fitted: held bytes may have been published.
-                    peer::notify_data(fd, end);
-                    polling::note_write(fd, held, end);
-                }
-                Err(Stopped::Fault(kept)) => {
-                    done += kept;
-                    peer::notify_data(fd, end);
-                    return if done == 0 { Err(libc::EFAULT) } else { Ok(done) };
-                }
-                Err(Stopped::Reentered) if nonblocking => return Err(libc::EAGAIN),
-                Err(Stopped::Reentered) => return Err(libc::EINTR),
-            }
-            if done == length {
-                short_lived::count_call(held);
-                return Ok(done);
-            }
-        }
-        if connected {
-            hooks::note_no_room(held, end);
-        }
         if nonblocking {
-            if done == 0 && peer::check_peer_gone(fd, end) {
-                continue;
+            if done != 0 || !peer::check_peer_gone(fd, end) {
+                return if done == 0 { Err(libc::EAGAIN) } else { Ok(done) };
             }
-            return if done == 0 { Err(libc::EAGAIN) } else { Ok(done) };
+        } else {
+            let connected = peer::is_set_up(end);
+            deadline = deadline.or_else(|| option_words::deadline(end, option_words::SEND_TIMEOUT));
+            let ready = || peer::is_set_up(end) && (!connected || peer::room_ready(end));
+            let how = SleepOptions { want: Want::Room, deadline, restart: done == 0 };
+            let call = call.get_or_insert_with(|| BlockedCall::begin(fd, held));
+            match blocked::sleep_until(call, end, how, ready) {
+                Ok(()) => fd = call.fd(),
+                Err(_) if done != 0 => return Ok(done),
+                Err(errno) => return Err(errno),
+            }
         }
-        deadline = deadline.or_else(|| option_words::deadline(end, option_words::SEND_TIMEOUT));
-        let ready = || peer::is_set_up(end) && (!connected || peer::room_ready(end));
-        let how = SleepOptions { want: Want::Room, deadline, restart: done == 0 };
-        let call = call.get_or_insert_with(|| BlockedCall::begin(fd, held));
-        match blocked::sleep_until(call, end, how, ready) {
-            Ok(()) => fd = call.fd(),
-            Err(_) if done != 0 => return Ok(done),
-            Err(errno) => return Err(errno),
+        // SAFETY: the caller upholds this function's contract.
+        match unsafe { attempt(fd, held, end, (vectors, length, done), flags) } {
+            Attempt::Ended(outcome) => return outcome,
+            Attempt::NoRoom(now) => done = now,
         }
     }
 }
