@@ -1,13 +1,14 @@
 //! The developer's loop: checks of a change that take minutes.
 //!
 //! 1. The changed files are those that differ from a base commit (`HEAD` unless another is given),
-//!    and new ones. A file belongs to the crate whose folder is the longest prefix of its path.
-//! 2. The chosen crates are the changed ones and those that depend on them directly. A file that
-//!    belongs to no crate chooses none; the workspace's manifest, lock file or toolchain chooses
-//!    all.
-//! 3. The steps are: format and tidy, of everything; clippy and the unit tests (`--lib --bins`), of
-//!    the chosen crates; the integration tests that need neither root nor minutes
-//!    ([`QUICK_TESTS`]), of the changed crates.
+//!    and new ones. A file belongs to the crate whose folder is the longest prefix of its path. A
+//!    file of no crate changes none; the workspace's manifest, lock file or toolchain changes all.
+//! 2. Format, tidy and clippy check the whole workspace. Cargo compiles only the changed crates and
+//!    those that depend on them, with the same features as in CI.
+//! 3. Then come the unit tests of each changed crate, and its integration tests that need neither
+//!    root nor minutes ([`QUICK_TESTS`]). Each crate has a command of its own, which builds what
+//!    `cargo test -p CRATE` builds. A command for several crates would unite their features, and
+//!    each new combination of crates would build most dependencies again.
 //! 4. Each step prints its time. The first that fails ends the run.
 //!
 //! CI runs everything else: `cargo xtask ci`.
@@ -26,6 +27,10 @@ use crate::tidy;
 const QUICK_TESTS: [(&str, &str); 3] =
     [("sietch-conformance", "scripts"), ("sietch-disk", "it"), ("sietch-socket", "conformance")];
 
+/// Changed crates up to which each is tested alone. With more, one command for the workspace takes
+/// less time.
+const MOST_ALONE: usize = 4;
+
 /// Files of no crate on which all crates depend.
 const EVERYTHING: [&str; 3] = ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
 
@@ -35,54 +40,28 @@ struct Package {
     name: String,
     /// Relative to the root, with `/` at its end.
     folder: String,
-    /// The crates of the workspace that it depends on, its tests included.
-    dependencies: BTreeSet<String>,
     /// The names of its integration tests.
     tests: BTreeSet<String>,
     /// Whether it has a library or a program.
     has_units: bool,
 }
 
-/// The crates that a change chooses.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Choice {
-    /// They have changed files.
-    changed: BTreeSet<String>,
-    /// They depend on a changed crate.
-    dependents: BTreeSet<String>,
-}
-
 /// Checks the change against `base`.
 pub(crate) fn run(root: &Path, base: &str) -> Result<(), String> {
     let started = Instant::now();
     let packages = packages(root)?;
-    let choice = choose(&packages, &changed_files(root, base)?);
-    let names = |names: &BTreeSet<String>| match names.len() {
-        0 => "none".to_owned(),
-        _ => names.iter().cloned().collect::<Vec<_>>().join(", "),
-    };
-    println!("changed since {base}: {}", names(&choice.changed));
-    println!("depend on them:     {}", names(&choice.dependents));
+    let changed = changed(&packages, &changed_files(root, base)?);
+    let names: Vec<&str> = changed.iter().map(|package| package.name.as_str()).collect();
+    println!(
+        "changed since {base}: {}",
+        if names.is_empty() { "no crate".to_owned() } else { names.join(", ") }
+    );
     step("format", || cargo(root, &["fmt", "--all", "--check"], &[]))?;
     step("tidy", || tidy::run(root))?;
-    let all: Vec<&Package> = packages
-        .iter()
-        .filter(|package| choice.changed.contains(&package.name) || choice.dependents.contains(&package.name))
-        .collect();
-    if !all.is_empty() {
-        let chosen = selected(all.iter().copied());
-        let clippy =
-            [&["clippy", "--locked", "--all-targets"][..], &chosen, &["--", "-D", "warnings"]].concat();
-        step("clippy", || cargo(root, &clippy, &[]))?;
-    }
-    let units = selected(all.iter().copied().filter(|package| package.has_units));
-    if !units.is_empty() {
-        let unit = [&["test", "--locked", "--quiet", "--lib", "--bins"][..], &units].concat();
-        step("unit tests", || cargo(root, &unit, &[]))?;
-    }
-    for (package, test) in quick_tests(&packages, &choice) {
-        let words = ["test", "--locked", "--quiet", "-p", package, "--test", test];
-        step(&format!("{package} --test {test}"), || cargo(root, &words, &[]))?;
+    let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+    step("clippy", || cargo(root, &clippy, &[]))?;
+    for (name, words) in test_commands(&changed) {
+        step(&name, || cargo(root, &words, &[]))?;
     }
     println!("== check: ok in {:.0} s", started.elapsed().as_secs_f64());
     Ok(())
@@ -99,45 +78,45 @@ fn step(name: &str, action: impl FnOnce() -> Result<(), String>) -> Result<(), S
     Ok(())
 }
 
-/// The options that select packages.
-fn selected<'a>(packages: impl Iterator<Item = &'a Package>) -> Vec<&'a str> {
-    packages.flat_map(|package| ["-p", package.name.as_str()]).collect()
+/// The commands that test the changed crates, each with the name of its step.
+fn test_commands<'a>(changed: &[&'a Package]) -> Vec<(String, Vec<&'a str>)> {
+    let test = ["test", "--locked", "--quiet"];
+    if changed.len() > MOST_ALONE {
+        return vec![(
+            "unit tests of all crates".to_owned(),
+            [&test[..], &["--workspace", "--lib", "--bins"]].concat(),
+        )];
+    }
+    let mut commands = Vec::new();
+    for package in changed {
+        let mut targets = Vec::new();
+        if package.has_units {
+            targets.extend(["--lib", "--bins"]);
+        }
+        for (name, quick) in QUICK_TESTS {
+            if name == package.name && package.tests.contains(quick) {
+                targets.extend(["--test", quick]);
+            }
+        }
+        if !targets.is_empty() {
+            let words = [&test[..], &["-p", package.name.as_str()], &targets].concat();
+            commands.push((format!("tests of {}", package.name), words));
+        }
+    }
+    commands
 }
 
-/// The quick integration tests of changed crates.
-fn quick_tests<'a>(packages: &'a [Package], choice: &Choice) -> Vec<(&'a str, &'static str)> {
-    let changed = packages.iter().filter(|package| choice.changed.contains(&package.name));
-    changed
-        .flat_map(|package| {
-            let quick = QUICK_TESTS
-                .iter()
-                .filter(|(name, test)| *name == package.name && package.tests.contains(*test));
-            quick.map(|(_, test)| (package.name.as_str(), *test))
-        })
-        .collect()
-}
-
-/// The crates that a change of these files chooses.
-fn choose(packages: &[Package], files: &[String]) -> Choice {
-    let mut choice = Choice::default();
+/// The crates to which the changed files belong.
+fn changed<'a>(packages: &'a [Package], files: &[String]) -> Vec<&'a Package> {
     if files.iter().any(|file| EVERYTHING.contains(&file.as_str())) {
-        choice.changed = packages.iter().map(|package| package.name.clone()).collect();
-        return choice;
+        return packages.iter().collect();
     }
-    for file in files {
-        let owner = packages
-            .iter()
-            .filter(|package| file.starts_with(&package.folder))
-            .max_by_key(|package| package.folder.len());
-        choice.changed.extend(owner.map(|package| package.name.clone()));
-    }
-    choice.dependents = packages
-        .iter()
-        .filter(|package| !choice.changed.contains(&package.name))
-        .filter(|package| !package.dependencies.is_disjoint(&choice.changed))
-        .map(|package| package.name.clone())
-        .collect();
-    choice
+    let owners = files.iter().filter_map(|file| {
+        let holding = packages.iter().filter(|package| file.starts_with(&package.folder));
+        holding.max_by_key(|package| package.folder.len()).map(|package| package.name.as_str())
+    });
+    let owners: BTreeSet<&str> = owners.collect();
+    packages.iter().filter(|package| owners.contains(package.name.as_str())).collect()
 }
 
 /// The files that differ from `base`, and new ones.
@@ -182,12 +161,9 @@ fn packages(root: &Path) -> Result<Vec<Package>, String> {
 fn packages_in(metadata: &Value) -> Option<Vec<Package>> {
     let root = metadata["workspace_root"].as_str()?;
     let all = metadata["packages"].as_array()?;
-    let names: BTreeSet<&str> = all.iter().filter_map(|package| package["name"].as_str()).collect();
     all.iter()
         .map(|package| {
             let manifest = package["manifest_path"].as_str()?.strip_prefix(root)?.strip_prefix('/')?;
-            let dependencies =
-                package["dependencies"].as_array()?.iter().filter_map(|each| each["name"].as_str());
             let targets = package["targets"].as_array()?;
             let is = |target: &Value, kinds: &[&str]| {
                 let found = target["kind"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -196,7 +172,6 @@ fn packages_in(metadata: &Value) -> Option<Vec<Package>> {
             Some(Package {
                 name: package["name"].as_str()?.to_owned(),
                 folder: manifest.strip_suffix("Cargo.toml")?.to_owned(),
-                dependencies: dependencies.filter(|name| names.contains(name)).map(str::to_owned).collect(),
                 tests: targets
                     .iter()
                     .filter(|target| is(target, &["test"]))
@@ -212,11 +187,10 @@ fn packages_in(metadata: &Value) -> Option<Vec<Package>> {
 mod tests {
     use super::*;
 
-    fn package(name: &str, folder: &str, dependencies: &[&str]) -> Package {
+    fn package(name: &str, folder: &str) -> Package {
         Package {
             name: name.to_owned(),
             folder: folder.to_owned(),
-            dependencies: dependencies.iter().map(|name| (*name).to_owned()).collect(),
             tests: ["it".to_owned()].into(),
             has_units: true,
         }
@@ -224,53 +198,45 @@ mod tests {
 
     fn workspace() -> Vec<Package> {
         vec![
-            package("ring", "foundation/ring/", &[]),
-            package("posix", "api/posix/", &["ring"]),
-            package("preload", "api/posix/preload/", &["posix"]),
-            package("cli", "cli/", &["preload"]),
+            package("sietch-disk", "device/disk/"),
+            package("posix", "api/posix/"),
+            package("preload", "api/posix/preload/"),
+            package("cli", "cli/"),
+            package("sim", "sim/"),
         ]
     }
 
-    fn chosen(files: &[&str]) -> (Vec<String>, Vec<String>) {
+    /// The commands for a change of these files, one a line.
+    fn commands(packages: &[Package], files: &[&str]) -> String {
         let files: Vec<_> = files.iter().map(|file| (*file).to_owned()).collect();
-        let Choice { changed, dependents } = choose(&workspace(), &files);
-        (changed.into_iter().collect(), dependents.into_iter().collect())
+        let commands = test_commands(&changed(packages, &files));
+        commands.iter().map(|(name, words)| format!("{name}: cargo {}\n", words.join(" "))).collect()
     }
 
     #[test]
-    fn a_file_chooses_its_crate_and_those_that_depend_on_it() {
-        let (changed, dependents) = chosen(&["foundation/ring/src/lib.rs"]);
-        assert_eq!((changed, dependents), (vec!["ring".to_owned()], vec!["posix".to_owned()]));
+    fn each_changed_crate_is_tested_alone_with_its_quick_tests() {
+        let files = ["api/posix/preload/src/lib.rs", "device/disk/Cargo.toml", "docs/posix.md"];
+        insta::assert_snapshot!(commands(&workspace(), &files), @r"
+        tests of sietch-disk: cargo test --locked --quiet -p sietch-disk --lib --bins --test it
+        tests of preload: cargo test --locked --quiet -p preload --lib --bins
+        ");
     }
 
     #[test]
-    fn a_crate_within_the_folder_of_another_owns_its_files() {
-        let (changed, dependents) = chosen(&["api/posix/preload/src/lib.rs"]);
-        assert_eq!((changed, dependents), (vec!["preload".to_owned()], vec!["cli".to_owned()]));
-    }
-
-    #[test]
-    fn a_changed_crate_is_no_dependent() {
-        let (changed, dependents) = chosen(&["foundation/ring/Cargo.toml", "api/posix/src/lib.rs"]);
-        assert_eq!(changed, ["posix", "ring"]);
-        assert_eq!(dependents, ["preload"]);
-    }
-
-    #[test]
-    fn a_document_chooses_nothing_and_the_lock_file_everything() {
-        assert_eq!(chosen(&["docs/posix.md", "README.md"]), (vec![], vec![]));
-        assert_eq!(chosen(&["Cargo.lock", "README.md"]).0.len(), 4);
-    }
-
-    #[test]
-    fn quick_tests_are_those_of_changed_crates_that_exist() {
+    fn targets_that_do_not_exist_are_not_tested() {
         let mut packages = workspace();
-        packages[0].name = "sietch-disk".to_owned();
-        let choice =
-            Choice { changed: ["sietch-disk".to_owned(), "cli".to_owned()].into(), ..Choice::default() };
-        assert_eq!(quick_tests(&packages, &choice), [("sietch-disk", "it")]);
         packages[0].tests.clear();
-        assert_eq!(quick_tests(&packages, &choice), []);
+        packages[0].has_units = false;
+        assert_eq!(commands(&packages, &["device/disk/src/lib.rs"]), "");
+        assert_eq!(commands(&packages, &["docs/posix.md", "README.md"]), "");
+    }
+
+    #[test]
+    fn the_lock_file_changes_all_crates_which_are_tested_together() {
+        assert_eq!(
+            commands(&workspace(), &["Cargo.lock"]),
+            "unit tests of all crates: cargo test --locked --quiet --workspace --lib --bins\n"
+        );
     }
 
     #[test]
@@ -280,15 +246,14 @@ mod tests {
             "packages": [
                 {
                     "name": "a", "manifest_path": "/w/x/a/Cargo.toml",
-                    "dependencies": [{"name": "b"}, {"name": "serde"}],
                     "targets": [{"name": "a", "kind": ["lib"]}, {"name": "it", "kind": ["test"]}],
                 },
-                {"name": "b", "manifest_path": "/w/b/Cargo.toml", "dependencies": [],
+                {"name": "b", "manifest_path": "/w/b/Cargo.toml",
                  "targets": [{"name": "b", "kind": ["bench"]}]},
             ],
         });
         let found = packages_in(&metadata).expect("two packages");
-        assert_eq!(found[0], package("a", "x/a/", &["b"]));
+        assert_eq!(found[0], package("a", "x/a/"));
         assert!(!found[1].has_units && found[1].tests.is_empty());
     }
 }
