@@ -136,7 +136,7 @@ impl Testbed {
              address6 = \"{VNIC6}/64\"\nhost_address6 = \"fd84::1\"\ntcp_ports = [\"{port}\"]\n\n\
              [[vnic]]\nname = \"rogue\"\nuid = {ROGUE_USER}\naddress = \"10.84.1.2/24\"\n\
              host_address = \"10.84.1.1\"\naddress6 = \"fd84:1::2/64\"\n\
-             host_address6 = \"fd84:1::1\"\nudp_ports = [\"7000-7009\"]\nrate = \"100Mbit/s\"\n\n\
+             host_address6 = \"fd84:1::1\"\nudp_ports = [\"7000-7009\"]\nrate = \"8Mbit/s\"\n\n\
              [[vsa]]\nname = \"store\"\nuid = {uid}\nsize = \"64MiB\"\n\n\
              [kv]\nuid = {uid}\nport = {port}\nvsa = \"store\"\n"
         )
