@@ -22,7 +22,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  check [BASE]     format, tidy, clippy and quick tests of the crates that changed since BASE (default HEAD)
+  check [BASE]     format, tidy, clippy, and quick tests of the crates that changed since BASE (default HEAD)
   ci               everything that must hold before a change lands; .ci/run installs what it needs, then runs it
   deny [--install] checks licences, duplicate versions, sources and advisories of the dependencies;
                    --install installs cargo-deny
