@@ -1,20 +1,13 @@
-//! Socket names (`sockaddr`), and whether a destination is on this host.
-//!
-//! 1. Only a destination on this host is worth a request to the service.
-//! 2. Loopback addresses are local, and so is the unspecified address, which Linux takes for
-//!    loopback.
-//! 3. For other addresses the kernel's routing decides. A UDP socket is connected to the address,
-//!    which sends no packet. If the address is local, the socket's own name becomes that address.
+//! Socket names (`sockaddr`) in the program's memory, and those of kernel sockets.
 
 use std::ffi::c_int;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use libc::{sockaddr, socklen_t};
 use sietch_protocol::socket_service::Name;
 
 use crate::signal::user_memory::{self, copy_in};
-use crate::system::kernel;
-use crate::system::sys::{self, Outcome, address, address_mut, signed};
+use crate::system::sys::{self, Outcome, address_mut, signed};
 
 /// Reads a `sockaddr` that the program connects to. None: neither IPv4 nor IPv6, too short, or not
 /// there.
@@ -52,37 +45,6 @@ pub(crate) fn parse(from: *const libc::sockaddr, length: libc::socklen_t) -> Opt
         libc::AF_INET6 if there >= 24 => Some(Name { bytes, length: 28 }),
         _ => None,
     }
-}
-
-/// Whether packets to this name stay on this host.
-pub(crate) fn is_local(name: &Name) -> bool {
-    let Some(address) = name.address() else { return false };
-    let ip = address.ip().to_canonical();
-    if ip.is_loopback() || ip.is_unspecified() {
-        return true;
-    }
-    if ip.is_multicast() || matches!(ip, IpAddr::V4(ip) if ip.is_broadcast()) {
-        return false;
-    }
-    routed_here(name, address).unwrap_or(false)
-}
-
-fn routed_here(name: &Name, destination: SocketAddr) -> Option<bool> {
-    let domain = if destination.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let socket = kernel::socket(domain, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).ok()?;
-    let fd = c_int::try_from(socket).ok()?;
-    let mut own = Name::NONE;
-    own.length = 28;
-    let (to, length) = (address(name.bytes.as_ptr()), name.length as usize);
-    // SAFETY: the kernel reads the name.
-    let connected = unsafe { sys::syscall(libc::SYS_connect, [signed(fd), to, length, 0, 0, 0]) };
-    let (out, size) = (address_mut(own.bytes.as_mut_ptr()), address_mut(&raw mut own.length));
-    // SAFETY: the kernel writes at most 28 bytes, and the length.
-    let named = connected
-        .and_then(|_| unsafe { sys::syscall(libc::SYS_getsockname, [signed(fd), out, size, 0, 0, 0]) });
-    let _ = kernel::close(fd);
-    named.ok()?;
-    Some(own.address()?.ip() == destination.ip())
 }
 
 /// The name of a kernel socket.

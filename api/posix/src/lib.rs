@@ -12,6 +12,9 @@
 //!    through memory that both ends share (`sietch_ring::stream`).
 //! 5. No call allocates from the heap or holds a lock across a fork. Each call may run in a signal
 //!    handler.
+//! 6. The protocol between two ends, and with the socket service, is `sietch_stream`. This crate
+//!    adds what a program sees of it: descriptors, fork and exec, signals, calls that block, and
+//!    `epoll`.
 //!
 //! The folders are the layers, highest first. A module imports from its own folder and from the
 //! folders below it, and no files import one another in a circle:

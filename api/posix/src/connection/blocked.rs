@@ -17,11 +17,13 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::SeqCst;
 
 use sietch_ring::stream::{Endpoint, Want, flag};
+use sietch_stream::foreign_bytes;
 
 use crate::connection::edges::Edges;
 use crate::connection::peer::{self, check_peer_gone};
+use crate::connection::placeholder::Number;
 use crate::connection::spin::Spun;
-use crate::connection::{doorbell, foreign_bytes, pause};
+use crate::connection::{doorbell, pause};
 use crate::descriptor::description::Held;
 use crate::descriptor::{in_flight, table};
 use crate::signal::handlers::{self, Section};
@@ -81,7 +83,7 @@ pub(crate) fn sleep_until(
     let woken = std::mem::take(&mut call.woken);
     let quiet = !(woken || end.undrained() != 0) || doorbell::quieten(fd, end);
     if woken && !quiet {
-        foreign_bytes::examine(fd, end);
+        doorbell::examine(fd, end);
     }
     let edges = if quiet { None } else { edges_of(fd, end) };
     let section = Section::enter();
@@ -286,7 +288,7 @@ fn sleep_in_receive(fd: c_int, end: &Endpoint) -> Result<bool, Errno> {
         }
         Ok(all) => {
             let lying = bytes.get(..all).unwrap_or_default();
-            foreign_bytes::judge(fd, end, lying, foreign_bytes::Found { all, drained });
+            foreign_bytes::judge(Number(fd), end, lying, foreign_bytes::Found { all, drained });
             Ok(true)
         }
         // O_NONBLOCK was set in a way that the library did not see.

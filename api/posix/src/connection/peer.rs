@@ -1,149 +1,39 @@
-//! The other end of a connection: notifying it, and finding out that no process holds it.
-//!
-//! 1. [`notify`] writes a doorbell byte to the placeholder, which wakes the sleepers at the other
-//!    end.
-//! 2. The end of the stream, or an error, on a placeholder does not prove that the peer is closed:
-//!    it may have shut down reading. POLLHUP does ([`check_peer_gone`]).
+//! The other end of a connection, by the number of this end's placeholder: the rules of
+//! [`sietch_stream::peer`], with this library's system calls.
 
 use std::ffi::c_int;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use sietch_ring::stream::{Endpoint, Notification, flag, state};
+use sietch_ring::stream::{Endpoint, Notification};
+use sietch_stream::peer;
 
-use crate::connection::flags::PEER_SHUT_READ;
-use crate::connection::spin;
+use crate::connection::placeholder::Number;
 use crate::descriptor::description::Held;
 use crate::signal::handlers;
-use crate::system::{kernel, processor};
 
-/// Yields to a service that has still to close a descriptor.
-const MAX_YIELDS: u32 = 4;
+pub(crate) use sietch_stream::peer::{data_ready, is_set_up, room_ready};
 
 /// Writes the byte that is due to the sleepers at the other end.
 #[inline]
 pub(crate) fn notify(fd: c_int, end: &Endpoint, due: Notification) {
-    if due.is_needed() {
-        notify_now(fd, end, due);
-    }
+    peer::notify(Number(fd), end, due);
 }
 
-/// The sleep of a service core for which this process has notified last. Peers of other streams are
-/// not trusted: one could name the sleep of another, which would then be thought awake.
-static NOTIFIED: AtomicU64 = AtomicU64::new(0);
-
-/// After sending: wakes the sleepers at the other end, unless it is a service core that was already
-/// notified in this sleep.
+/// After sending: wakes the sleepers at the other end.
 #[inline]
 pub(crate) fn notify_data(fd: c_int, end: &Endpoint) {
-    if !end.private().has(flag::SERVED) {
-        return notify(fd, end, end.data_notification());
-    }
-    let due = end.data_notification_unless(|sleep| NOTIFIED.load(Relaxed) == sleep);
-    // Not before: another thread that relies on it must not be ahead of the notification.
-    if due.is_needed() && notify_now(fd, end, due) && due.sleep() != 0 {
-        NOTIFIED.store(due.sleep(), Relaxed);
-    }
+    peer::notify_data(Number(fd), end);
 }
 
 /// Writes a byte for a service core that has to check something else than bytes.
-#[cold]
 pub(crate) fn notify_always(fd: c_int) {
-    let _ = kernel::send(fd, &[DOORBELL], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
-}
-
-#[cold]
-fn notify_now(fd: c_int, end: &Endpoint, due: Notification) -> bool {
-    match kernel::send(fd, &[DOORBELL], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
-        Ok(_) => {
-            end.mark_notified(due);
-            true
-        }
-        Err(errno) => {
-            // EAGAIN: so many bytes lie there that no thread sleeps past them for long, and the
-            // next message tries again.
-            if matches!(errno, libc::EPIPE | libc::ECONNRESET) {
-                check_peer_gone(fd, end);
-            }
-            false
-        }
-    }
+    peer::notify_always(Number(fd));
 }
 
 /// Asks the kernel whether any process still holds the other end, and records the answer. True:
 /// none does.
-#[cold]
 pub(crate) fn check_peer_gone(fd: c_int, end: &Endpoint) -> bool {
-    if end.private().has(flag::HUNG_UP) {
-        return true;
-    }
-    if end.is_reset_by_peer() {
-        end.hung_up();
-        return true;
-    }
-    let (hinted, hint) = (end.may_be_gone(), end.hint());
-    let mut gone = is_hung_up(fd);
-    // The service closes a new connection's descriptors just after it has passed them on; a program
-    // that closes at once may be faster.
-    for _ in 0..if hinted { MAX_YIELDS } else { 0 } {
-        if gone {
-            break;
-        }
-        let began = kernel::now();
-        processor::yield_now();
-        gone = is_hung_up(fd);
-        // Other threads need the processor: the service has run too, or will not run soon.
-        if kernel::now().saturating_sub(began) > spin::CROWDED {
-            break;
-        }
-    }
-    if gone {
-        end.hung_up();
-        return true;
-    }
-    if hinted && end.finished_by_peer() && refuses_bytes(fd) {
-        end.private().set(PEER_SHUT_READ);
-    }
-    end.still_there(hint);
-    false
+    peer::check_peer_gone(Number(fd), end)
 }
-
-fn is_hung_up(fd: c_int) -> bool {
-    let mut entry = [libc::pollfd { fd, events: 0, revents: 0 }];
-    let answered = kernel::poll(&mut entry, Some(libc::timespec { tv_sec: 0, tv_nsec: 0 }));
-    answered == Ok(1) && entry[0].revents & libc::POLLHUP != 0
-}
-
-/// Whether the other end has shut down reading.
-fn refuses_bytes(fd: c_int) -> bool {
-    kernel::send(fd, &[], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) == Err(libc::EPIPE)
-}
-
-/// Whether a reader need not sleep: more than `seen` bytes, or a state to report.
-#[inline]
-pub(crate) fn data_ready(end: &Endpoint, seen: usize) -> bool {
-    end.readable() > seen || end.finished_by_peer() || end.may_be_gone() || has_ended(end, flag::SHUT_RD)
-}
-
-/// Whether a writer need not sleep.
-#[inline]
-pub(crate) fn room_ready(end: &Endpoint) -> bool {
-    end.is_writable() || end.may_be_gone() || has_ended(end, flag::SHUT_WR)
-}
-
-#[inline]
-fn has_ended(end: &Endpoint, also: u32) -> bool {
-    end.private().flags.load(Acquire) & (flag::HUNG_UP | flag::RESET | also) != 0
-}
-
-/// Whether a connect has come to its end.
-#[inline]
-pub(crate) fn is_set_up(end: &Endpoint) -> bool {
-    end.private().state.load(Acquire) != state::CONNECTING
-}
-
-/// The byte of a doorbell.
-pub(crate) const DOORBELL: u8 = 0;
 
 /// Leaves the peer a hint that this process is about to close the end.
 pub(crate) fn announce_close(held: &Held) {

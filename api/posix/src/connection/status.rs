@@ -1,30 +1,21 @@
-//! The state of a connection as Linux would describe it: pending errors, and whether it is over.
+//! The state of a connection as Linux would describe it: the rules of [`sietch_stream::outcome`],
+//! with the errors of the C library.
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering::Acquire;
 
+use rustix::io::Errno as Error;
 use sietch_ring::stream::{Endpoint, flag};
+use sietch_stream::outcome;
 
 use crate::connection::peer;
 use crate::descriptor::description::Held;
 use crate::system::sys::Errno;
 
+pub(crate) use sietch_stream::outcome::is_over;
+
 /// Returns the pending error, and clears it.
 pub(crate) fn take_error(end: &Endpoint) -> Option<Errno> {
-    let private = end.private();
-    let error = private.take_error();
-    if error != 0 {
-        return Some(error.cast_signed());
-    }
-    let flags = private.flags.load(Acquire);
-    if flags & flag::RESET == 0 || flags & flag::RESET_REPORTED != 0 {
-        return None;
-    }
-    if private.set(flag::RESET_REPORTED) & flag::RESET_REPORTED != 0 {
-        return None;
-    }
-    // Linux's tcp_reset(): a side that had received FIN is in CLOSE_WAIT, and gets EPIPE.
-    Some(if end.finished_by_peer() { libc::EPIPE } else { libc::ECONNRESET })
+    outcome::take_error(end).map(Error::raw_os_error)
 }
 
 /// Whether calls of this socket do not sleep.
@@ -38,14 +29,6 @@ pub(crate) fn refresh(fd: c_int, held: &Held) {
     if let Some(end) = held.end().filter(|end| end.is_worth_asking()) {
         peer::check_peer_gone(fd, end);
     }
-}
-
-/// Whether the connection's state is Linux's TCP_CLOSE.
-pub(crate) fn is_over(end: &Endpoint) -> bool {
-    let private = end.private();
-    private.has(flag::RESET)
-        || private.has(flag::HUNG_UP | flag::SHUT_WR)
-        || (private.has(flag::SHUT_WR) && end.finished_by_peer())
 }
 
 /// Whether there is an engine behind this connection.

@@ -6,7 +6,8 @@
 //! 3. Without a service, the kernel socket itself takes the placeholder's place: the listener is
 //!    *on the kernel*. From then on no `epoll_wait`, `poll`, `select` or `accept` of this program
 //!    sleeps longer than a [`slice()`]. After each slice all such listeners are offered to the
-//!    service ([`return_to_service`]), also those without a client.
+//!    service ([`return_to_service`]), also those without a client, at the pace of
+//!    [`sietch_stream::registration`].
 //! 4. A listener on a VNIC has no kernel socket behind it. The library asks for it until a service
 //!    has the VNIC; until then nothing accepts for it. Several processes of one application each
 //!    get a listener of their own; connections are spread over them.
@@ -18,10 +19,12 @@
 //!    placeholder of this process's own.
 
 use std::ffi::c_int;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
+use rustix::io::Errno as Error;
 use sietch_protocol::socket_service::{self as protocol, Name};
+use sietch_stream::registration::{self, Schedule};
 
 use crate::context::{self, Context};
 use crate::descriptor::description::{Held, Kind, listener_name, socket_flag};
@@ -30,30 +33,16 @@ use crate::listener::kept::{RETRIES, keep_socket, note_nonblocking, pause};
 use crate::listener::register::{hand_over, publish_on_host};
 use crate::options::inherit;
 use crate::readiness::replace::{put_in_place, replace, replaced};
-use crate::service::client::{self, PublishedSockets};
+use crate::service::client::{self, PublishedSockets, borrowed};
 use crate::service::publish;
 use crate::system::kernel::{self, set_nonblocking};
 use crate::system::seccomp;
-use crate::system::sys::{self, Errno, Outcome, signed};
-
-/// Nanoseconds between two attempts to return listeners to a service: a supervisor restarts it
-/// within a fifth of a second.
-const RETRY_SOON: u64 = 40_000_000;
-
-/// The same after [`SOON_ATTEMPTS`] attempts: the service is not restarted, or is restarted by
-/// hand.
-const RETRY_LATER: u64 = 1_000_000_000;
-
-/// Attempts at the shorter distance: some ten seconds.
-const SOON_ATTEMPTS: u32 = 250;
+use crate::system::sys::{self, Errno, Outcome};
 
 /// Whether any listener of this process may be on the kernel.
 static ANY_ON_KERNEL: AtomicBool = AtomicBool::new(false);
 
-static LAST_ATTEMPT: AtomicU64 = AtomicU64::new(0);
-
-/// Attempts since one was successful.
-static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
+static SCHEDULE: Schedule = Schedule::new();
 
 /// Re-creates a listener whose service has ended; one thread at a time.
 ///
@@ -126,7 +115,7 @@ fn reregister_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name) -> 
     let flags = protocol::SHARED_PORT | inherit::name_flags(held);
     let published = publish::open(context, held, flags, &name, backlog)?;
     let answer = client::listen(context, None, name, backlog, flags, &published);
-    if answer == Err(libc::EACCES) {
+    if answer.is_err_and(is_final) {
         // The application has lost the name for good.
         held.socket.flags.fetch_or(socket_flag::STOPPED, AcqRel);
     }
@@ -137,20 +126,22 @@ fn reregister_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name) -> 
     Ok(())
 }
 
+/// See [`registration::is_final`].
+fn is_final(errno: Errno) -> bool {
+    registration::is_final(Error::from_raw_os_error(errno))
+}
+
 /// The kept socket, if it listens: a listener that is revoked loses that.
 fn listening(held: &Held) -> Option<c_int> {
     let kernel = held.socket.listening_socket.get()?;
-    (kernel::socket_option(kernel, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)).then_some(kernel)
+    registration::listens(borrowed(kernel)).then_some(kernel)
 }
 
 /// Passes a listening socket to the service, or lets the listener fall back to the kernel. `kernel`
 /// stays open.
 fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
     let backlog = held.socket.backlog.load(Relaxed);
-    // A service leaves the kernel a smaller backlog, which would be all until another service is
-    // there.
-    // SAFETY: touches no memory.
-    let _ = unsafe { sys::syscall(libc::SYS_listen, [signed(kernel), backlog as usize, 0, 0, 0, 0]) };
+    registration::restore_backlog(borrowed(kernel), backlog);
     let published = published(context, kernel, held);
     match client::listen(context, Some(kernel), listener_name(held), backlog, 0, &published) {
         Ok(placeholder) => {
@@ -164,7 +155,7 @@ fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
             );
             fall_back(fd, held, kernel);
             // A listener that is refused need not ask again.
-            ANY_ON_KERNEL.fetch_or(errno != libc::EACCES, AcqRel);
+            ANY_ON_KERNEL.fetch_or(!is_final(errno), AcqRel);
         }
     }
     replaced(fd, held);
@@ -240,7 +231,7 @@ pub(crate) fn any_on_kernel() -> bool {
 
 /// Nanoseconds that a wait may take while that is so.
 pub(crate) fn slice() -> u64 {
-    if ATTEMPTS.load(Relaxed) < SOON_ATTEMPTS { RETRY_SOON } else { RETRY_LATER }
+    SCHEDULE.slice()
 }
 
 /// Waits at a listener on the kernel for a connection, a [`slice()`] at most.
@@ -255,12 +246,7 @@ pub(crate) fn wait(fd: c_int) -> Result<(), Errno> {
 /// Offers all listeners of this process that are on the kernel to the service, unless that was done
 /// just now.
 pub(crate) fn return_to_service() {
-    let now = kernel::now();
-    let last = LAST_ATTEMPT.load(Relaxed);
-    if !any_on_kernel()
-        || now.saturating_sub(last) < slice() / 2
-        || LAST_ATTEMPT.compare_exchange(last, now, AcqRel, Relaxed).is_err()
-    {
+    if !any_on_kernel() || !SCHEDULE.begin(kernel::now()) {
         return;
     }
     let Some(context) = context::get() else { return };
@@ -278,10 +264,8 @@ pub(crate) fn return_to_service() {
             all = all && offer(context, fd, &held);
         }
     }
-    if all {
-        ATTEMPTS.store(0, Relaxed);
-    } else {
-        ATTEMPTS.fetch_add(1, Relaxed);
+    SCHEDULE.note(all);
+    if !all {
         ANY_ON_KERNEL.store(true, Release);
     }
 }
@@ -326,5 +310,5 @@ fn offer(context: &Context, fd: c_int, held: &Held) -> bool {
         held.socket.flags.fetch_and(!socket_flag::ON_KERNEL, AcqRel);
     }
     held.socket.flags.fetch_and(!socket_flag::REREGISTERING, AcqRel);
-    matches!(answer, Ok(()) | Err(libc::EACCES))
+    answer.map_or_else(is_final, |()| true)
 }

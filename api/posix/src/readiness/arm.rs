@@ -7,18 +7,14 @@
 //! reported the placeholder, is made again before the next sleep.
 
 use sietch_ring::stream::{Want, flag};
+use sietch_stream::foreign_bytes::EXAMINED_DOORBELLS;
 
-use crate::connection::{doorbell, foreign_bytes};
+use crate::connection::doorbell;
 use crate::descriptor::table;
 use crate::readiness::check::{ALWAYS, EDGE, HANGUP, INPUT, OUTPUT, has_shut_read, readiness};
 use crate::readiness::nested;
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{SlotKind, bit};
-
-/// With each of the first so many doorbells of a connection the placeholder is examined. A program
-/// that writes both with the library and past it does so from the beginning. Later the examination
-/// is worth its system call only if nothing else was found.
-const EXAMINED_DOORBELLS: u32 = 32;
 
 impl Registrations {
     /// Requests notifications for the registered events that are not ready. The caller checks once
@@ -67,7 +63,7 @@ impl Registrations {
             doorbell::thin(slot.fd, end);
             if slot.state & bit::EXAMINE != 0 {
                 slot.state &= !bit::EXAMINE;
-                foreign_bytes::examine(slot.fd, end);
+                doorbell::examine(slot.fd, end);
             }
         }
     }
@@ -133,7 +129,7 @@ impl Registrations {
                         // there is something to serve as well, that comes first.
                         if events & libc::EPOLLIN as u32 != 0 {
                             if nothing() {
-                                foreign_bytes::examine(slot.fd, end);
+                                doorbell::examine(slot.fd, end);
                             } else if end.notified_since(0) < EXAMINED_DOORBELLS {
                                 slot.state |= bit::EXAMINE;
                             }

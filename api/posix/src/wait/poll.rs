@@ -26,7 +26,7 @@ use sietch_ring::stream::{Endpoint, Want, flag};
 use crate::connection::blocked::SLICE;
 use crate::connection::edges::Edges;
 use crate::connection::spin::{LONGEST, Pause, Spun, learned};
-use crate::connection::{doorbell, foreign_bytes, peer};
+use crate::connection::{doorbell, peer};
 use crate::descriptor::description::{self, DESCRIPTORS, Held, Kind};
 use crate::descriptor::table;
 use crate::readiness::check::{self, ALWAYS, INPUT, OUTPUT};
@@ -395,7 +395,7 @@ impl Set<'_> {
             }
             doorbell::thin(one.fd, end);
             if woken {
-                foreign_bytes::examine(one.fd, end);
+                doorbell::examine(one.fd, end);
             }
             self.edges = self.edges.take().or_else(Edges::new);
             if !self.edges.as_mut().is_some_and(|edges| edges.add(one.fd)) {

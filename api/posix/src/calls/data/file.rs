@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering::Acquire;
 
 use libc::{off_t, size_t, ssize_t};
 use sietch_ring::stream::{Endpoint, Want, flag};
+use sietch_stream::PEER_SHUT_READ;
 
 use crate::calls::data::send;
 use crate::calls::data::vectors::{Found, find};
 use crate::calls::descriptor::close;
 use crate::connection::blocked::{self, BlockedCall, SleepOptions};
-use crate::connection::flags::PEER_SHUT_READ;
 use crate::connection::status::is_nonblocking;
 use crate::connection::{option_words, peer};
 use crate::descriptor::description::Held;

@@ -8,15 +8,17 @@
 //!    with MSG_WAITALL.
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use libc::iovec;
-use sietch_ring::stream::{CopyFault, Endpoint, Want, flag, state};
+use rustix::io::Errno as Error;
+use sietch_ring::stream::{CopyFault, Endpoint, Want};
+use sietch_stream::outcome;
 
 use crate::calls::data::vectors::{self, Stopped, total};
 use crate::connection::blocked::{self, BlockedCall, SleepOptions};
-use crate::connection::flags::SENT_AFTER_CLOSE;
-use crate::connection::status::{is_nonblocking, take_error};
+use crate::connection::placeholder::Number;
+use crate::connection::status::is_nonblocking;
 use crate::connection::{option_words, peer, short_lived};
 use crate::descriptor::description::Held;
 use crate::signal::handlers::Section;
@@ -283,38 +285,13 @@ fn just_emptied(held: &Held, end: &Endpoint) -> bool {
 
 /// The result when nothing at all could be read; none: there may be something later.
 pub(crate) fn nothing(fd: c_int, end: &Endpoint) -> Option<Outcome> {
-    let private = end.private();
-    // Before the last check of what can be read: there is nothing behind a FIN.
-    let finished = end.finished_by_peer();
-    let flags = private.flags.load(Acquire);
-    if private.state.load(Acquire) == state::FAILED {
-        return Some(take_error(end).map_or(Err(libc::ENOTCONN), Err));
-    }
-    if end.readable() != 0 {
-        return None;
-    }
-    // A reset after FIN concerns writers only: the reader has seen the end of the stream.
-    if finished || flags & (flag::HUNG_UP | flag::RESET) == flag::HUNG_UP || flags & SENT_AFTER_CLOSE != 0 {
-        return Some(Ok(0));
-    }
-    if let Some(errno) = take_error(end) {
-        return Some(Err(errno));
-    }
-    if flags & (flag::SHUT_RD | flag::RESET) == 0 {
-        return None;
-    }
-    // Behind this side's own shutdown there may be a reset.
-    if flags & flag::RESET == 0 && end.is_worth_asking() && peer::check_peer_gone(fd, end) {
-        return None;
-    }
-    Some(Ok(0))
+    let found = outcome::nothing(Number(fd), end)?;
+    Some(found.map(|()| 0).map_err(Error::raw_os_error))
 }
 
 /// The same when something was read already: an error stays for the next call.
 fn nothing_more(end: &Endpoint, peeked: usize) -> Option<Outcome> {
-    let over = end.finished_by_peer()
-        || end.private().flags.load(Acquire) & (flag::HUNG_UP | flag::RESET | flag::SHUT_RD) != 0;
-    (over && end.readable() <= peeked).then_some(Ok(0))
+    outcome::nothing_more(end, peeked).then_some(Ok(0))
 }
 
 /// `read` and `readv` of a stream.

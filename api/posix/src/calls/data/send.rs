@@ -6,31 +6,26 @@
 //!    that all of them fit. Sleepers are notified all the same, so that they sleep no longer than
 //!    until the bytes are due. If the program's memory is not mapped, the whole piece with that
 //!    byte is not sent: EFAULT, as on Linux.
-//! 2. A write to a peer that has closed returns what Linux returns. After a reset: the error once,
-//!    then EPIPE with SIGPIPE. After the peer's close: one write succeeds (its bytes are what the
-//!    reset answers), then EPIPE. That write takes no more than Linux's buffers would
-//!    ([`MAX_AFTER_CLOSE`]), so that a program that sends much notices.
+//! 2. A write to a peer that has closed returns what Linux returns, with SIGPIPE beside EPIPE
+//!    ([`sietch_stream::outcome`]).
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use libc::iovec;
-use sietch_ring::stream::{CopyFault, Endpoint, Send, Want, flag, state};
+use sietch_ring::stream::{CopyFault, Endpoint, Send, Want, flag};
+use sietch_stream::outcome::{self, SendRefused};
 
 use crate::calls::data::vectors::{self, Stopped, total};
 use crate::connection::blocked::{self, BlockedCall, SleepOptions};
-use crate::connection::flags::{PEER_SHUT_READ, SENT_AFTER_CLOSE};
-use crate::connection::status::{is_nonblocking, take_error};
+use crate::connection::placeholder::Number;
+use crate::connection::status::is_nonblocking;
 use crate::connection::{option_words, peer, short_lived};
 use crate::descriptor::description::Held;
 use crate::readiness::{hooks, polling};
 use crate::signal::handlers::Section;
 use crate::system::kernel;
 use crate::system::sys::{Errno, Outcome};
-
-/// Most bytes that a write takes after the peer has closed. Linux's `tcp_sendmsg` checks for
-/// arrivals after 16 buffers of 32 KiB, and finds the reset.
-const MAX_AFTER_CLOSE: usize = 16 << 15;
 
 /// Whether the bytes of a call wait for those of the next (MSG_MORE, TCP_CORK). On a VNIC the
 /// engine does that itself.
@@ -111,57 +106,17 @@ pub(crate) fn broken(flags: c_int) -> Errno {
 ///
 /// # Errors
 /// As `send(2)`.
+#[cold]
 pub(crate) fn may_send(
     fd: c_int,
     end: &Endpoint,
     length: usize,
     flags: c_int,
 ) -> Result<Option<usize>, Errno> {
-    let private = end.private();
-    if end.is_worth_asking() {
-        peer::check_peer_gone(fd, end);
-    }
-    let now = private.flags.load(Acquire);
-    if now & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_SHUT_READ) == 0 {
-        return match private.state.load(Acquire) {
-            state::FAILED => match take_error(end) {
-                Some(errno) => Err(errno),
-                None => Err(broken(flags)),
-            },
-            _ => Ok(None),
-        };
-    }
-    if now & flag::SHUT_WR != 0 {
-        return match take_error(end) {
-            Some(errno) if errno != libc::EPIPE => Err(errno),
-            _ => Err(broken(flags)),
-        };
-    }
-    if now & flag::RESET != 0 {
-        return match take_error(end) {
-            Some(errno) if errno != libc::EPIPE => Err(errno),
-            _ => Err(broken(flags)),
-        };
-    }
-    if length == 0 {
-        return Ok(Some(0));
-    }
-    // The peer's kernel would answer with a reset, which leaves this side with EPIPE (it had
-    // received FIN).
-    if private.set(SENT_AFTER_CLOSE | flag::RESET | flag::RESET_REPORTED) & SENT_AFTER_CLOSE == 0 {
-        let taken = length.min(MAX_AFTER_CLOSE).min(end.most_sent());
-        // The peer may still exist and have shut down reading; then it sees the same from its
-        // kernel.
-        private.lost.store(u32::try_from(taken).unwrap_or(u32::MAX), Relaxed);
-        end.reset();
-        if now & flag::HUNG_UP == 0 {
-            peer::notify(fd, end, end.data_notification());
-        }
-        private.error.store(libc::EPIPE.cast_unsigned(), Release);
-        return Ok(Some(taken));
-    }
-    private.take_error();
-    Err(broken(flags))
+    outcome::may_send(Number(fd), end, length).map_err(|refused| match refused {
+        SendRefused::Broken => broken(flags),
+        SendRefused::Failed(errno) => errno.raw_os_error(),
+    })
 }
 
 /// `sendmsg` of a stream.
@@ -225,12 +180,14 @@ unsafe fn attempt(
     (vectors, length, done): (&[iovec], usize, usize),
     flags: c_int,
 ) -> Attempt {
-    let quietly = if done == 0 { flags } else { flags | libc::MSG_NOSIGNAL };
-    match may_send(fd, end, length - done, quietly) {
-        Ok(None) => {}
-        Ok(Some(taken)) => return Attempt::Ended(Ok(done + taken)),
-        Err(_) if done != 0 => return Attempt::Ended(Ok(done)),
-        Err(errno) => return Attempt::Ended(Err(errno)),
+    if !outcome::may_send_at_once(end) {
+        let quietly = if done == 0 { flags } else { flags | libc::MSG_NOSIGNAL };
+        match may_send(fd, end, length - done, quietly) {
+            Ok(None) => {}
+            Ok(Some(taken)) => return Attempt::Ended(Ok(done + taken)),
+            Err(_) if done != 0 => return Attempt::Ended(Ok(done)),
+            Err(errno) => return Attempt::Ended(Err(errno)),
+        }
     }
     if !peer::is_set_up(end) {
         return Attempt::NoRoom(done);

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use libc::{sockaddr, socklen_t};
 use sietch_ring::stream::{Endpoint, Want, flag, state};
+use sietch_stream::service::is_local;
 
 use crate::connection::blocked::{self, BlockedCall, SleepOptions};
 use crate::connection::status::{self, is_over, refresh};
@@ -57,7 +58,7 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
     let remote = address::parse_destination(to, length);
     if let Some(remote) = remote
         && family_fits(held, &remote)
-        && (context.vnic().is_some() || address::is_local(&remote))
+        && (context.vnic().is_some() || is_local(&remote))
     {
         let of_vnic = client::is_of_vnic(context, &remote);
         let key = short_lived::key(&remote);

@@ -3,10 +3,12 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use sietch_ring::stream::{Endpoint, flag, state};
+use rustix::io::Errno as Error;
+use rustix::net::Shutdown;
+use sietch_ring::stream::Endpoint;
+use sietch_stream::outcome;
 
-use crate::connection::peer;
-use crate::connection::status::is_over;
+use crate::connection::placeholder::Number;
 use crate::descriptor::description::{Kind, socket_flag};
 use crate::descriptor::table;
 use crate::listener::kept;
@@ -51,32 +53,15 @@ pub fn shutdown(fd: c_int, how: c_int) -> c_int {
 }
 
 fn shut(fd: c_int, end: &Endpoint, how: c_int) -> Outcome {
-    let private = end.private();
-    if end.is_worth_asking() {
-        peer::check_peer_gone(fd, end);
-    }
-    if private.state.load(Acquire) == state::FAILED || is_over(end) {
-        return Err(libc::ENOTCONN);
-    }
-    if how != libc::SHUT_RD {
-        // No handler jumps out of it and leaves a lock.
-        let section = handlers::Section::enter();
-        end.finish();
-        drop(section);
-        peer::notify(fd, end, end.data_notification());
-    }
-    if how != libc::SHUT_WR {
-        private.set(flag::SHUT_RD);
-        // Wakes all threads that sleep on the placeholder here. The peer sees that bytes are
-        // refused, checks whether a process holds this end, and learns that one does.
-        let _ = kernel::shutdown(fd, libc::SHUT_RD);
-    }
-    // Linux wakes all pollers of the socket, whether or not this changed anything.
-    private.wake_watchers();
-    if private.has(flag::SHUT_RD | flag::SHUT_WR) {
-        // The peer asks the kernel, and finds that bytes are refused here.
+    let how = match how {
+        libc::SHUT_RD => Shutdown::Read,
+        libc::SHUT_WR => Shutdown::Write,
+        _ => Shutdown::Both,
+    };
+    // No handler jumps out of it and leaves a lock.
+    let in_section = |change: &dyn Fn()| {
         let _section = handlers::Section::enter();
-        end.closing();
-    }
-    Ok(0)
+        change();
+    };
+    outcome::shut_down(Number(fd), end, how, in_section).map(|()| 0).map_err(Error::raw_os_error)
 }

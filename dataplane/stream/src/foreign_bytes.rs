@@ -3,22 +3,21 @@
 //!
 //! 1. Such a program reads and writes the placeholder itself. What it writes reaches no reader, and
 //!    what it reads are doorbells.
-//! 2. Doorbells are zeros, and the writer of each counts it ([`crate::connection::peer`]). Any
-//!    other byte on a placeholder, and more bytes than were counted, come from such a program. The
-//!    connection is reset and the placeholder shut down, so that both programs get an error instead
-//!    of waiting for each other.
+//! 2. Doorbells are zeros, and the writer of each counts it ([`crate::peer`]). Any other byte on a
+//!    placeholder, and more bytes than were counted, come from such a program. The connection is
+//!    reset and the placeholder shut down, so that both programs get an error instead of waiting
+//!    for each other.
 //! 3. Bytes are judged when they are taken ([`judge`]). Where they still lie on the placeholder, a
 //!    call that was woken and found nothing judges them ([`examine`]).
 
-use std::ffi::c_int;
 use std::sync::atomic::Ordering::Release;
 
+use rustix::io::Errno;
+use rustix::net::Shutdown;
 use sietch_ring::stream::{Endpoint, flag};
 
-use crate::connection::peer::{self, DOORBELL};
-use crate::context;
-use crate::system::sys::{self, signed};
-use crate::system::{kernel, seccomp};
+use crate::peer::{self, DOORBELL};
+use crate::placeholder::Placeholder;
 
 /// Doorbells that may lie on a placeholder without being counted. Each is of a writer that was
 /// descheduled or killed before it counted it, or of the service that set the connection up. More
@@ -26,52 +25,56 @@ use crate::system::{kernel, seccomp};
 const MAX_UNCOUNTED: usize = 512;
 
 /// Bytes that are examined where they lie: more than may be there uncounted.
-pub(crate) const MAX_EXAMINED: usize = 2 * MAX_UNCOUNTED;
+pub const MAX_EXAMINED: usize = 2 * MAX_UNCOUNTED;
+
+/// With each of the first so many doorbells of a connection the placeholder is examined. A program
+/// that writes both with the library and past it does so from the beginning. Later the examination
+/// is worth its system call only if nothing else was found.
+pub const EXAMINED_DOORBELLS: u32 = 32;
 
 /// The bytes found on a placeholder.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub struct Found {
     /// Bytes of one check or one draining.
-    pub(crate) all: usize,
+    pub all: usize,
     /// [`Endpoint::drained`] from before.
-    pub(crate) drained: u32,
+    pub drained: u32,
 }
 
 /// Judges what was taken from the placeholder of an end, or lies there.
 #[inline]
-pub(crate) fn judge(fd: c_int, end: &Endpoint, bytes: &[u8], found: Found) {
+pub fn judge<P: Placeholder>(placeholder: P, end: &Endpoint, bytes: &[u8], found: Found) {
     let counted = end.notified_since(found.drained) as usize;
     // A service core sends further doorbells, and does not count those.
     let surplus = found.all > counted.saturating_add(MAX_UNCOUNTED) && !end.private().has(flag::SERVED);
     if surplus || bytes.iter().any(|byte| *byte != DOORBELL) {
-        refuse(fd, end);
+        refuse(placeholder, end);
     }
 }
 
 /// Judges what lies on a placeholder, and takes none of it.
 #[cold]
-pub(crate) fn examine(fd: c_int, end: &Endpoint) {
+pub fn examine<P: Placeholder>(placeholder: P, end: &Endpoint) {
     // A restricted process cannot read bytes without taking them.
-    if seccomp::is_restricted() || end.private().has(flag::RESET) {
+    if P::is_restricted() || end.private().has(flag::RESET) {
         return;
     }
     let drained = end.drained();
     let mut bytes = [0_u8; MAX_EXAMINED];
-    let all = kernel::receive(fd, &mut bytes, libc::MSG_PEEK | libc::MSG_DONTWAIT).unwrap_or(0);
-    judge(fd, end, bytes.get(..all).unwrap_or_default(), Found { all, drained });
+    let all = placeholder.peek(&mut bytes).unwrap_or(0);
+    judge(placeholder, end, bytes.get(..all).unwrap_or_default(), Found { all, drained });
 }
 
 /// Resets the connection, for both programs.
 #[cold]
-fn refuse(fd: c_int, end: &Endpoint) {
-    context::debug_line(
+fn refuse<P: Placeholder>(placeholder: P, end: &Endpoint) {
+    P::report(
         "a program bypassed the library and wrote to a connection; the connection is reset",
-        libc::ECONNRESET,
+        Errno::CONNRESET,
     );
     end.reset();
-    end.private().error.store(libc::ECONNRESET.cast_unsigned(), Release);
-    peer::notify(fd, end, end.data_notification());
+    end.private().error.store(Errno::CONNRESET.raw_os_error().cast_unsigned(), Release);
+    peer::notify(placeholder, end, end.data_notification());
     // A program that bypasses the library learns of it by this alone.
-    // SAFETY: touches no memory.
-    let _ = unsafe { sys::syscall(libc::SYS_shutdown, [signed(fd), signed(libc::SHUT_RDWR), 0, 0, 0, 0]) };
+    placeholder.shut_down(Shutdown::Both);
 }

@@ -1,0 +1,138 @@
+//! The other end of a connection: notifying it, and finding out that no process holds it.
+//!
+//! 1. [`notify`] writes a doorbell byte to the placeholder, which wakes the sleepers at the other
+//!    end.
+//! 2. The end of the stream, or an error, on a placeholder does not prove that the peer is closed:
+//!    it may have shut down reading. A hang-up does ([`check_peer_gone`]).
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use rustix::io::Errno;
+use sietch_ring::spin::CROWDED;
+use sietch_ring::stream::{Endpoint, Notification, flag, state};
+
+use crate::flags::PEER_SHUT_READ;
+use crate::placeholder::Placeholder;
+
+/// Yields to a service that has still to close a descriptor.
+const MAX_YIELDS: u32 = 4;
+
+/// The byte of a doorbell.
+pub const DOORBELL: u8 = 0;
+
+/// Writes the byte that is due to the sleepers at the other end.
+#[inline]
+pub fn notify<P: Placeholder>(placeholder: P, end: &Endpoint, due: Notification) {
+    if due.is_needed() {
+        notify_now(placeholder, end, due);
+    }
+}
+
+/// The sleep of a service core for which this process has notified last. Peers of other streams are
+/// not trusted: one could name the sleep of another, which would then be thought awake.
+static NOTIFIED: AtomicU64 = AtomicU64::new(0);
+
+/// After sending: wakes the sleepers at the other end, unless it is a service core that was already
+/// notified in this sleep.
+#[inline]
+pub fn notify_data<P: Placeholder>(placeholder: P, end: &Endpoint) {
+    if !end.private().has(flag::SERVED) {
+        return notify(placeholder, end, end.data_notification());
+    }
+    let due = end.data_notification_unless(|sleep| NOTIFIED.load(Relaxed) == sleep);
+    // Not before: another thread that relies on it must not be ahead of the notification.
+    if due.is_needed() && notify_now(placeholder, end, due) && due.sleep() != 0 {
+        NOTIFIED.store(due.sleep(), Relaxed);
+    }
+}
+
+/// Writes a byte for a service core that has to check something else than bytes.
+#[cold]
+pub fn notify_always<P: Placeholder>(placeholder: P) {
+    let _ = placeholder.send(&[DOORBELL]);
+}
+
+#[cold]
+fn notify_now<P: Placeholder>(placeholder: P, end: &Endpoint, due: Notification) -> bool {
+    match placeholder.send(&[DOORBELL]) {
+        Ok(_) => {
+            end.mark_notified(due);
+            true
+        }
+        Err(errno) => {
+            // EAGAIN: so many bytes lie there that no thread sleeps past them for long, and the
+            // next message tries again.
+            if matches!(errno, Errno::PIPE | Errno::CONNRESET) {
+                check_peer_gone(placeholder, end);
+            }
+            false
+        }
+    }
+}
+
+/// Asks the kernel whether any process still holds the other end, and records the answer. True:
+/// none does.
+#[cold]
+pub fn check_peer_gone<P: Placeholder>(placeholder: P, end: &Endpoint) -> bool {
+    if end.private().has(flag::HUNG_UP) {
+        return true;
+    }
+    if end.is_reset_by_peer() {
+        end.hung_up();
+        return true;
+    }
+    let (hinted, hint) = (end.may_be_gone(), end.hint());
+    let mut gone = placeholder.has_hung_up();
+    // The service closes a new connection's descriptors just after it has passed them on; a program
+    // that closes at once may be faster.
+    for _ in 0..if hinted { MAX_YIELDS } else { 0 } {
+        if gone {
+            break;
+        }
+        let began = P::now();
+        P::yield_now();
+        gone = placeholder.has_hung_up();
+        // Other threads need the processor: the service has run too, or will not run soon.
+        if P::now().saturating_sub(began) > CROWDED {
+            break;
+        }
+    }
+    if gone {
+        end.hung_up();
+        return true;
+    }
+    if hinted && end.finished_by_peer() && refuses_bytes(placeholder) {
+        end.private().set(PEER_SHUT_READ);
+    }
+    end.still_there(hint);
+    false
+}
+
+/// Whether the other end has shut down reading.
+fn refuses_bytes<P: Placeholder>(placeholder: P) -> bool {
+    placeholder.send(&[]) == Err(Errno::PIPE)
+}
+
+/// Whether a reader need not sleep: more than `seen` bytes, or a state to report.
+#[inline]
+pub fn data_ready(end: &Endpoint, seen: usize) -> bool {
+    end.readable() > seen || end.finished_by_peer() || end.may_be_gone() || has_ended(end, flag::SHUT_RD)
+}
+
+/// Whether a writer need not sleep.
+#[inline]
+pub fn room_ready(end: &Endpoint) -> bool {
+    end.is_writable() || end.may_be_gone() || has_ended(end, flag::SHUT_WR)
+}
+
+#[inline]
+fn has_ended(end: &Endpoint, also: u32) -> bool {
+    end.private().flags.load(Acquire) & (flag::HUNG_UP | flag::RESET | also) != 0
+}
+
+/// Whether a connect has come to its end.
+#[inline]
+pub fn is_set_up(end: &Endpoint) -> bool {
+    end.private().state.load(Acquire) != state::CONNECTING
+}

@@ -1,0 +1,109 @@
+//! The system calls that the protocol makes at a placeholder.
+//!
+//! 1. None of them waits, and none raises SIGPIPE.
+//! 2. An implementation may refuse what its process must not do. A process that is restricted by
+//!    seccomp cannot read bytes without taking them, cannot count them and cannot yield.
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+
+/// A placeholder as the protocol uses it.
+pub trait Placeholder: Copy {
+    /// Its number: a hint that differs between the placeholders of a process.
+    fn number(self) -> i32;
+
+    /// Writes `bytes`.
+    ///
+    /// # Errors
+    /// As `send(2)`: `EAGAIN` if it is full, `EPIPE` if the other end reads no more or is closed.
+    fn send(self, bytes: &[u8]) -> Result<usize, Errno>;
+
+    /// Takes bytes; 0 is the end.
+    ///
+    /// # Errors
+    /// As `recv(2)`: `EAGAIN` if there are none.
+    fn take(self, out: &mut [u8]) -> Result<usize, Errno>;
+
+    /// As [`Placeholder::take`], and leaves the bytes where they are.
+    ///
+    /// # Errors
+    /// As `recv(2)`.
+    fn peek(self, out: &mut [u8]) -> Result<usize, Errno>;
+
+    /// The number of bytes that lie there, if the process may ask.
+    fn queued(self) -> Option<usize>;
+
+    /// Whether no process holds the other end any more.
+    fn has_hung_up(self) -> bool;
+
+    /// Shuts one direction or both down.
+    fn shut_down(self, how: Shutdown);
+
+    /// Whether this process may neither leave bytes that it reads nor yield its processor.
+    fn is_restricted() -> bool;
+
+    /// Yields the processor to another runnable thread.
+    fn yield_now();
+
+    /// Nanoseconds of the monotonic clock.
+    fn now() -> u64;
+
+    /// Reports what a user who looks for the cause of an error must know. `errno` is what the
+    /// program gets.
+    fn report(what: &str, errno: Errno);
+}
+
+/// A placeholder of a program that may make any system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Direct<'a>(pub BorrowedFd<'a>);
+
+impl Placeholder for Direct<'_> {
+    fn number(self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    fn send(self, bytes: &[u8]) -> Result<usize, Errno> {
+        send(self.0, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+    }
+
+    fn take(self, out: &mut [u8]) -> Result<usize, Errno> {
+        recv(self.0, out, RecvFlags::DONTWAIT).map(|(taken, _)| taken)
+    }
+
+    fn peek(self, out: &mut [u8]) -> Result<usize, Errno> {
+        recv(self.0, out, RecvFlags::DONTWAIT | RecvFlags::PEEK).map(|(seen, _)| seen)
+    }
+
+    fn queued(self) -> Option<usize> {
+        rustix::io::ioctl_fionread(self.0).ok().and_then(|bytes| usize::try_from(bytes).ok())
+    }
+
+    fn has_hung_up(self) -> bool {
+        let mut entry = [PollFd::from_borrowed_fd(self.0, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut entry, Some(&now)) == Ok(1) && entry[0].revents().contains(PollFlags::HUP)
+    }
+
+    fn shut_down(self, how: Shutdown) {
+        let _ = shutdown(self.0, how);
+    }
+
+    fn is_restricted() -> bool {
+        false
+    }
+
+    fn yield_now() {
+        rustix::thread::sched_yield();
+    }
+
+    fn now() -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+    }
+
+    /// The program has the error itself.
+    fn report(_: &str, _: Errno) {}
+}
