@@ -4,10 +4,12 @@
 use crate::sources::SourceFile;
 
 /// Each refused word, and the words to write instead.
-const WORDS: [(&str, &str); 19] = [
+const WORDS: [(&str, &str); 30] = [
     ("nobody", "nothing, no process, no thread"),
     ("somebody", "a process, a thread, a user"),
+    ("anybody", "any process, any user"),
     ("whoever", "the process or caller that"),
+    ("whomever", "the process or caller that"),
     ("told", "notified, reported, sent"),
     ("mend", "fix"),
     ("mends", "fixes"),
@@ -17,7 +19,16 @@ const WORDS: [(&str, &str); 19] = [
     ("conceive", "create"),
     ("hatch", "promote"),
     ("stranger", "unmatched segment, another user"),
+    ("strangers", "unmatched segments, other users"),
+    ("visitor", "client"),
     ("rung", "notified"),
+    ("ringer", "sender, notifier"),
+    ("lent", "passed without a copy"),
+    ("renewal", "re-registration"),
+    ("door", "transport"),
+    ("doors", "transports"),
+    ("ledgers", "log writers"),
+    ("speaker", "reconnecting client"),
     ("deaf", "shut down for reading"),
     ("plateau", "w_max"),
     ("odometer", "exhaustive chooser"),
