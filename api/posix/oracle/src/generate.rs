@@ -4,13 +4,15 @@
 //!    ...) with single [`steps`] between and after them.
 //! 2. A [`model`] of the slots guides the choice. Most calls use a descriptor for which they are
 //!    meaningful, some use any. The model may be wrong: the kernel is the oracle.
-//! 3. The generator avoids everything whose outcome varies on the kernel: which of two listeners on
-//!    one port gets a connection, nearly full buffers, more connections than a listener's queue
-//!    holds, TCP timers that expire during a program.
-//! 4. It also avoids documented differences of the shim (`docs/posix.md`): using a connection to a
-//!    process killed a moment ago before any process has waited for it; binding a socket to the
-//!    port of a connection; closing a descriptor that another thread polls; connecting a socket
-//!    again after a refused non-blocking connect.
+//! 3. The generator avoids everything with an outcome that varies on the kernel:
+//!    * which of two listeners on one port gets a connection;
+//!    * nearly full buffers, and more connections than a listener's queue holds;
+//!    * TCP timers that expire during a program.
+//! 4. It also avoids documented differences of the shim (`docs/posix.md`):
+//!    * using a connection to a process that was just killed, before any process has waited for it;
+//!    * binding a socket to the port of a connection;
+//!    * closing a descriptor that another thread polls;
+//!    * connecting a socket again after a refused non-blocking connect.
 
 mod model;
 mod random;

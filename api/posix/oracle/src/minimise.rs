@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_what_matters() {
+    fn only_the_steps_that_matter_remain() {
         let text = "m close f0\nm close f1\nm close f2\nm close f3\nm close f4\nm close f5\nm close f6";
         let program = Program::read(text).expect("a program");
         let matters = |program: &Program| {

@@ -1,6 +1,12 @@
 //! The operations of a program: each is one call, with its arguments as words.
 //!
-//! The table below defines reading and writing; [`crate::execute`] carries the operations out.
+//! 1. The table of `operations!` names every operation and its fields. The macro derives the type,
+//!    its text and the parser from it, so the two forms cannot differ.
+//! 2. Reading a text and writing it again gives the same text. A failed program is kept in that
+//!    form.
+//! 3. [`words`] defines the kinds of argument, [`options`] the socket options.
+//!
+//! [`crate::execute`] carries the operations out. Nothing here calls the kernel.
 
 pub mod options;
 pub mod words;

@@ -120,7 +120,7 @@ impl Pair {
     /// # Errors
     /// An executor cannot be started anew.
     pub fn differs(&mut self, program: &Program) -> std::io::Result<Option<String>> {
-        Ok(match self.judge(program)? {
+        Ok(match self.verdict(program)? {
             Verdict::Differs(text) => Some(text),
             _ => None,
         })
@@ -132,7 +132,7 @@ impl Pair {
         Ok(if dead { Verdict::Differs(side_by_side(program, &kernel, &shim)) } else { Verdict::Same })
     }
 
-    fn judge(&mut self, program: &Program) -> std::io::Result<Verdict> {
+    fn verdict(&mut self, program: &Program) -> std::io::Result<Verdict> {
         let found = {
             let _shared = REPEATING.read().unwrap_or_else(PoisonError::into_inner);
             let (first, other) = self.run(program, TICK)?;
@@ -189,7 +189,7 @@ impl Suite {
                 }
                 let program = generate::program(seed);
                 let verdict = match self.demand {
-                    Demand::Same => pair.judge(&program)?,
+                    Demand::Same => pair.verdict(&program)?,
                     Demand::Alive => pair.check_alive(&program)?,
                 };
                 if let Verdict::Differs(text) = &verdict {

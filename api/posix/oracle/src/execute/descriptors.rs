@@ -1,4 +1,13 @@
 //! Operations on sockets and descriptors, other than those that move data or wait for readiness.
+//!
+//! 1. [`perform`] carries out one operation and returns its result as text; none if another module
+//!    is responsible.
+//! 2. A descriptor that a call returns goes into a slot ([`put_new`]). The text names what both
+//!    sides must agree on, never a value that depends on the moment or on the machine.
+//! 3. A socket's own port is noted after each call that may assign one, so that other addresses of
+//!    the program can name it.
+//!
+//! An invalid descriptor or length is passed on as it is: the kernel's error is part of the result.
 
 use super::address::{self, CANARY, ROOM};
 use super::content;
@@ -216,60 +225,55 @@ fn getsockopt(fd: i32, option: SocketOption, room: i64) -> String {
 
 /// A call whose pointer is null.
 fn fault(call: Faulty, fd: i32) -> Returned {
-    let nowhere = std::ptr::null_mut::<libc::c_void>();
+    let null = std::ptr::null_mut::<libc::c_void>();
     let mut storage = [0_u8; ROOM];
-    // SAFETY: a null pointer leads nowhere, so that the kernel (or the shim in its place) must
-    // return EFAULT or refuse the call for another reason; every other argument outlives the
-    // call.
+    // SAFETY: nothing lies at a null pointer, so the kernel (or the shim in its place) must return
+    // EFAULT or refuse the call for another reason. Every other argument outlives the call.
     unsafe {
         match call.name() {
-            "sendmsg" => Returned::of_length(libc::sendmsg(fd, nowhere.cast(), libc::MSG_DONTWAIT)),
-            "recvmsg" => Returned::of_length(libc::recvmsg(fd, nowhere.cast(), libc::MSG_DONTWAIT)),
-            "bind" => Returned::of(libc::bind(fd, nowhere.cast(), 16)),
-            "connect" => Returned::of(libc::connect(fd, nowhere.cast(), 16)),
+            "sendmsg" => Returned::of_length(libc::sendmsg(fd, null.cast(), libc::MSG_DONTWAIT)),
+            "recvmsg" => Returned::of_length(libc::recvmsg(fd, null.cast(), libc::MSG_DONTWAIT)),
+            "bind" => Returned::of(libc::bind(fd, null.cast(), 16)),
+            "connect" => Returned::of(libc::connect(fd, null.cast(), 16)),
             // An address without its length is an address that has none.
-            "accept" => Returned::of(libc::accept(fd, storage.as_mut_ptr().cast(), nowhere.cast())),
-            "getsockname" => Returned::of(libc::getsockname(fd, storage.as_mut_ptr().cast(), nowhere.cast())),
-            "getpeername" => Returned::of(libc::getpeername(fd, storage.as_mut_ptr().cast(), nowhere.cast())),
+            "accept" => Returned::of(libc::accept(fd, storage.as_mut_ptr().cast(), null.cast())),
+            "getsockname" => Returned::of(libc::getsockname(fd, storage.as_mut_ptr().cast(), null.cast())),
+            "getpeername" => Returned::of(libc::getpeername(fd, storage.as_mut_ptr().cast(), null.cast())),
             "getsockopt" => Returned::of(libc::getsockopt(
                 fd,
                 libc::SOL_SOCKET,
                 libc::SO_TYPE,
                 storage.as_mut_ptr().cast(),
-                nowhere.cast(),
+                null.cast(),
             )),
-            "setsockopt" => {
-                Returned::of(libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, nowhere, 4))
-            }
-            "epoll_ctl" => Returned::of(libc::epoll_ctl(fd, libc::EPOLL_CTL_ADD, 0, nowhere.cast())),
-            "epoll_wait" => Returned::of(libc::epoll_wait(fd, nowhere.cast(), 4, 0)),
-            "poll" => Returned::of(libc::poll(nowhere.cast(), 2, 0)),
-            "fionread" => Returned::of(libc::ioctl(fd, libc::FIONREAD, nowhere)),
-            "socketpair" => {
-                Returned::of(libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, nowhere.cast()))
-            }
+            "setsockopt" => Returned::of(libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, null, 4)),
+            "epoll_ctl" => Returned::of(libc::epoll_ctl(fd, libc::EPOLL_CTL_ADD, 0, null.cast())),
+            "epoll_wait" => Returned::of(libc::epoll_wait(fd, null.cast(), 4, 0)),
+            "poll" => Returned::of(libc::poll(null.cast(), 2, 0)),
+            "fionread" => Returned::of(libc::ioctl(fd, libc::FIONREAD, null)),
+            "socketpair" => Returned::of(libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, null.cast())),
             name => faulty_data(name, fd),
         }
     }
 }
 
-/// Ten bytes of data nowhere; of two buffers the second.
+/// Ten bytes of data at a null pointer; of two buffers the second.
 fn faulty_data(name: &str, fd: i32) -> Returned {
-    let nowhere = std::ptr::null_mut::<libc::c_void>();
+    let null = std::ptr::null_mut::<libc::c_void>();
     let mut storage = [7_u8; 4];
     let vectors = [
         libc::iovec { iov_base: storage.as_mut_ptr().cast(), iov_len: storage.len() },
-        libc::iovec { iov_base: nowhere, iov_len: 10 },
+        libc::iovec { iov_base: null, iov_len: 10 },
     ];
     // SAFETY: as in `fault`.
     unsafe {
         match name {
-            "read" => Returned::of_length(libc::read(fd, nowhere, 10)),
-            "write" => Returned::of_length(libc::write(fd, nowhere, 10)),
-            "recv" => Returned::of_length(libc::recv(fd, nowhere, 10, libc::MSG_DONTWAIT)),
+            "read" => Returned::of_length(libc::read(fd, null, 10)),
+            "write" => Returned::of_length(libc::write(fd, null, 10)),
+            "recv" => Returned::of_length(libc::recv(fd, null, 10, libc::MSG_DONTWAIT)),
             "readv" => Returned::of_length(libc::readv(fd, vectors.as_ptr(), 2)),
             "writev" => Returned::of_length(libc::writev(fd, vectors.as_ptr(), 2)),
-            _ => Returned::of_length(libc::send(fd, nowhere, 10, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)),
+            _ => Returned::of_length(libc::send(fd, null, 10, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)),
         }
     }
 }

@@ -1,4 +1,11 @@
 //! `poll`, `select` and `epoll`.
+//!
+//! 1. [`perform`] carries out one operation and returns its result as text; none if another module
+//!    is responsible.
+//! 2. The text has the return value, then the events of each watched slot, in the order of the
+//!    program. Events of `epoll_wait` are sorted by slot: the kernel's order is not part of the
+//!    comparison.
+//! 3. `select` expresses its three sets as the events IN, OUT and PRI.
 
 use super::errno::Returned;
 use super::slots::{descriptor, put_new};

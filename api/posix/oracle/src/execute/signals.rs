@@ -49,9 +49,9 @@ pub(super) fn set_counts(counts: Counts) {
 pub(super) fn install(restart: bool) {
     for signal in [FIRST, SECOND, libc::SIGPIPE] {
         let flags = if restart && signal == FIRST { libc::SA_RESTART } else { 0 };
-        // SAFETY: `sigaction` is plain data whose zeros are an empty mask; `count` only touches a
-        // cell of its own thread, which has neither a destructor nor a lazy beginning, so it may
-        // interrupt anything.
+        // SAFETY: `sigaction` is plain data whose zeros are an empty mask. `count` only touches a
+        // cell of its own thread, so it may interrupt anything: the cell has neither a destructor
+        // nor a lazy initialiser.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;

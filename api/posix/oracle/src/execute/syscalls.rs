@@ -1,5 +1,8 @@
-//! Safe wrappers of libc's socket calls. Every pointer is made here, from a slice that outlives the
-//! call.
+//! Safe wrappers of libc's socket calls.
+//!
+//! 1. Every pointer is made here, from a slice that outlives the call.
+//! 2. A length is never greater than its slice, so a call never writes past it.
+//! 3. Each wrapper returns the value or the errno ([`Returned`]) and interprets neither.
 
 use std::ptr;
 
@@ -20,7 +23,7 @@ macro_rules! numbers_only {
     ($( $(#[$doc:meta])* $name:ident ( $( $argument:ident ),* ) = $function:path; )*) => {
         $( $(#[$doc])*
         pub(super) fn $name($( $argument: i32 ),*) -> Returned {
-            // SAFETY: numbers only; the kernel judges them.
+            // SAFETY: numbers only; the kernel checks them.
             Returned::of(unsafe { $function($( $argument ),*) })
         } )*
     };

@@ -1,4 +1,13 @@
 //! Scenes: sequences of steps that lead to an interesting state.
+//!
+//! 1. A scene is drawn from a table of weights ([`Generator::scene`]): connections, epolls, forks,
+//!    descriptors in messages, sleeping threads, files, full buffers.
+//! 2. Each scene updates the model of the slots, so that later steps know which calls are
+//!    meaningful.
+//! 3. A scene that starts a thread also ends its sleep, or leaves it to the interrupting signals of
+//!    the executor.
+//!
+//! A scene must have one outcome on the kernel, however its processes are scheduled.
 
 use super::Generator;
 use super::model::{Kind, SlotState};

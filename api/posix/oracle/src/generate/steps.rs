@@ -1,4 +1,14 @@
 //! Single steps: one call on some descriptor.
+//!
+//! 1. [`Generator::step`] draws the kind of call by weight. The descriptor is mostly one for which
+//!    the call is meaningful, and sometimes any other.
+//! 2. Lengths, flags and options are drawn from small tables. Bounds are in them, and so are values
+//!    that the kernel refuses.
+//! 3. The model follows what the step probably does: bytes that wait, shut directions, closed
+//!    numbers.
+//!
+//! A step never sends so much that a buffer fills, because the outcome would then depend on time. A
+//! call that would wait for ever is ended by a signal of the executor.
 
 use super::Generator;
 use super::model::{Kind, SlotState};

@@ -1,4 +1,11 @@
-//! The socket options that programs set and read, with what of a value may be compared.
+//! The socket options that programs set and read, with the part of a value that may be compared.
+//!
+//! 1. [`TABLE`] has a line for each option: name, level, number, the comparable part
+//!    ([`Compared`]), and the values that generated programs set.
+//! 2. Generated programs draw an option by its place in the table. Options for named programs alone
+//!    stand at the end, beyond [`SocketOption::COUNT`].
+//! 3. A value that depends on the machine's memory or on the moment is compared by its length
+//!    alone.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -47,8 +54,8 @@ const BIND_ADDRESS_NO_PORT: i32 = 24;
 /// Numbers that no option has.
 const UNKNOWN: i32 = 9999;
 
-/// Values a program sets never make a buffer or window so small that what is sent would wait, nor
-/// start a clock of less than a second.
+/// The values that a program sets never make a buffer or window so small that a send would wait.
+/// None starts a timer of less than a second.
 const TABLE: [Entry; 50] = [
     entry("reuseaddr", SOCKET, libc::SO_REUSEADDR, &[0, 1, 2, -1]),
     entry("reuseport", SOCKET, libc::SO_REUSEPORT, &[0, 1]),

@@ -1,4 +1,13 @@
 //! The words of a step: how each kind of argument is written and read.
+//!
+//! 1. An argument is one word without spaces ([`Word`]): a number, a slot such as `f3`, a name of a
+//!    table, or names joined with `+`.
+//! 2. `choice!` makes a type with one name of a table as its value, `flags!` a type with a set of
+//!    names.
+//! 3. Bits without a name are written as a hexadecimal number, so every value has a text that reads
+//!    back as itself.
+//!
+//! A word that is not in its table is refused; it never becomes a default.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -42,7 +42,7 @@ fn the_kernel_agrees_with_itself() {
 }
 
 #[test]
-fn every_program_reads_what_it_writes() {
+fn every_program_is_written_and_read_back() {
     for seed in 0..2000 {
         let program = generate::program(seed);
         assert_eq!(Program::read(&program.to_string()), Ok(program), "seed {seed}");

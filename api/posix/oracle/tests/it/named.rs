@@ -92,11 +92,11 @@ named! {
     fork_a_child_that_is_killed_closes_its_sockets
     fork_a_child_that_is_killed_with_unread_data_resets
     fork_two_children_speak_with_each_other
-    fork_a_sleeping_child_gets_what_its_parent_does_not_take
+    fork_a_sleeping_child_gets_bytes_that_its_parent_does_not_take
     fork_options_and_status_flags_are_shared
     exec_a_connection_goes_on
     exec_data_that_waits_is_received_afterwards
-    exec_what_is_close_on_exec_is_closed
+    exec_a_close_on_exec_descriptor_is_closed
     exec_a_listener_goes_on
     exec_an_unaccepted_connection_is_accepted_afterwards
     exec_twice
@@ -132,7 +132,7 @@ named! {
     epoll_exclusive_listener_wakes_one_waiter
     epoll_refused
     epoll_loops_are_refused
-    epoll_a_closed_descriptor_is_gone
+    epoll_a_closed_descriptor_is_removed
     epoll_errors
     epoll_unix_entry_is_not_disturbed
     signals_receiving
@@ -187,7 +187,7 @@ named! {
     epoll_the_end_and_resets
     epoll_of_a_parent_closed_after_its_child_that_registered_there
     epoll_within_another_is_ready_for_a_kernel_descriptor_beside_another
-    epoll_within_another_is_silent_about_what_was_reported_once_and_has_shut_down
+    epoll_within_another_does_not_report_a_fired_one_shot_that_has_shut_down
     epoll_timeouts
     streams_half_close
     streams_unread_data_at_a_close_is_a_reset
@@ -232,10 +232,10 @@ named! {
     streams_corked
     epoll_held_back_bytes_come_without_another_call
     threads_a_restarted_call_finds_its_descriptor_closed
-    threads_what_a_select_or_poll_slept_on_ends_with_it
+    threads_a_closed_descriptor_ends_with_the_select_or_poll_that_slept_on_it
     fork_each_close_is_looked_into
     fork_a_child_peeks_while_its_parent_reads
-    threads_epoll_wait_is_woken_by_what_another_adds
+    threads_epoll_wait_is_woken_by_a_registration_of_another_thread
     epoll_edge
     epoll_nested_edge
     epoll_mixed_with_pipes_and_eventfds

@@ -19,8 +19,8 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 /// The first seed of CI, and how many follow.
 const FIRST: u64 = 20_000_000;
 const PROGRAMS: u64 = 5000;
-/// The programs among them that still differ: both sides have shut down reading, which looks like
-/// the peer's end.
+/// The programs among them that still differ: both sides have shut down reading, which cannot be
+/// distinguished from the peer's end.
 const REMAINING: [u64; 2] = [20_000_477, 20_001_257];
 
 /// Runs programs. Most of a program's time is waiting, so several run at once on each core.
@@ -46,7 +46,7 @@ fn run(demand: Demand) -> Summary {
 }
 
 #[test]
-fn random_programs_do_under_the_shim_what_they_do_under_the_kernel() {
+fn random_programs_behave_under_the_shim_as_under_the_kernel() {
     let summary = run(Demand::Same);
     let doubtful = summary.undetermined + summary.once;
     assert!(doubtful * 100 <= summary.programs, "of {} programs {doubtful} are in doubt", summary.programs);

@@ -101,8 +101,8 @@ fn service() {
     std::thread::spawn(move || {
         // The channel for commands: none is sent, and the service ends with the process.
         let (_commands, orders) = channel();
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
-        run(options, &orders, &bell, &Arc::new(Snapshot::default())).expect("a service");
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        run(options, &orders, &doorbell, &Arc::new(Snapshot::default())).expect("a service");
     });
     println!("{READY}");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
