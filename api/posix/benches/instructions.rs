@@ -1,8 +1,8 @@
 //! Instructions of a request and its reply through the calls that stand for `write` and `read`,
 //! counted by callgrind: repeatable where time is not.
 //!
-//! Both ends of a connection are in one process, so no call sleeps. The count is what a program
-//! pays that finds its data ready, from the look-up of its descriptor on. The limits are the
+//! Both ends of a connection are in one process, so no call sleeps. The count is the cost for a
+//! program that finds its data ready, from the look-up of its descriptor on. The limits are the
 //! measured counts plus 3 %: a change that makes a call longer has to raise them here. Some 30
 //! instructions are for bytes that are held back (`MSG_MORE`) and for taking over from a writer
 //! that was killed.

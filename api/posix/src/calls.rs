@@ -1,6 +1,6 @@
 //! The intercepted calls of the C library, by family.
 //!
-//! Each call looks its descriptor up in the table. A descriptor that is not ours goes to the C
+//! Each call looks up its descriptor in the table. A descriptor that is not ours goes to the C
 //! library's own function (`system::originals`).
 
 pub mod data;

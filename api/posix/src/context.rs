@@ -126,7 +126,7 @@ pub(crate) fn get() -> Option<&'static Context> {
     CONTEXT.get()
 }
 
-/// Writes a line to standard error, if the user asked for it.
+/// Writes a line to standard error, if `SIETCH_DEBUG` is set.
 pub(crate) fn debug_line(what: &str, why: i32) {
     if !get().is_some_and(|context| context.debug) {
         return;

@@ -34,7 +34,7 @@
 //!  system       system calls, libc originals, seccomp, processor, fork
 //! ```
 //!
-//! `docs/posix.md` lists what is supported, and which errno the rest gives.
+//! `docs/posix.md` lists the supported calls, and the errno of each unsupported one.
 
 mod address;
 pub mod calls;

@@ -1,5 +1,5 @@
 //! Listening sockets: registered with the service, and registered again when the service restarts.
 
-pub(crate) mod kept;
+pub(crate) mod kernel_socket;
 pub(crate) mod register;
 pub(crate) mod reregister;

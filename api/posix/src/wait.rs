@@ -7,16 +7,16 @@
 //! 2. The peer notifies only ends that are *armed*. Arm, check once more, sleep: no event is lost
 //!    ([`crate::readiness`]).
 //! 3. A thread that is awake checks shared memory, and makes no system call as long as it finds
-//!    something ([`epoll`], [`mod@poll`], [`mod@select`]). The kernel is asked periodically, so
-//!    that its own descriptors are never forgotten.
+//!    something ([`epoll`], [`mod@poll`], [`mod@select`]). It polls the kernel periodically, so
+//!    that kernel descriptors are never forgotten.
 //! 4. Before a thread sleeps it polls for a while, as long as experience says that it pays
 //!    ([`crate::connection::spin`]).
 //! 5. An epoll of kernel descriptors alone goes straight to the kernel. So do listeners: their
 //!    placeholders are readable when a connection has come.
 //! 6. A handler of the program ends a wait also while it polls ([`crate::signal::handlers`]).
 //!
-//! Two things differ from Linux. If parent and child of a fork both continue to use an epoll, each
-//! process is notified of the registrations that it has made or inherited
+//! Two things differ from Linux. Parent and child of a fork may both continue to use an epoll. Each
+//! is then notified of the registrations that it has made or inherited
 //! ([`crate::readiness::set::sharing`]). A thread that is cancelled while it waits continues until
 //! the wait ends.
 

@@ -1,5 +1,5 @@
-//! The calls on two ends of one connection in one process: what a program sees of bytes, ends and
-//! errors.
+//! The calls on two ends of one connection in one process: the bytes, ends and errors that a
+//! program sees.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
@@ -99,7 +99,7 @@ fn set(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result<usize, c_in
 }
 
 #[test]
-fn a_peer_that_publishes_what_cannot_be_has_reset_the_connection() {
+fn a_peer_that_publishes_an_impossible_position_resets_the_connection() {
     let _alone = alone();
     for flags in [0, libc::MSG_DONTWAIT, libc::MSG_PEEK, libc::MSG_WAITALL] {
         let ([fd, other], memory) = pair_and_memory();

@@ -70,7 +70,7 @@ fn take<P: Placeholder>(placeholder: P, end: &Endpoint, leave: bool) -> bool {
         let taken = placeholder.take(&mut bytes[..wanted]);
         let got = bytes.get(..taken.unwrap_or(0)).unwrap_or_default();
         all = all.saturating_add(got.len());
-        foreign_bytes::judge(placeholder, end, got, foreign_bytes::Found { all, drained });
+        foreign_bytes::check(placeholder, end, got, foreign_bytes::Found { all, drained });
         match taken {
             Ok(got) if got == wanted => left -= got,
             _ => break,

@@ -7,8 +7,8 @@
 //!    placeholder, and more bytes than were counted, come from such a program. The connection is
 //!    reset and the placeholder shut down, so that both programs get an error instead of waiting
 //!    for each other.
-//! 3. Bytes are judged when they are taken ([`judge`]). Where they still lie on the placeholder, a
-//!    call that was woken and found nothing judges them ([`examine`]).
+//! 3. Bytes are checked when they are taken ([`check`]). Where they still lie on the placeholder, a
+//!    call that was woken and found nothing checks them ([`examine`]).
 
 use std::sync::atomic::Ordering::Release;
 
@@ -41,9 +41,10 @@ pub struct Found {
     pub drained: u32,
 }
 
-/// Judges what was taken from the placeholder of an end, or lies there.
+/// Checks bytes that were taken from the placeholder of an end, or that lie there. Resets the
+/// connection if they are no doorbells.
 #[inline]
-pub fn judge<P: Placeholder>(placeholder: P, end: &Endpoint, bytes: &[u8], found: Found) {
+pub fn check<P: Placeholder>(placeholder: P, end: &Endpoint, bytes: &[u8], found: Found) {
     let counted = end.notified_since(found.drained) as usize;
     // A service core sends further doorbells, and does not count those.
     let surplus = found.all > counted.saturating_add(MAX_UNCOUNTED) && !end.private().has(flag::SERVED);
@@ -52,7 +53,7 @@ pub fn judge<P: Placeholder>(placeholder: P, end: &Endpoint, bytes: &[u8], found
     }
 }
 
-/// Judges what lies on a placeholder, and takes none of it.
+/// Checks the bytes that lie on a placeholder, and takes none of them.
 #[cold]
 pub fn examine<P: Placeholder>(placeholder: P, end: &Endpoint) {
     // A restricted process cannot read bytes without taking them.
@@ -62,7 +63,7 @@ pub fn examine<P: Placeholder>(placeholder: P, end: &Endpoint) {
     let drained = end.drained();
     let mut bytes = [0_u8; MAX_EXAMINED];
     let all = placeholder.peek(&mut bytes).unwrap_or(0);
-    judge(placeholder, end, bytes.get(..all).unwrap_or_default(), Found { all, drained });
+    check(placeholder, end, bytes.get(..all).unwrap_or_default(), Found { all, drained });
 }
 
 /// Resets the connection, for both programs.

@@ -89,7 +89,7 @@ pub fn may_send<P: Placeholder>(
 ) -> Result<Option<usize>, SendRefused> {
     let private = end.private();
     if end.is_worth_asking() {
-        peer::check_peer_gone(placeholder, end);
+        peer::check_peer_closed(placeholder, end);
     }
     let now = private.flags.load(Acquire);
     if now & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_SHUT_READ) == 0 {
@@ -149,7 +149,7 @@ pub fn nothing<P: Placeholder>(placeholder: P, end: &Endpoint) -> Option<Result<
         return None;
     }
     // Behind this side's own shutdown there may be a reset.
-    if flags & flag::RESET == 0 && end.is_worth_asking() && peer::check_peer_gone(placeholder, end) {
+    if flags & flag::RESET == 0 && end.is_worth_asking() && peer::check_peer_closed(placeholder, end) {
         return None;
     }
     Some(Ok(()))
@@ -175,7 +175,7 @@ pub fn shut_down<P: Placeholder>(
 ) -> Result<(), Errno> {
     let private = end.private();
     if end.is_worth_asking() {
-        peer::check_peer_gone(placeholder, end);
+        peer::check_peer_closed(placeholder, end);
     }
     if private.state.load(Acquire) == state::FAILED || is_over(end) {
         return Err(Errno::NOTCONN);

@@ -3,7 +3,7 @@
 //! 1. [`notify`] writes a doorbell byte to the placeholder, which wakes the sleepers at the other
 //!    end.
 //! 2. The end of the stream, or an error, on a placeholder does not prove that the peer is closed:
-//!    it may have shut down reading. A hang-up does ([`check_peer_gone`]).
+//!    it may have shut down reading. A hang-up does ([`check_peer_closed`]).
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -64,7 +64,7 @@ fn notify_now<P: Placeholder>(placeholder: P, end: &Endpoint, due: Notification)
             // EAGAIN: so many bytes lie there that no thread sleeps past them for long, and the
             // next message tries again.
             if matches!(errno, Errno::PIPE | Errno::CONNRESET) {
-                check_peer_gone(placeholder, end);
+                check_peer_closed(placeholder, end);
             }
             false
         }
@@ -74,7 +74,7 @@ fn notify_now<P: Placeholder>(placeholder: P, end: &Endpoint, due: Notification)
 /// Asks the kernel whether any process still holds the other end, and records the answer. True:
 /// none does.
 #[cold]
-pub fn check_peer_gone<P: Placeholder>(placeholder: P, end: &Endpoint) -> bool {
+pub fn check_peer_closed<P: Placeholder>(placeholder: P, end: &Endpoint) -> bool {
     if end.private().has(flag::HUNG_UP) {
         return true;
     }

@@ -9,7 +9,7 @@
 //!
 //! A placeholder that hung up proves that no process holds the peer's end; the kernel's epoll
 //! reports it unasked. Where shared memory hints at it ([`Endpoint::is_worth_asking`]), the caller
-//! asks the kernel at once ([`crate::peer::check_peer_gone`]).
+//! asks the kernel at once ([`crate::peer::check_peer_closed`]).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 

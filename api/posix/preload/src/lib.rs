@@ -49,8 +49,7 @@ macro_rules! export {
             #[unsafe(no_mangle)]
             #[allow(unused_unsafe, reason = "some of them touch no memory")]
             unsafe extern "C" fn $name($($argument: $type),*) $(-> $answer)? {
-                // SAFETY: the caller's promise is that of the C library's function, which is what
-                // is asked for.
+                // SAFETY: the caller upholds the contract of the C library's function of this name.
                 unsafe { $call }
             }
         )*
@@ -143,7 +142,7 @@ unsafe extern "C" {
     fn __chk_fail() -> !;
 }
 
-/// What a fortified program asks for: that it dies rather than overflow.
+/// As a fortified program requires: ends the process before a buffer overflows.
 fn check(length: size_t, room: size_t) {
     if length > room {
         // SAFETY: ends the process.

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int};
 
 use sietch_posix::calls::process;
 
-/// Defines a function whose arguments from the second on are handed to another one as a list.
+/// Defines a function that passes its arguments from the second on to another function, as a list.
 macro_rules! listed {
     ($($name:ident => $taker:path;)*) => {
         $(

@@ -47,7 +47,7 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_pwritev2 => {
                 transfer::pwritev2(int(0), a[1] as _, int(2), a[3].cast_signed() as i64, int(5))
             }
-            _ => return small(number, a),
+            _ => return int_call(number, a),
         }
     };
     answer as c_long
@@ -57,7 +57,7 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
 ///
 /// # Safety
 /// As the system call.
-unsafe fn small(number: c_long, a: [usize; 6]) -> c_long {
+unsafe fn int_call(number: c_long, a: [usize; 6]) -> c_long {
     let int = |index: usize| a[index] as c_int;
     // SAFETY: in all arms the caller's promise is that of the call with this number.
     let answer = unsafe {
@@ -89,7 +89,7 @@ unsafe fn small(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_execve => exec::execve(a[0] as _, a[1] as _, a[2] as _),
             libc::SYS_execveat => exec::execveat(int(0), a[1] as _, a[2] as _, a[3] as _, int(4)),
             libc::SYS_io_uring_setup if context::get().is_some() => sys::to_c_int(Err(libc::ENOSYS)),
-            _ => return waiting(number, a),
+            _ => return waiting_call(number, a),
         }
     };
     c_long::from(answer)
@@ -99,7 +99,7 @@ unsafe fn small(number: c_long, a: [usize; 6]) -> c_long {
 ///
 /// # Safety
 /// As the system call.
-unsafe fn waiting(number: c_long, a: [usize; 6]) -> c_long {
+unsafe fn waiting_call(number: c_long, a: [usize; 6]) -> c_long {
     let int = |index: usize| a[index] as c_int;
     let polls = number == libc::SYS_ppoll || number == libc::SYS_pselect6;
     #[cfg(target_arch = "x86_64")]

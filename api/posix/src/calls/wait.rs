@@ -1,5 +1,13 @@
-//! The C library's `epoll_*`, `poll` and `select`: a call that concerns our sockets is handled
-//! here, any other goes to the original, which is a cancellation point.
+//! The C library's `epoll_*`, `poll` and `select`.
+//!
+//! 1. A call that concerns our sockets is handled here (`crate::wait`). Every other call goes to
+//!    the original, which is a cancellation point.
+//! 2. Times are converted to nanoseconds. The kernel or the C library refuses an invalid one, so
+//!    that the error is theirs.
+//! 3. A wait in an epoll of kernel descriptors alone sleeps in the C library's call, and is counted
+//!    meanwhile (`crate::wait::kernel_only`): another thread may register a stream in it.
+//! 4. `select` writes the remaining time, as on Linux; `pselect` and `ppoll` leave theirs
+//!    unchanged.
 
 use std::ffi::c_int;
 use std::ptr;

@@ -5,9 +5,9 @@
 //!    so signals interrupt or restart it as they do for any socket. With a deadline it is `ppoll`.
 //!    Where a byte must stay for other waiters, it is an epoll of the library
 //!    ([`crate::connection::edges`]).
-//! 2. Bytes on the placeholder mean "check again" and nothing else. They are taken before the
-//!    sleep, if the peer says that it wrote some ([`Endpoint::undrained`]) or the last sleep of
-//!    this call ended with one, and no other thread waits at this end.
+//! 2. Bytes on the placeholder mean "check again" and nothing else. They are taken out before the
+//!    sleep if no other thread waits at this end. A call does this if the peer wrote some
+//!    ([`Endpoint::undrained`]), or if a byte ended its last sleep.
 //! 3. A call that sleeps is a [`BlockedCall`]. A thread that closes its descriptor meanwhile leaves
 //!    it another descriptor of the same placeholder ([`leave_spare`]). So the connection ends when
 //!    the call does, as on Linux, where a system call holds its file.
@@ -20,7 +20,7 @@ use sietch_ring::stream::{Endpoint, Want, flag};
 use sietch_stream::foreign_bytes;
 
 use crate::connection::edges::Edges;
-use crate::connection::peer::{self, check_peer_gone};
+use crate::connection::peer::{self, check_peer_closed};
 use crate::connection::placeholder::Number;
 use crate::connection::spin::Spun;
 use crate::connection::{doorbell, pause};
@@ -242,7 +242,7 @@ impl HandlerCount {
         handlers::count() != self.all
     }
 
-    /// Whether one has run since that ends a call. A handler after which the call goes on is
+    /// Whether one has run since that ends a call. A handler after which the call continues is
     /// forgotten.
     fn interrupts(&mut self, restart: bool) -> bool {
         if !restart {
@@ -283,12 +283,12 @@ fn sleep_in_receive(fd: c_int, end: &Endpoint) -> Result<bool, Errno> {
     let most = if seccomp::is_restricted() { 1 } else { bytes.len() };
     match kernel::receive(fd, &mut bytes[..most], libc::MSG_PEEK) {
         Ok(0) | Err(libc::ECONNRESET) => {
-            check_peer_gone(fd, end);
+            check_peer_closed(fd, end);
             Ok(false)
         }
         Ok(all) => {
-            let lying = bytes.get(..all).unwrap_or_default();
-            foreign_bytes::judge(Number(fd), end, lying, foreign_bytes::Found { all, drained });
+            let queued = bytes.get(..all).unwrap_or_default();
+            foreign_bytes::check(Number(fd), end, queued, foreign_bytes::Found { all, drained });
             Ok(true)
         }
         // O_NONBLOCK was set in a way that the library did not see.
@@ -308,7 +308,7 @@ fn edges_of(fd: c_int, end: &Endpoint) -> Option<Edges> {
     if !edges.add(fd) {
         return None;
     }
-    edges.harvest();
+    edges.discard_reported();
     Some(edges)
 }
 

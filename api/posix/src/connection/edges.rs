@@ -72,8 +72,8 @@ impl Edges {
         self.fd
     }
 
-    /// Forgets what has been written so far: to be called before the caller arms.
-    pub(crate) fn harvest(&self) {
+    /// Discards the events so far: to be called before the caller arms.
+    pub(crate) fn discard_reported(&self) {
         let _ = self.wait(Some(0));
     }
 

@@ -31,8 +31,8 @@ pub(crate) fn notify_always(fd: c_int) {
 
 /// Asks the kernel whether any process still holds the other end, and records the answer. True:
 /// none does.
-pub(crate) fn check_peer_gone(fd: c_int, end: &Endpoint) -> bool {
-    peer::check_peer_gone(Number(fd), end)
+pub(crate) fn check_peer_closed(fd: c_int, end: &Endpoint) -> bool {
+    peer::check_peer_closed(Number(fd), end)
 }
 
 /// Leaves the peer a hint that this process is about to close the end.

@@ -1,4 +1,4 @@
-//! Destinations to which a program opens only short-lived connections: kernel TCP serves those
+//! Destinations to which a program opens only short-lived connections, which kernel TCP serves
 //! better.
 //!
 //! Setting a connection up costs the service, the client and the server some forty system calls and

@@ -21,9 +21,9 @@
 //!    run at once; without any, the yield costs less than a microsecond.
 //! 6. A peer that was last seen on the caller's processor cannot answer before the caller leaves
 //!    it, so the thread yields before each check. Sleeping instead would cost both a system call
-//!    for every connection that waits. It would also keep them on one processor: two threads that
-//!    sleep in alternation look to the scheduler like one that runs, while two runnable threads are
-//!    separated. (Measured: redis-benchmark with 50 connections on a busy machine of two
+//!    for every connection that waits. It would also keep them on one processor: the scheduler
+//!    treats two threads that sleep in alternation like one that runs, while it separates two
+//!    runnable threads. (Measured: redis-benchmark with 50 connections on a busy machine of two
 //!    processors: 140 thousand requests a second with sleeping, 450 thousand with yielding.) A
 //!    machine with one processor does not poll.
 //! 7. A yield that took as long as a time slice of the scheduler ([`CROWDED`]) went to a thread
@@ -328,8 +328,8 @@ mod tests {
                 .sum()
         };
         spent(&mut learned, 45_000);
-        let looking = spent(&mut learned, 45_000);
-        assert!(looking <= 1600 * 45_000 / 100 && looking > 0, "{looking}");
+        let polled = spent(&mut learned, 45_000);
+        assert!(polled <= 1600 * 45_000 / 100 && polled > 0, "{polled}");
         spent(&mut learned, 2_000);
         assert!(learned.budget() >= 4_000);
     }
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_on_the_own_processor_gets_it_before_each_check() {
+    fn a_peer_on_the_same_processor_runs_before_each_check() {
         use std::sync::atomic::AtomicBool;
         let (answer, begun) = (AtomicBool::new(false), AtomicBool::new(false));
         let pin = |to: u32| {
@@ -393,11 +393,10 @@ mod tests {
                     yield_now();
                 }
                 // In any case it ends in its time, although the other never sleeps.
-                let looked =
-                    Pause::begin(&word).poll(Some(processor()), LONGEST, handlers::count(), || false);
+                let spun = Pause::begin(&word).poll(Some(processor()), LONGEST, handlers::count(), || false);
                 answer.store(true, Relaxed);
                 if processors() > 1 {
-                    assert_eq!(looked, Spun::Sleep);
+                    assert_eq!(spun, Spun::Sleep);
                 }
             });
         });

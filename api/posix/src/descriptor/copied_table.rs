@@ -56,8 +56,8 @@ fn run<F: FnOnce() -> T, T>(stack: usize, task: &mut Task<F, T>) {
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
     let top = sys::pointer(stack + STACK);
     let argument = std::ptr::from_mut(task).cast::<c_void>();
-    // SAFETY: the stack grows down from there; the caller's thread stands still until the child has
-    // ended, so that the child may use the references here, and thread-local variables.
+    // SAFETY: the stack grows down from there. The caller's thread stands still until the child has
+    // ended. So the child may use the references here, and thread-local variables.
     let process = unsafe { libc::clone(child::<F, T>, top, flags, argument) };
     if process >= 0 {
         let arguments = [signed(process), 0, signed(libc::__WALL), 0, 0, 0];

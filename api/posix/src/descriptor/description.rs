@@ -3,15 +3,17 @@
 //! 1. Descriptions lie in chunks of memory that are mapped when first needed and never unmapped.
 //!    The state word of a description holds its generation and its reference count: one reference
 //!    for each word of the table, one for each call that uses it ([`Held`]).
-//! 2. A reference is taken by compare-and-swap on the state word, only if the generation is the one
-//!    that was read from the table and the count is not 0. Suppose that another thread closes the
-//!    descriptor just after a call read the table. Then the call either keeps the description until
-//!    it is done, or reads the table again. It never touches a description that was reused.
-//! 3. The thread that drops the last reference ends the content (unmaps the connection), raises the
-//!    generation and puts the description on the free list, a stack with a tag against reuse (ABA).
+//! 2. A call takes a reference by compare-and-swap on the state word. It succeeds only if the count
+//!    is not 0 and the generation is the one that was read from the table. Suppose that another
+//!    thread closes the descriptor just after a call read the table. Then the call either keeps the
+//!    description until it is done, or reads the table again. It never touches a description that
+//!    was reused.
+//! 3. The thread that drops the last reference drops the content, which unmaps the connection, and
+//!    raises the generation. It then puts the description on the free list, a stack with a tag
+//!    against reuse (ABA).
 //! 4. There is no lock that a fork could leave held or a signal handler would wait for. A child of
 //!    fork has a copy of everything. References of calls that ran in other threads stay counted
-//!    there for ever; this costs the child the memory of those descriptions and nothing else,
+//!    there for ever. That costs the child the memory of those descriptions and nothing else,
 //!    because the descriptors are the kernel's.
 //! 5. A description's kind changes only forward: [`Kind::Pending`] to [`Kind::Stream`] or
 //!    [`Kind::Listener`]. The new content is written once, before the kind is published.
@@ -243,7 +245,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let before = self.0.state.fetch_sub(1, AcqRel);
         if before as u32 == 1 {
-            self.0.end_it();
+            self.0.release();
         }
     }
 }
@@ -304,7 +306,7 @@ impl Description {
         listens
     }
 
-    fn end_it(&self) {
+    fn release(&self) {
         if is_counted(self.kind()) {
             SOCKETS.fetch_sub(1, AcqRel);
         }
@@ -324,7 +326,7 @@ impl Description {
         self.kind.store(Kind::Free as u8, Release);
         let generation = (self.state.load(Relaxed) >> 32) as u32;
         self.state.store(u64::from(generation.wrapping_add(1)) << 32, Release);
-        give_back(self);
+        put_on_free_list(self);
     }
 }
 
@@ -359,7 +361,7 @@ fn provide(number: u32) -> Option<&'static Description> {
     description(number)
 }
 
-fn give_back(description: &Description) {
+fn put_on_free_list(description: &Description) {
     let number = description.number.load(Relaxed);
     let mut top = FREE.load(Acquire);
     loop {
@@ -437,7 +439,7 @@ const fn is_counted(kind: Kind) -> bool {
 }
 
 /// Whether there is any stream or listener. Without one a call that names many descriptors is the
-/// kernel's, which also judges addresses.
+/// kernel's, which also checks addresses.
 #[inline]
 pub(crate) fn has_sockets() -> bool {
     SOCKETS.load(Acquire) != 0

@@ -1,5 +1,5 @@
-//! Hidden descriptors: descriptors of this library that belong to a socket of the program, at
-//! numbers that the program does not use, and with a check that they are still the same.
+//! Hidden descriptors: descriptors of this library that belong to a socket of the program. They lie
+//! at numbers that the program does not use, and each use checks that the file is still the same.
 //!
 //! 1. They are placed at numbers from [`LOWEST_HIDDEN`] up, are closed on exec, and are copied by
 //!    fork, as the socket is.

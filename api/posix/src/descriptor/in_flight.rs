@@ -12,7 +12,7 @@
 //! 3. *Sleeping*: the epolls of [`crate::connection::edges`].
 //! 4. All are recorded in [`ENTRIES`]: a child of fork, in which those calls do not run, has to
 //!    close them, and the program must not close them by accident. There is room for
-//!    [`MAX_ENTRIES`]; a call beyond that goes without.
+//!    [`MAX_ENTRIES`]; a call beyond that has no reserved number.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -54,7 +54,7 @@ impl InFlight {
         }
     }
 
-    /// Takes the lowest free number. None: the call goes without.
+    /// Takes the lowest free number. None: the call has no reserved number.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`: there is none.

@@ -4,8 +4,8 @@
 //! 1. A connection arrives as three descriptors, of which one stays; a request to the service needs
 //!    a socket. In a process that is near its descriptor limit the kernel would close what does not
 //!    fit. So the library checks *before* the call that there is room ([`check`]).
-//! 2. Where there is none, it raises the soft limit for the time of the call ([`raise`]), as far as
-//!    the hard limit or the process's privileges allow. The descriptor that stays is put at a
+//! 2. Where there is none, it raises the soft limit for the time of the call ([`raise`]). The hard
+//!    limit or the process's privileges must allow that. The descriptor that stays is put at a
 //!    number that the program may use. So a program has as many connections as on the kernel. Where
 //!    raising is not allowed, a child with a copy of the descriptor table serves
 //!    ([`crate::descriptor::copied_table`]).

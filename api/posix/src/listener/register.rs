@@ -1,4 +1,4 @@
-//! Handing a listening socket to the service, and naming sockets on a VNIC.
+//! Passing a listening socket to the service, and naming sockets on a VNIC.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,7 @@ use crate::address::kernel_name;
 
 use crate::context::Context;
 use crate::descriptor::description::{Held, listener_name, set_listener_name};
-use crate::listener::kept;
+use crate::listener::kernel_socket;
 use crate::options::inherit;
 use crate::readiness::replace::{replace, replaced};
 use crate::service::client::{self, PublishedSockets};
@@ -38,7 +38,7 @@ pub(crate) fn bind_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name
 }
 
 /// Whether a socket's own name is one of the VNIC: it is bound there, or nowhere.
-pub(crate) fn lives_on_vnic(context: &Context, fd: c_int, held: &Held) -> bool {
+pub(crate) fn is_on_vnic(context: &Context, fd: c_int, held: &Held) -> bool {
     let of_kernel = || kernel_name(fd).and_then(|name| name.canonical()).is_some_and(|(_, port)| port != 0);
     context.vnic().is_some() && (listener_name(held).length != 0 || !of_kernel())
 }
@@ -82,7 +82,7 @@ pub(crate) fn publish_on_host(
 }
 
 /// Passes a kernel's listening socket to the service, and puts the placeholder in its place.
-pub(crate) fn hand_over(
+pub(crate) fn pass_to_service(
     context: &Context,
     fd: c_int,
     held: &Held,
@@ -94,8 +94,8 @@ pub(crate) fn hand_over(
     inherit::remember(fd, held);
     set_listener_name(held, &name);
     held.socket.backlog.store(backlog, Relaxed);
-    kept::keep_socket(held, fd);
-    kept::record_owner(held);
+    kernel_socket::keep_socket(held, fd);
+    kernel_socket::record_owner(held);
     replace(fd, held, placeholder);
     inherit::set_accept_timeout(fd, held);
     held.become_listener();

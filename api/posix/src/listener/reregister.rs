@@ -1,6 +1,6 @@
 //! Listeners that outlive the service.
 //!
-//! 1. The kernel's listening socket stays open in the program ([`crate::listener::kept`]).
+//! 1. The kernel's listening socket stays open in the program ([`crate::listener::kernel_socket`]).
 //! 2. The service's end of a placeholder closes if the service dies. The next accept finds that,
 //!    and registers the socket with the restarted service ([`reregister`]).
 //! 3. Without a service, the kernel socket itself takes the placeholder's place: the listener is
@@ -15,8 +15,8 @@
 //!    listeners are checked before a fork ([`before_fork`]), so that children share what is alive.
 //! 6. A program may have closed the kept socket, or put another file at its number; the socket's
 //!    cookie shows that. Then a socket is made with the options and the name that the listener had.
-//!    If another process of the application has done so already, the service is asked for a
-//!    placeholder of this process's own.
+//!    If another process of the application has done so already, the library requests a placeholder
+//!    of this process's own.
 
 use std::ffi::c_int;
 use std::sync::atomic::AtomicBool;
@@ -29,8 +29,8 @@ use sietch_stream::registration::{self, Schedule};
 use crate::context::{self, Context};
 use crate::descriptor::description::{Held, Kind, listener_name, socket_flag};
 use crate::descriptor::table;
-use crate::listener::kept::{RETRIES, keep_socket, note_nonblocking, pause};
-use crate::listener::register::{hand_over, publish_on_host};
+use crate::listener::kernel_socket::{RETRIES, keep_socket, note_nonblocking, pause};
+use crate::listener::register::{pass_to_service, publish_on_host};
 use crate::options::inherit;
 use crate::readiness::replace::{put_in_place, replace, replaced};
 use crate::service::client::{self, PublishedSockets, borrowed};
@@ -137,8 +137,8 @@ fn listening(held: &Held) -> Option<c_int> {
     registration::listens(borrowed(kernel)).then_some(kernel)
 }
 
-/// Passes a listening socket to the service, or lets the listener fall back to the kernel. `kernel`
-/// stays open.
+/// Passes a listening socket to the service; if that fails, the listener falls back to the kernel.
+/// `kernel` stays open.
 fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
     let backlog = held.socket.backlog.load(Relaxed);
     registration::restore_backlog(borrowed(kernel), backlog);
@@ -161,8 +161,8 @@ fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
     replaced(fd, held);
 }
 
-/// The ports of the host that lead to a listener. Another process of the application may have them
-/// already; the listener is worth more.
+/// The ports of the host that lead to a listener. If another process of the application has them
+/// already, the listener is registered without them.
 fn published(context: &Context, kernel: c_int, held: &Held) -> PublishedSockets {
     let backlog = held.socket.backlog.load(Relaxed);
     publish_on_host(context, kernel, held, backlog).unwrap_or_default()
@@ -171,8 +171,8 @@ fn published(context: &Context, kernel: c_int, held: &Held) -> PublishedSockets 
 /// Puts the kernel socket in the place of a placeholder without a service.
 fn fall_back(fd: c_int, held: &Held, kernel: c_int) {
     let Ok(other) = kernel::fcntl(kernel, libc::F_DUPFD_CLOEXEC, 0) else { return };
-    // All processes share its flags, and a service that is back makes it nonblocking: so the
-    // blocking is done here.
+    // All processes share its flags, and a restarted service makes it nonblocking. So the library
+    // does the blocking.
     note_nonblocking(held, kernel::is_nonblocking(fd));
     set_nonblocking(other as c_int);
     put_in_place(fd, held, other as c_int);
@@ -302,7 +302,7 @@ fn offer(context: &Context, fd: c_int, held: &Held) -> bool {
     }
     let waits = held.socket.flags.load(Acquire) & socket_flag::BLOCKING != 0;
     let published = published(context, fd, held);
-    let answer = hand_over(context, fd, held, held.socket.backlog.load(Relaxed), &published);
+    let answer = pass_to_service(context, fd, held, held.socket.backlog.load(Relaxed), &published);
     if answer.is_ok() {
         if waits {
             let _ = kernel::fcntl(fd, libc::F_SETFL, libc::O_RDWR as usize);

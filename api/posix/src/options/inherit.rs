@@ -179,7 +179,7 @@ pub(crate) fn inherit(fd: c_int, held: &Held) {
 /// An option of a kernel socket, encoded.
 fn of_kernel(kernel: c_int, known: &Known) -> Option<u64> {
     match known.shape {
-        Shape::Time | Shape::Linger => wide(kernel, known),
+        Shape::Time | Shape::Linger => two_words(kernel, known),
         Shape::Word => kernel_word(kernel, known),
         _ => {
             let value = kernel::socket_option(kernel, known.level, known.name).ok();
@@ -198,7 +198,7 @@ fn kernel_word(kernel: c_int, known: &Known) -> Option<u64> {
     fits.then_some(encoded)
 }
 
-fn wide(kernel: c_int, known: &Known) -> Option<u64> {
+fn two_words(kernel: c_int, known: &Known) -> Option<u64> {
     let mut words = [0_i64; 2];
     let mut length: socklen_t = 16;
     // SAFETY: sixteen bytes may be written.

@@ -1,9 +1,9 @@
 //! Which socket options the library remembers, and how their values are encoded.
 //!
 //! 1. [`KNOWN`] lists the options. The index of an option there is its index in the end's private
-//!    page (so that all holders of the end agree) or, for pending sockets and listeners, in the
-//!    description. A word of 0 means that the program never set the option; otherwise the top bit
-//!    is set.
+//!    page, so that all holders of the end agree. For pending sockets and listeners it is the index
+//!    in the description. A word of 0 means that the program never set the option; otherwise the
+//!    top bit is set.
 //! 2. An option that is not remembered is tried on a fresh kernel TCP socket, so its errno and its
 //!    default are the kernel's. It would change nothing on a connection that sends no packet.
 //! 3. What has an effect: timeouts, SO_RCVLOWAT, SO_LINGER with a time of zero, SO_SNDBUF. The
@@ -36,10 +36,10 @@ pub(crate) enum Shape {
     Time,
     /// A `struct linger`.
     Linger,
-    /// An `int` that the kernel has to judge: tried on a kernel socket, and what that says is
-    /// remembered.
-    JudgedByKernel,
-    /// A name of at most fifteen letters, of which eight are remembered; judged as the above.
+    /// An `int` that only the kernel can check: it is set on a fresh kernel socket, and the value
+    /// that this socket returns is remembered.
+    CheckedByKernel,
+    /// A name of at most fifteen letters, of which eight are remembered; checked as the above.
     Word,
 }
 
@@ -83,22 +83,22 @@ pub(crate) const KNOWN: [Known; 38] = [
     known(IPPROTO_TCP, libc::TCP_KEEPCNT, Shape::Number(1, 127), 9),
     known(IPPROTO_TCP, libc::TCP_SYNCNT, Shape::Number(1, 127), 6),
     known(IPPROTO_TCP, libc::TCP_USER_TIMEOUT, Shape::Number(0, c_int::MAX), 0),
-    known(IPPROTO_TCP, libc::TCP_MAXSEG, Shape::JudgedByKernel, 65_483),
-    known(IPPROTO_TCP, libc::TCP_LINGER2, Shape::JudgedByKernel, 60),
-    known(IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, Shape::JudgedByKernel, 0),
-    known(IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, Shape::JudgedByKernel, 0),
-    known(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, Shape::JudgedByKernel, 0),
-    known(IPPROTO_IP, libc::IP_TOS, Shape::JudgedByKernel, 0),
-    known(IPPROTO_IP, libc::IP_TTL, Shape::JudgedByKernel, 64),
-    known(IPPROTO_IPV6, libc::IPV6_V6ONLY, Shape::JudgedByKernel, 0),
-    known(IPPROTO_IPV6, libc::IPV6_TCLASS, Shape::JudgedByKernel, 0),
-    known(IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, Shape::JudgedByKernel, 64),
+    known(IPPROTO_TCP, libc::TCP_MAXSEG, Shape::CheckedByKernel, 65_483),
+    known(IPPROTO_TCP, libc::TCP_LINGER2, Shape::CheckedByKernel, 60),
+    known(IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, Shape::CheckedByKernel, 0),
+    known(IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, Shape::CheckedByKernel, 0),
+    known(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, Shape::CheckedByKernel, 0),
+    known(IPPROTO_IP, libc::IP_TOS, Shape::CheckedByKernel, 0),
+    known(IPPROTO_IP, libc::IP_TTL, Shape::CheckedByKernel, 64),
+    known(IPPROTO_IPV6, libc::IPV6_V6ONLY, Shape::CheckedByKernel, 0),
+    known(IPPROTO_IPV6, libc::IPV6_TCLASS, Shape::CheckedByKernel, 0),
+    known(IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, Shape::CheckedByKernel, 64),
     known(IPPROTO_TCP, libc::TCP_CONGESTION, Shape::Word, 0),
-    known(SOL_SOCKET, libc::SO_MAX_PACING_RATE, Shape::JudgedByKernel, -1),
-    known(IPPROTO_TCP, libc::TCP_FASTOPEN, Shape::JudgedByKernel, 0),
-    known(IPPROTO_IP, libc::IP_MTU_DISCOVER, Shape::JudgedByKernel, 0),
-    known(IPPROTO_IP, BIND_ADDRESS_NO_PORT, Shape::JudgedByKernel, 0),
-    known(SOL_SOCKET, BUSY_POLL, Shape::JudgedByKernel, 0),
+    known(SOL_SOCKET, libc::SO_MAX_PACING_RATE, Shape::CheckedByKernel, -1),
+    known(IPPROTO_TCP, libc::TCP_FASTOPEN, Shape::CheckedByKernel, 0),
+    known(IPPROTO_IP, libc::IP_MTU_DISCOVER, Shape::CheckedByKernel, 0),
+    known(IPPROTO_IP, BIND_ADDRESS_NO_PORT, Shape::CheckedByKernel, 0),
+    known(SOL_SOCKET, BUSY_POLL, Shape::CheckedByKernel, 0),
 ];
 
 const _: () = {

@@ -1,4 +1,4 @@
-//! Arming a registration: asking the peer to notify this epoll set.
+//! Arming a registration: requesting that the peer notify this epoll set.
 //!
 //! [`EpollSet::arm`](Registrations::arm) counts the registration as a waiter, so that the peer
 //! writes to the placeholder, which the kernel's epoll watches. The registration stays counted
@@ -83,15 +83,15 @@ impl Registrations {
         }
     }
 
-    /// Takes the requests back.
+    /// Cancels the requests for notifications.
     #[inline]
     pub(crate) fn disarm(&mut self, number: u32) {
-        self.take_back(number, bit::DATA | bit::AMONG_MANY | bit::ROOM);
+        self.disarm_some(number, bit::DATA | bit::AMONG_MANY | bit::ROOM);
     }
 
-    /// The same for one thing or both.
+    /// The same for the requests in `bits`: for data, for room, or both.
     #[inline]
-    pub(crate) fn take_back(&mut self, number: u32, bits: u16) {
+    pub(crate) fn disarm_some(&mut self, number: u32, bits: u16) {
         let (slot, held) = self.slot_and_held(number);
         let Some(held) = held else { return };
         let armed = slot.state & bits;
@@ -110,7 +110,7 @@ impl Registrations {
     }
 
     /// The kernel reports something of a registration: `events` of its placeholder or nested epoll.
-    pub(crate) fn kernel_says(&mut self, number: u32, events: u32) {
+    pub(crate) fn note_kernel_event(&mut self, number: u32, events: u32) {
         let (slot, held) = self.slot_and_held(number);
         let Some(held) = held else { return };
         match slot.kind() {

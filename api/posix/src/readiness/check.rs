@@ -10,14 +10,14 @@
 //!    * the end of the set-up, the peer's FIN, a reset and the own `shutdown` wake all. The close
 //!      after a FIN, options, and an error that was taken wake none.
 //! 3. A placeholder that hung up proves that no process holds the peer's end; the kernel's epoll
-//!    reports it unasked. Where shared memory hints at it ([`Endpoint::is_worth_asking`]), the
-//!    kernel is asked at once.
+//!    always reports it. Where shared memory hints at it ([`Endpoint::is_worth_asking`]), the
+//!    kernel is polled at once.
 
 use std::ffi::c_int;
 
 use sietch_ring::stream::{Edge, Endpoint, flag};
 
-use crate::connection::peer::check_peer_gone;
+use crate::connection::peer::check_peer_closed;
 use crate::descriptor::description::Held;
 use crate::descriptor::table;
 
@@ -93,14 +93,14 @@ impl Seen {
 #[inline]
 pub(crate) fn check_hinted(fd: c_int, end: &Endpoint) {
     if end.is_worth_asking() {
-        check_peer_gone(fd, end);
+        check_peer_closed(fd, end);
     }
 }
 
-/// Whether no process holds the other end any more, asking the kernel.
+/// Whether no process holds the other end any more, according to the kernel.
 #[cold]
 pub(crate) fn has_hung_up(fd: c_int, held: &Held, end: &Endpoint) -> bool {
-    end.private().has(flag::HUNG_UP) || table::refers_to(fd, held) && check_peer_gone(fd, end)
+    end.private().has(flag::HUNG_UP) || table::refers_to(fd, held) && check_peer_closed(fd, end)
 }
 
 /// As [`check_hinted`], by any descriptor that is open still: the one that was registered may be

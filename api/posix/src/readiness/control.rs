@@ -82,10 +82,10 @@ impl Registrations {
                 libc::epoll_event { events, u64: slot.data }
             }
             SlotKind::Stream | SlotKind::Dormant | SlotKind::Nested => {
-                let asked = tag::encoded(slot.events);
+                let encoded = tag::encoded(slot.events);
                 let spent = what == SlotKind::Nested && slot.state & bit::FIRED != 0;
-                let asked = if spent { EDGE } else { INPUT_EDGE | asked };
-                let events = asked | slot.events & (EXCLUSIVE | WAKEUP);
+                let watched = if spent { EDGE } else { INPUT_EDGE | encoded };
+                let events = watched | slot.events & (EXCLUSIVE | WAKEUP);
                 libc::epoll_event { events, u64: tagged(number, slot.data) }
             }
         };
@@ -130,13 +130,13 @@ pub(crate) fn force_report(locked: &mut Registrations, number: u32) -> bool {
         return false;
     }
     let slot = locked.slot(number);
-    let gone = slot.state & bit::GONE != 0;
-    slot.state = slot.state & !bit::GONE | bit::FORCED;
+    let unwatched = slot.state & bit::UNWATCHED != 0;
+    slot.state = slot.state & !bit::UNWATCHED | bit::FORCED;
     let mut to = locked.epoll_and_slot(number);
     to.event.events |= libc::EPOLLOUT as u32;
     // SAFETY: the event outlives the calls.
     unsafe {
-        if to.event.events & EXCLUSIVE == 0 && !gone {
+        if to.event.events & EXCLUSIVE == 0 && !unwatched {
             let _ = multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_MOD, to.fd, &raw const to.event);
         } else {
             let _ = multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_DEL, to.fd, ptr::null());
@@ -161,17 +161,17 @@ impl Registrations {
         }
     }
 
-    /// The kernel need not watch a placeholder any more.
-    pub(crate) fn let_go(&mut self, number: u32) {
-        if self.slot(number).state & bit::GONE == 0 && self.is_open(number) {
+    /// Removes a placeholder from the kernel's epoll: nothing more will be reported for it there.
+    pub(crate) fn stop_watching(&mut self, number: u32) {
+        if self.slot(number).state & bit::UNWATCHED == 0 && self.is_open(number) {
             let to = self.epoll_and_slot(number);
             // SAFETY: no event is read.
             let _ = unsafe { multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_DEL, to.fd, ptr::null()) };
-            self.slot(number).state |= bit::GONE;
+            self.slot(number).state |= bit::UNWATCHED;
         }
     }
 
-    /// Has the kernel watch a placeholder that was forced for data alone again.
+    /// Has the kernel watch a placeholder for data alone again, after it was forced.
     pub(crate) fn quieten(&mut self, number: u32) {
         if self.slot(number).state & bit::FORCED != 0 && self.is_open(number) {
             self.slot(number).state &= !bit::FORCED;
@@ -231,9 +231,13 @@ pub(crate) unsafe fn control(
             Ok(0)
         }
         libc::EPOLL_CTL_DEL => {
-            let gone = known.is_some_and(|number| locked.slot(number).state & bit::GONE != 0);
-            // SAFETY: the caller upholds this function's contract.
-            let answer = if gone { Ok(0) } else { unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) } };
+            let unwatched = known.is_some_and(|number| locked.slot(number).state & bit::UNWATCHED != 0);
+            let answer = if unwatched {
+                Ok(0)
+            } else {
+                // SAFETY: the caller upholds this function's contract.
+                unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) }
+            };
             if let Some(number) = known {
                 locked.disarm(number);
                 locked.remove(number);
@@ -247,7 +251,7 @@ pub(crate) unsafe fn control(
             match known {
                 Some(number) if dormant.is_some() => to.revive(&mut locked, number),
                 Some(number) if call == libc::EPOLL_CTL_MOD => to.modify(&mut locked, number),
-                Some(number) if locked.slot(number).state & bit::GONE != 0 => Err(libc::EEXIST),
+                Some(number) if locked.slot(number).state & bit::UNWATCHED != 0 => Err(libc::EEXIST),
                 // The kernel refuses it: it knows the same registration.
                 Some(_) => register_new(epfd, &to, None),
                 None => to.add(&mut locked),
@@ -366,7 +370,7 @@ impl Change<'_> {
         let (events, data) = (self.event.events, self.event.u64);
         let (shared, sleeps) = (locked.shared.is_yes(), locked.sleeps);
         let slot = locked.slot(number);
-        if shared || slot.state & bit::GONE != 0 || (slot.events ^ events) & (EXCLUSIVE | WAKEUP) != 0 {
+        if shared || slot.state & bit::UNWATCHED != 0 || (slot.events ^ events) & (EXCLUSIVE | WAKEUP) != 0 {
             // SAFETY: no event is read.
             let _ =
                 unsafe { multiplexing::epoll_ctl(locked.epfd, libc::EPOLL_CTL_DEL, self.fd, ptr::null()) };
@@ -398,7 +402,7 @@ impl Change<'_> {
         }
         if self.what != SlotKind::Native {
             if self.what == SlotKind::Nested
-                || locked.survives.is_yes() && locked.slot(number).state & bit::GONE == 0
+                || locked.survives.is_yes() && locked.slot(number).state & bit::UNWATCHED == 0
             {
                 locked.register_again(number);
             }

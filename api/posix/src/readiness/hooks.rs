@@ -3,12 +3,12 @@
 //! 1. A description counts its registrations in this process, so that closing a descriptor that is
 //!    registered nowhere costs one load.
 //! 2. Closing the last descriptor of a description removes its registrations from every epoll, as
-//!    the kernel does, unless another process may still have it open ([`crate::readiness::set`],
-//!    step 6). Closing one of several leaves them, as the kernel does: they go on reporting with
-//!    their data.
-//! 3. When a kernel socket becomes a stream or a listener, another file is put at its descriptor,
-//!    and the kernel drops its registrations with the old file. They were remembered
-//!    ([`SlotKind::Native`]) and are made again here: with the program's data for a listener, as a
+//!    the kernel does. It keeps them if another process may still have the file open
+//!    ([`crate::readiness::set`], step 6). Closing one of several descriptors leaves them, as the
+//!    kernel does: they continue to report, with their data.
+//! 3. When a kernel socket becomes a stream or a listener, another file is put at its descriptor.
+//!    The kernel drops the registrations with the old file. The library has remembered them
+//!    ([`SlotKind::Native`]) and makes them again: with the program's data for a listener, as a
 //!    placeholder for a stream. The same holds for a listener that is registered again after a
 //!    restart of the service.
 
@@ -42,9 +42,8 @@ pub(crate) fn after_fork() {
     }
 }
 
-/// A writer found no room, so room is an edge from now on. A thread that sleeps in an epoll, of
-/// this process or another, has not requested a notification for room, so that is done here in its
-/// place.
+/// A writer found no room, so room is an edge from now on. A thread of this process or another may
+/// sleep in an epoll without a request for room. The request is made here in its place.
 #[cold]
 pub(crate) fn note_no_room(held: &Held, end: &Endpoint) {
     if end.note_full() && !held.watchers.load(std::sync::atomic::Ordering::Acquire).is_null() {
@@ -118,7 +117,7 @@ impl Registrations {
             }
             let open = self.numbers().filter(|other| self.is_registered(*other, fd)).count();
             let there = multiplexing::registrations(self.epfd, fd);
-            if state & bit::GONE != 0 || there.is_none_or(|there| there <= open) {
+            if state & bit::UNWATCHED != 0 || there.is_none_or(|there| there <= open) {
                 self.remove(number);
             }
         }
@@ -127,7 +126,9 @@ impl Registrations {
     /// Whether the kernel has a slot's registration by a descriptor, as far as this process knows.
     fn is_registered(&mut self, number: u32, fd: c_int) -> bool {
         let slot = self.slot(number);
-        slot.kind() != SlotKind::Nothing && slot.fd == fd && slot.state & (bit::LEFT_OPEN | bit::GONE) == 0
+        slot.kind() != SlotKind::Nothing
+            && slot.fd == fd
+            && slot.state & (bit::LEFT_OPEN | bit::UNWATCHED) == 0
     }
 }
 

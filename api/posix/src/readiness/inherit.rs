@@ -162,7 +162,7 @@ mod tests {
     use crate::readiness::tag::{encoded, tagged};
 
     #[test]
-    fn what_the_kernel_is_given_is_read_again() {
+    fn an_encoded_registration_is_read_back() {
         let events = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
         let bits = encoded(events) | libc::EPOLLIN as u32 | libc::EPOLLET as u32;
         let data = tagged(77, 12);

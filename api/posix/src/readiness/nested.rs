@@ -1,23 +1,23 @@
 //! An epoll that is watched by another epoll or by poll.
 //!
 //! 1. The kernel knows whether its part of the inner epoll is readable: its own descriptors, and
-//!    placeholders that were notified. The watcher asks the kernel about the inner epoll's
-//!    descriptor as about any other.
+//!    placeholders that were notified. The watcher polls the inner epoll's descriptor like any
+//!    other.
 //! 2. What is ready in shared memory and was notified before is on the inner epoll's list. So it is
 //!    enough to check the list, and to arm all of it before sleeping. From then on the inner epoll
 //!    is shared: everything in it stays armed.
 //! 3. A placeholder with old doorbell bytes keeps the inner epoll readable for the kernel. If the
-//!    kernel says readable and the list has nothing, the bytes are taken (what was notified or hung
-//!    up goes on the list and is checked), and the kernel is asked again. The inner epoll's own
-//!    waiter still gets what is due to it. A placeholder that has hung up, or no longer reads,
-//!    would stay readable without bringing anything: the kernel stops watching it. One that was
-//!    forced is watched for data alone again. Epolls within the inner epoll are treated in the same
-//!    way. A nested one-shot epoll that was reported is watched for nothing until it is modified
-//!    ([`Registrations::report`]).
+//!    kernel reports it as readable and nothing on the list is ready, the bytes are taken out.
+//!    Registrations that were notified or hung up go on the list and are checked, and the kernel is
+//!    polled again. The inner epoll's own waiter is still notified. A placeholder that has hung up,
+//!    or no longer reads, would stay readable without bringing anything: the kernel stops watching
+//!    it. One that was forced is watched for data alone again. Epolls within the inner epoll are
+//!    treated in the same way. A nested one-shot epoll that was reported is watched for nothing
+//!    until it is modified ([`Registrations::report`]).
 //! 4. **Edges.** In the kernel, whatever wakes an item of the inner epoll wakes its watcher, ready
 //!    before or not. So the inner epoll counts what wakes its streams ([`Registrations::notice`],
 //!    against numbers of its own, not those of its waiters). An edge-triggered watcher is due when
-//!    the count has moved, or when the kernel has said readable for a descriptor of its own.
+//!    the count has changed, or when the kernel has reported a descriptor of its own as readable.
 
 use std::ffi::c_int;
 
@@ -35,7 +35,7 @@ use crate::system::kernel;
 pub(crate) struct Found {
     /// A stream, or an epoll within, is ready.
     pub(crate) memory: bool,
-    /// The kernel said that it is readable, and that was not for a doorbell alone.
+    /// The kernel reported it as readable, and not for a doorbell alone.
     pub(crate) kernel: bool,
     /// The number of wake-ups of its watchers so far.
     pub(crate) edges: u64,
@@ -65,7 +65,7 @@ pub(crate) fn check(fd: c_int, held: &Held, reported: bool, arm: bool) -> Found 
         }
         locked.begin_to_notice();
         if reported {
-            locked.take_stale_bells();
+            locked.take_stale_doorbells();
         }
         if arm {
             locked.prepare_sleep(0);
@@ -109,7 +109,7 @@ impl Registrations {
 
     /// Takes the bytes out of every placeholder that was notified since it was armed, and puts it
     /// on the list.
-    fn take_stale_bells(&mut self) {
+    fn take_stale_doorbells(&mut self) {
         for number in self.numbers() {
             let (slot, held) = self.slot_and_held(number);
             let (what, fd) = (slot.kind(), slot.fd);
@@ -118,16 +118,16 @@ impl Registrations {
             }
             let Some(held) = held.cloned() else { continue };
             if what == SlotKind::Nested {
-                // The kernel calls the outer one readable as long as it calls this one so.
+                // The kernel reports the outer one as readable as long as it does so for this one.
                 if let Some(mut inner) = set_of(&held).and_then(EpollSet::lock) {
-                    inner.take_stale_bells();
+                    inner.take_stale_doorbells();
                 }
                 continue;
             }
             let Some(end) = held.end() else { continue };
             // One that has shut down reading would stay readable as well.
             if check::has_shut_read(end) || check::has_hung_up(fd, &held, end) {
-                self.let_go(number);
+                self.stop_watching(number);
                 self.put_on_list(number);
                 continue;
             }

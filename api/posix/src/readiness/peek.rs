@@ -219,8 +219,8 @@ impl Registrations {
         slot.ready_at = sleeps;
         let events = slot.events;
         slot.state = if events & EDGE != 0 {
-            // The kernel will say so again; for a level-triggered one it will not, and has to be
-            // asked.
+            // The kernel reports an edge-triggered one again. It does not report a level-triggered
+            // one again, so that one has to be polled.
             slot.state & !(bit::NEW | bit::KERNEL_READY | bit::QUEUED)
         } else {
             slot.state & !bit::NEW | bit::QUEUED

@@ -34,7 +34,7 @@ pub(crate) fn put_in_place(fd: c_int, held: &Held, with: c_int) {
     let _ = kernel::close(with);
 }
 
-/// Tells the epoll sets that there is another file at the descriptors.
+/// Notifies the epoll sets that there is another file at the descriptors.
 pub(crate) fn replaced(fd: c_int, held: &Held) {
     if held.descriptors() == 1 {
         hooks::replaced(fd, held)

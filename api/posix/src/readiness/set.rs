@@ -10,9 +10,9 @@
 //! 3. What is known of a slot holds a reference to its description, so the connection's memory
 //!    stays mapped while it may be checked. Closing the last descriptor removes the slots
 //!    ([`crate::readiness::hooks`]), as the kernel removes registrations of a closed file.
-//! 4. The lock is held for the few instructions of a change or a scan, never during a sleep, and
-//!    always within a [`Section`], so handlers of the program wait for its end. The word is the
-//!    holder's mark. A handler that was installed with a raw system call, and interrupted the
+//! 4. The lock is held for the few instructions of a change or a scan, never during a sleep. It is
+//!    always taken within a [`Section`], so handlers of the program wait for its end. The word is
+//!    the holder's mark. A handler that was installed with a raw system call, and interrupted the
 //!    holder, gets an error instead of waiting for its own thread. There are two locks: one among
 //!    the threads of this process, which no other process can take, and one among related
 //!    processes, for which no thread waits longer than [`MAX_WAIT`].
@@ -22,8 +22,8 @@
 //!    ([`EpollSet::join`]). From then on the set is *multi-process*: everything stays armed, and
 //!    each process skips what it does not know ([`sharing`]). A child recognises itself by a page
 //!    that the kernel wipes on fork.
-//! 6. What a process closes may still be open in a related process. The registration stays
-//!    (`LEFT_OPEN`) until the kernel, asked with `KCMP_EPOLL_TFD` before a scan, no longer has it.
+//! 6. A file that a process closes may still be open in a related process. The registration stays
+//!    (`LEFT_OPEN`) until the kernel no longer has it, which `KCMP_EPOLL_TFD` shows before a scan.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -72,7 +72,7 @@ pub(crate) fn set_of(held: &Held) -> Option<&'static EpollSet> {
     Some(set)
 }
 
-/// The last reference to an epoll's description went.
+/// The last reference to an epoll's description was dropped.
 ///
 /// # Safety
 /// `attached` is a pointer to an epoll set.
@@ -88,15 +88,16 @@ const PAGE: usize = 4096;
 /// Checks of a held lock between two yields.
 const SPINS: u32 = 100;
 
-/// Checks between two questions to the kernel whether its holder lives.
-const DEAD: u32 = 10_000;
+/// Checks of a held lock between two queries whether its holder lives.
+const OWNER_CHECK_EVERY: u32 = 10_000;
 
 /// Nanoseconds to wait for a lock: its holder may be a relative that was stopped, or that is
 /// hostile.
 const MAX_WAIT: u64 = 2_000_000_000;
 
-/// Nanoseconds between two checks that do not count as waiting: several slices of the scheduler.
-const STOPPED: u64 = 50_000_000;
+/// Most nanoseconds between two checks that count as waiting: several slices of the scheduler. A
+/// longer gap means that the caller was stopped.
+const MAX_STEP: u64 = 50_000_000;
 
 /// See the module.
 #[repr(C)]
@@ -108,7 +109,7 @@ pub(crate) struct EpollSet {
     usage: AtomicU32,
     /// Of a parent, and not used in this process.
     inherited: AtomicBool,
-    /// The process that has put it aside, and after how many forks ([`sharing::mark`]).
+    /// The process that recycled it, and after how many forks ([`sharing::mark`]).
     recycled_at: AtomicU64,
     /// See [`EpollSet::missed`].
     missed: AtomicU32,
@@ -124,8 +125,8 @@ mod usage {
     pub(crate) const FREE: u32 = 0;
     /// An epoll's.
     pub(crate) const IN_USE: u32 = 1;
-    /// Another process may use it too: never again.
-    pub(crate) const LOST: u32 = 2;
+    /// Another process may use it too, so it is not used again.
+    pub(crate) const RETIRED: u32 = 2;
 }
 
 const _: () = assert!(size_of::<EpollSet>() <= PAGE);
@@ -158,8 +159,8 @@ impl EpollSet {
             if old.usage.compare_exchange(usage::FREE, usage::IN_USE, AcqRel, Relaxed).is_err() {
                 continue;
             }
-            // There was a fork since it was put aside: a relative has this memory too, and must not
-            // see what comes.
+            // There was a fork since it was recycled: a relative has this memory too, and must not
+            // see later registrations.
             let alone = old.recycled_at.load(Relaxed) == sharing::mark() || old.arrays.renew();
             old.missed.store(0, Relaxed);
             match old.lock() {
@@ -168,7 +169,7 @@ impl EpollSet {
                     drop(locked);
                     return Some(old);
                 }
-                _ => old.usage.store(usage::LOST, Release),
+                _ => old.usage.store(usage::RETIRED, Release),
             }
         }
         Self::map(epfd)
@@ -237,7 +238,7 @@ impl EpollSet {
         }
     }
 
-    /// Empties it and puts it aside for the next epoll.
+    /// Empties it and keeps it for the next epoll.
     pub(crate) fn recycle(&self) {
         self.recycled_at.store(sharing::mark(), Relaxed);
         let Some(mut locked) = self.lock() else { return };
@@ -250,7 +251,7 @@ impl EpollSet {
             numbers.for_each(|number| locked.forget(number));
             drop(locked);
             self.inherited.store(false, Relaxed);
-            self.usage.store(if renewed { usage::FREE } else { usage::LOST }, Release);
+            self.usage.store(if renewed { usage::FREE } else { usage::RETIRED }, Release);
             return;
         }
         for number in locked.numbers() {
@@ -299,12 +300,12 @@ impl EpollSet {
 /// Takes the lock of a word. False: the caller has it already, or has waited for so many
 /// nanoseconds.
 #[inline]
-fn take(word: &AtomicU32, own: u32, patience: u64) -> bool {
-    word.compare_exchange(0, own, Acquire, Relaxed).is_ok() || contend(word, own, patience)
+fn take(word: &AtomicU32, own: u32, max_wait: u64) -> bool {
+    word.compare_exchange(0, own, Acquire, Relaxed).is_ok() || contend(word, own, max_wait)
 }
 
 #[cold]
-fn contend(word: &AtomicU32, own: u32, patience: u64) -> bool {
+fn contend(word: &AtomicU32, own: u32, max_wait: u64) -> bool {
     let (mut waited, mut last) = (0_u64, kernel::now());
     let mut iterations: u32 = 0;
     loop {
@@ -312,7 +313,7 @@ fn contend(word: &AtomicU32, own: u32, patience: u64) -> bool {
         if owner == own {
             return false;
         }
-        let is_due = iterations.is_multiple_of(DEAD) && iterations != 0;
+        let is_due = iterations.is_multiple_of(OWNER_CHECK_EVERY) && iterations != 0;
         // The state that a killed process leaves is consistent enough: nothing in it is an address
         // that others follow.
         let free = owner == 0 || is_due && sietch_ring::stream::is_dead(owner);
@@ -322,9 +323,9 @@ fn contend(word: &AtomicU32, own: u32, patience: u64) -> bool {
         if is_due {
             let now = kernel::now();
             // While the caller itself was stopped it has not waited.
-            waited += now.saturating_sub(last).min(STOPPED);
+            waited += now.saturating_sub(last).min(MAX_STEP);
             last = now;
-            if waited > patience {
+            if waited > max_wait {
                 return false;
             }
         }
@@ -401,7 +402,7 @@ pub(crate) fn begin(word: &AtomicU32) {
         // A thread that held it does not exist here.
         now.owner.store(0, Relaxed);
         // The parent uses it again for an epoll of its own.
-        let _ = now.usage.compare_exchange(usage::FREE, usage::LOST, AcqRel, Relaxed);
+        let _ = now.usage.compare_exchange(usage::FREE, usage::RETIRED, AcqRel, Relaxed);
         at = now.next.load(Acquire);
     }
 }

@@ -1,7 +1,7 @@
 //! The steps of an epoll set before and after a thread sleeps in it.
 //!
 //! Before: every hot registration is armed and checked once more; what was not ready for some
-//! sleeps cools ([`Registrations::prepare_sleep`]). After: requests are taken back
+//! sleeps cools ([`Registrations::prepare_sleep`]). After: requests are cancelled
 //! ([`Registrations::finish_sleep`]).
 
 use std::sync::atomic::Ordering::SeqCst;
@@ -15,7 +15,7 @@ use crate::readiness::set::shared::{SlotKind, bit};
 use crate::readiness::{check, control, nested};
 
 impl Registrations {
-    /// There was no room for everything, and other threads sleep: one of them gets the remainder.
+    /// Wakes another sleeper for what is still ready: the array had no room for everything.
     #[cold]
     pub(crate) fn wake_another(&mut self) {
         for position in 0..self.listed() {
@@ -84,8 +84,8 @@ impl Registrations {
         self.sleeps = self.sleeps.wrapping_add(more as u32);
     }
 
-    /// Takes back what [`Registrations::prepare_sleep`] requested, except for registrations that
-    /// are not notified any more because this sleep was.
+    /// Cancels the requests of [`Registrations::prepare_sleep`], except for registrations that the
+    /// peer no longer notifies because it has notified this sleep.
     pub(crate) fn finish_sleep(&mut self, numbered: bool) {
         if self.shared.is_yes() || self.sleepers != 0 {
             return;
@@ -93,7 +93,7 @@ impl Registrations {
         for position in 0..self.listed() {
             let number = self.at(position);
             if numbered && self.slot(number).state & bit::AMONG_MANY != 0 {
-                self.take_back(number, bit::ROOM);
+                self.disarm_some(number, bit::ROOM);
             } else {
                 self.disarm(number);
             }

@@ -2,10 +2,11 @@
 //! resetting all that wait.
 //!
 //! 1. A connection arrives as three descriptors, of which one stays; the kernel's `accept` needs
-//!    one. Where only one is free and the limit cannot be raised, a child with a copy of the
+//!    one. Only one may be free, and the limit may not be raised. Then a child with a copy of the
 //!    descriptor table ([`crate::descriptor::copied_table`]) reads the arrival without taking it
-//!    (MSG_PEEK), and maps its memory. Then the caller takes the arrival with room for its first
-//!    descriptor; the kernel drops the others ([`take_with_one_descriptor`]).
+//!    (MSG_PEEK). The child maps the memory of the connection. Then the caller takes the arrival
+//!    with room for its first descriptor; the kernel drops the others
+//!    ([`take_with_one_descriptor`]).
 //! 2. Another thread or process that accepts from the same listener may have been faster. So the
 //!    socket that was seen and the one that was taken are compared. If they differ, the one that
 //!    was taken cannot be used. It is closed, which resets that connection, as Linux may end a

@@ -122,8 +122,8 @@ pub(crate) fn take_stream(received: &mut Descriptors) -> Result<(c_int, Endpoint
     taken.map(|(placeholder, end)| (placeholder.into_raw_fd(), end)).map_err(Error::raw_os_error)
 }
 
-/// Asks for a connection to the listener at `remote`. `socket` is the program's kernel socket, or
-/// what holds its name on a VNIC; `local` is that name, if it has one.
+/// Requests a connection to the listener at `remote`. `socket` is the program's kernel socket, or
+/// the reservation of its name on a VNIC; `local` is that name, if it has one.
 ///
 /// # Errors
 /// The service's absence; the caller goes to the kernel, unless `remote` is beyond a VNIC.
@@ -143,8 +143,8 @@ pub(crate) fn connect(
     }
 }
 
-/// Asks the service to release a name whose holder has ended. Returns whether it may be free soon,
-/// because the service is closing its sockets.
+/// Requests that the service release a name whose holder has ended. Returns whether the name may be
+/// free soon, because the service is closing its sockets.
 ///
 /// # Errors
 /// The service's absence.
@@ -164,9 +164,9 @@ pub(crate) fn retrying_bind<T>(
     service::retrying_bind(context, name, |errno| *errno == libc::EADDRINUSE, take)
 }
 
-/// Passes a listening socket to the service, or listens on a VNIC with what holds the name there,
-/// if anything does; and passes the ports of the host that lead there. Returns the placeholder.
-/// `flags` as in the protocol.
+/// Passes a listening socket to the service, with the ports of the host that lead there. On a VNIC
+/// `socket` is the reservation of the name, if there is one. Returns the placeholder. `flags` as in
+/// the protocol.
 ///
 /// # Errors
 /// The service's absence or refusal.
@@ -189,7 +189,7 @@ pub(crate) fn information(fd: c_int) -> Option<([u8; protocol::INFORMATION_BYTES
     service::information(context::get()?, borrowed(fd))
 }
 
-/// Asks what an inherited or received Unix socket is.
+/// Queries what an inherited or received Unix socket is.
 ///
 /// # Errors
 /// The service's absence.

@@ -1,8 +1,8 @@
 //! Ports of the host that lead to ports of the program: `sietch run --publish`.
 //!
-//! 1. When a program listens on a port that is published, a kernel socket of the same family is
-//!    made for each published name, and listens there. The right to do so is the program's own, and
-//!    so is the error: `listen` fails with it.
+//! 1. When a program listens on a published port, the library makes a kernel socket of the same
+//!    family for each published name, and listens there. The right to do so is the program's own,
+//!    and so is the error: `listen` fails with it.
 //! 2. The sockets go to the service together with the listener, and live as long as it does
 //!    ([`crate::service::client::listen`]). Nothing of them stays here; a listener that is made
 //!    again makes them again.

@@ -74,7 +74,7 @@ pub(crate) fn set_mask(how: c_int, mask: u64) -> u64 {
 
 /// Sends a signal to the calling thread, with what is known of it.
 pub(crate) fn resend(signal: c_int, information: *const libc::siginfo_t) {
-    // SAFETY: the kernel reads the information, and judges it.
+    // SAFETY: the kernel reads the information, and checks it.
     unsafe {
         let process = sys::raw_syscall(libc::SYS_getpid, [0; 6]).cast_unsigned();
         let thread = sys::raw_syscall(libc::SYS_gettid, [0; 6]).cast_unsigned();

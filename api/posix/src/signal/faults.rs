@@ -2,16 +2,16 @@
 //!
 //! 1. With the first connection, listener or accepted socket of ours, a handler of the library is
 //!    installed in the kernel for both signals ([`install`]). A program without any keeps its
-//!    dispositions unchanged. [`KEPT`] holds the program's own; `sigaction` and its relatives
-//!    change and return that ([`action`]).
+//!    dispositions unchanged. [`PROGRAM_ACTIONS`] holds the actions of the program; `sigaction` and
+//!    its relatives change and return that ([`action`]).
 //! 2. A fault of a copy between the program's memory and a ring, or of a check of a call's
 //!    arguments, ends the copy with EFAULT. A page of a ring that the kernel refuses resets its
 //!    connection ([`sietch_ring::stream::refused_pages`]). The program counter and the address say
 //!    where the fault was.
 //! 3. Any other fault goes to the program's handler, with the kernel's arguments. The kernel has
 //!    our handler with the program's flags and mask, so the stack, the mask and restarts are as the
-//!    program asked. Only SA_RESETHAND is emulated here, because a fault of ours must not use it
-//!    up.
+//!    program requested. Only SA_RESETHAND is emulated here, because a fault of ours must not use
+//!    it up.
 //! 4. Where the program has the default action, the handler installs the default in the kernel and
 //!    sends the signal again with its information. When the handler returns, the process ends at
 //!    the place of the fault, with the same status and core.
@@ -20,7 +20,7 @@
 //!    They also end a thread that blocks the signal.
 //! 6. A process that is about to be restricted by seccomp ([`restrict`]) could not do step 4. Where
 //!    it has the default action, our handler is installed with SA_RESETHAND, so the first fault
-//!    removes it. Before such a process has a connection, nothing is installed any more.
+//!    removes it. A process that is restricted before its first connection gets no handler.
 //!
 //! The handler uses no thread-local memory and takes no lock. A child of fork has a copy of all of
 //! it; exec resets handlers.
@@ -42,25 +42,25 @@ const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// action.
 const RESTORER: c_int = 0x0400_0000;
 
-/// Checks of a held lock between two yields, and between two questions to the kernel whether its
-/// holder lives.
+/// Checks of a held lock between two yields, and between two queries whether its holder lives.
 const SPINS: u32 = 100;
 
-const DEAD: u32 = 10_000;
+const OWNER_CHECK_EVERY: u32 = 10_000;
 
-/// Checks of a process that may neither yield nor ask the kernel: some seconds.
+/// Checks of a process that may neither yield nor query the kernel: some seconds.
 const RESTRICTED_CHECKS: u32 = 1 << 27;
 
 /// The disposition that the program has set.
 #[derive(Debug)]
-struct Kept {
+struct ProgramAction {
     handler: AtomicUsize,
     flags: AtomicU32,
     mask: AtomicU64,
 }
 
-static KEPT: [Kept; 2] =
-    [const { Kept { handler: AtomicUsize::new(0), flags: AtomicU32::new(0), mask: AtomicU64::new(0) } }; 2];
+static PROGRAM_ACTIONS: [ProgramAction; 2] = [const {
+    ProgramAction { handler: AtomicUsize::new(0), flags: AtomicU32::new(0), mask: AtomicU64::new(0) }
+}; 2];
 
 /// Whether our handlers are installed in the kernel.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
@@ -72,9 +72,9 @@ static RESTRICTED: AtomicBool = AtomicBool::new(false);
 /// [`fork::forgotten_by_fork`].
 static CHANGING: AtomicU32 = AtomicU32::new(0);
 
-impl Kept {
+impl ProgramAction {
     fn of(signal: c_int) -> &'static Self {
-        &KEPT[usize::from(signal == libc::SIGBUS)]
+        &PROGRAM_ACTIONS[usize::from(signal == libc::SIGBUS)]
     }
 
     /// As the kernel would return it.
@@ -144,7 +144,7 @@ fn is_lost(owner: u32, checks: u32, restricted: bool) -> bool {
     if restricted {
         return checks >= RESTRICTED_CHECKS;
     }
-    checks != 0 && checks.is_multiple_of(DEAD) && !stream::lives(owner)
+    checks != 0 && checks.is_multiple_of(OWNER_CHECK_EVERY) && !stream::lives(owner)
 }
 
 impl Drop for Changing {
@@ -179,7 +179,7 @@ fn composed(wanted: &libc::sigaction) -> libc::sigaction {
     new
 }
 
-/// Begins to answer faults, if that has not begun. A process that may be restricted goes without.
+/// Begins to answer faults, if that has not begun. A process that may be restricted does not begin.
 #[inline]
 pub(crate) fn install() {
     if !ACTIVE.load(Acquire) && !RESTRICTED.load(Relaxed) {
@@ -202,7 +202,7 @@ fn begin() {
             if original(signal, ptr::null(), &raw mut now).is_err() || now.sa_sigaction == ours() {
                 continue;
             }
-            Kept::of(signal).set(&now);
+            ProgramAction::of(signal).set(&now);
             let _ = original(signal, &composed(&now), ptr::null_mut());
         }
     }
@@ -216,7 +216,7 @@ pub(crate) fn restrict() {
         return;
     }
     for signal in SIGNALS {
-        let wanted = Kept::of(signal).get();
+        let wanted = ProgramAction::of(signal).get();
         let mut now = none();
         // SAFETY: actions on the stack.
         unsafe {
@@ -262,7 +262,7 @@ pub(crate) unsafe fn action(
 /// Installs what is given, and returns what was there before.
 fn change(signal: c_int, given: Option<&libc::sigaction>) -> Result<libc::sigaction, Errno> {
     let _changing = Changing::begin();
-    let kept = Kept::of(signal);
+    let kept = ProgramAction::of(signal);
     let before = kept.get();
     let mut now = none();
     let passed = given.map_or_else(none, composed);
@@ -295,7 +295,7 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context:
     if unsafe { refused_pages::handle_fault(signal, information, context.cast()) } {
         return;
     }
-    let kept = Kept::of(signal);
+    let kept = ProgramAction::of(signal);
     loop {
         let wanted = kept.handler.load(Acquire);
         if wanted > libc::SIG_IGN {
@@ -325,7 +325,7 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context:
 /// Installs the default in the kernel. False: the program has set another action meanwhile, which
 /// is installed again.
 fn default_stands(signal: c_int, wanted: usize) -> bool {
-    let kept = Kept::of(signal);
+    let kept = ProgramAction::of(signal);
     // SAFETY: an action on the stack.
     let _ = unsafe { original(signal, &none(), ptr::null_mut()) };
     // After that: a change that comes through this module is either seen now, or gives the kernel

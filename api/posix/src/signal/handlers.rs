@@ -10,10 +10,10 @@
 //!    exact handling. SIGSEGV and SIGBUS go through [`faults`] instead.
 //! 3. While a thread changes state that its own handlers may use too (a lock of this crate), it is
 //!    in a [`Section`]. A signal that arrives then is deferred: the trampoline remembers it and
-//!    returns with every signal blocked but those two. The end of the section sends the signal
-//!    again to the thread and unblocks it, and the kernel runs the handler there, as if it had
-//!    arrived a moment later. So no handler waits for a lock of the thread that it interrupted, and
-//!    `siglongjmp` never leaves a section.
+//!    returns with every signal blocked but those two. At the end of the section the library sends
+//!    the signal to the thread again and unblocks it. The kernel then runs the handler, as if the
+//!    signal had arrived a moment later. So no handler waits for a lock of the thread that it
+//!    interrupted, and `siglongjmp` never leaves a section.
 //! 4. All state is atomics and thread-local cells without destructors. Nothing is allocated. A
 //!    child of fork has a copy; exec resets handlers in the kernel and forgets the rest.
 //!

@@ -27,7 +27,7 @@ pub(crate) fn copy_in(from: *const u8, to: &mut [u8]) -> Result<(), Errno> {
     // SAFETY: touches no memory.
     let process = unsafe { sys::raw_syscall(libc::SYS_getpid, [0; 6]) }.cast_unsigned();
     let arguments = [process, address(&raw const own), 1, address(&raw const foreign), 1, 0];
-    // SAFETY: the kernel writes `to.len()` bytes to `to`; what it reads it judges itself.
+    // SAFETY: the kernel writes `to.len()` bytes to `to`; it checks the address that it reads.
     match unsafe { sys::syscall(libc::SYS_process_vm_readv, arguments) } {
         Ok(bytes) if bytes == to.len() => Ok(()),
         Ok(_) | Err(libc::EFAULT) => Err(libc::EFAULT),

@@ -1,7 +1,7 @@
 //! A page that the kernel wipes in a child of fork (`MADV_WIPEONFORK`).
 //!
-//! Its first word tells a child from its parent. Its second word is a lock that is free in the
-//! child, because the thread that held it exists in the parent alone.
+//! Its first word distinguishes a child from its parent. Its second word is a lock that is free in
+//! the child, because the thread that held it exists in the parent alone.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};

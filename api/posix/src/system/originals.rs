@@ -1,6 +1,6 @@
 //! The C library's own functions (the originals), for descriptors that are not ours.
 //!
-//! 1. [`resolve`] looks the originals up once, before `main`: the next definition behind this
+//! 1. [`resolve`] looks up the originals once, before `main`: the next definition behind this
 //!    library in loading order. A call that is made earlier, by the constructor of another library,
 //!    becomes the system call itself. So does a function that an older C library lacks (glibc 2.34:
 //!    `epoll_pwait2`).
@@ -37,7 +37,7 @@ pub(crate) fn count() {
 ///
 /// # Safety
 /// As the C library's function.
-unsafe fn ask(number: c_long, mut arguments: [usize; 6]) -> Outcome {
+unsafe fn system_call(number: c_long, mut arguments: [usize; 6]) -> Outcome {
     let place = if number == libc::SYS_ppoll { 2 } else { 4 };
     let is_timed = matches!(number, libc::SYS_ppoll | libc::SYS_pselect6) && arguments[place] != 0;
     // SAFETY: the caller upholds this function's contract: a time is there.
@@ -86,8 +86,8 @@ macro_rules! calls {
                     let given = [$($argument as usize),*];
                     arguments[..given.len()].copy_from_slice(&given);
                     // SAFETY: the caller upholds this function's contract; the system call takes
-                    // the same arguments, and what `ask` adds.
-                    return sys::to_c(unsafe { ask(libc::$number, arguments) }) as $answer;
+                    // the same arguments, and what `system_call` adds.
+                    return sys::to_c(unsafe { system_call(libc::$number, arguments) }) as $answer;
                 }
                 // SAFETY: the function of that name in the C library has this type.
                 let function = unsafe {

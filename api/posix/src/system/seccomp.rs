@@ -1,9 +1,9 @@
 //! Whether this process is restricted by seccomp: OpenSSH's and vsftpd's processes before the
 //! login, and what a service manager confines.
 //!
-//! Such a filter allows what a program needs on kernel sockets, mostly `read`, `write` and a call
-//! of the `poll` family, and kills the process for anything else. This library would use other
-//! calls on the program's behalf.
+//! Such a filter allows what a program needs on kernel sockets: mostly `read`, `write` and a call
+//! of the `poll` family. It kills the process for anything else. This library would use other calls
+//! on the program's behalf.
 //!
 //! 1. Filters are installed with `prctl` or `seccomp`, which are intercepted
 //!    ([`crate::calls::process::seccomp`]). From the first filter on, this process is *restricted*,
@@ -24,7 +24,7 @@ static RESTRICTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether SIGPIPE would have ended the process when it became restricted. Servers ignore the
 /// signal.
-static DIES_OF_PIPE: AtomicBool = AtomicBool::new(true);
+static DIES_OF_SIGPIPE: AtomicBool = AtomicBool::new(true);
 
 /// Whether this process is restricted.
 #[inline]
@@ -34,11 +34,11 @@ pub(crate) fn is_restricted() -> bool {
 
 /// The process becomes restricted; `dies`: SIGPIPE would end it.
 pub(crate) fn restrict(dies: bool) {
-    DIES_OF_PIPE.store(dies, Relaxed);
+    DIES_OF_SIGPIPE.store(dies, Relaxed);
     RESTRICTED.store(true, Relaxed);
 }
 
 /// Whether SIGPIPE would end the process.
-pub(crate) fn dies_of_pipe() -> bool {
-    DIES_OF_PIPE.load(Relaxed)
+pub(crate) fn dies_of_sigpipe() -> bool {
+    DIES_OF_SIGPIPE.load(Relaxed)
 }

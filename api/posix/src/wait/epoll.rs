@@ -9,20 +9,20 @@
 //! 2. A call scans the list and returns what it finds: no system call. If several are ready, the
 //!    earliest come first, as on the kernel's ready list ([`crate::readiness::peek`]). So a
 //!    server that was busy serves its clients in the order of their requests.
-//! 3. The kernel is asked without waiting before the scan, so that its descriptors and listeners
-//!    are reported beside streams. This happens in three cases: it had some the last time, this
-//!    process has made a kernel call since (which may have made one ready), or it was not asked for
-//!    [`KERNEL_EVERY`](crate::wait::scan::KERNEL_EVERY). So a call that reports streams can only
-//!    miss what others did within those microseconds. If the kernel's events fill the array, the
-//!    next call serves streams first. Reported placeholders go on the list; the other events are
-//!    the program's.
-//! 4. If nothing is ready, poll for a while ([`crate::connection::spin`]). A call with a mask,
-//!    which has to apply from here on, does not poll; nor does one whose time is up, or whose epoll
-//!    is shared.
+//! 3. The call polls the kernel without waiting before the scan, so that kernel descriptors and
+//!    listeners are reported beside streams. This happens in three cases. The kernel had events the
+//!    last time; this process has made a kernel call since, which may have made one ready; or the
+//!    last poll is [`KERNEL_EVERY`](crate::wait::scan::KERNEL_EVERY) ago. So a call that reports
+//!    streams can only miss what others did within those microseconds. If the kernel's events fill
+//!    the array, the next call serves streams first. Reported placeholders go on the list; the
+//!    other events are the program's.
+//! 4. If nothing is ready, poll for a while ([`crate::connection::spin`]). Three calls do not poll:
+//!    one with a mask, which has to apply from here on; one whose time is up; and one of a shared
+//!    epoll.
 //! 5. Then arm everything on the list, scan once more, and sleep in the kernel for the rest of the
-//!    time. After the sleep, take the requests back and scan. Connections that service cores serve
-//!    are armed with the number of this sleep, so that a core notifies once for all of them; they
-//!    stay armed, because nothing is notified for them.
+//!    time. After the sleep, disarm and scan. Connections that service cores serve are armed with
+//!    the number of this sleep, so that a core notifies once for all of them. They stay armed,
+//!    because no notification is sent for each of them.
 //! 6. An epoll is *shared* once a second thread waits in it, a child of fork uses it too, or
 //!    another epoll or poll watches it. What is reported there is armed again at once, because the
 //!    next waiter may be another thread.
@@ -83,7 +83,7 @@ impl longjmp::Abandon for Call {
 }
 
 impl Call {
-    /// Asks the kernel's epoll; its events go behind those that are there.
+    /// Waits in the kernel's epoll, and puts its events behind those that are in the array already.
     fn kernel(&mut self, timeout: Timeout, mask: Mask) -> Outcome {
         let left = self.out.room - self.out.filled;
         if left == 0 {
@@ -96,8 +96,8 @@ impl Call {
         }
     }
 
-    fn ask(&mut self, locked: &mut Locked<'_>, now: u64, mask: Mask) -> Outcome {
-        (locked.asked, locked.asked_at_call) = (now, originals::calls());
+    fn poll_kernel(&mut self, locked: &mut Locked<'_>, now: u64, mask: Mask) -> Outcome {
+        (locked.kernel_polled_at, locked.calls_at_kernel_poll) = (now, originals::calls());
         let reported = self.kernel(Some(0), mask)?;
         locked.sort(&mut self.out, reported);
         Ok(self.out.filled)
@@ -118,7 +118,7 @@ impl Call {
         let due = locked.is_due(now);
         let streams_first = std::mem::take(&mut locked.streams_first);
         if due && !streams_first {
-            self.ask(&mut locked, now, ptr::null())?;
+            self.poll_kernel(&mut locked, now, ptr::null())?;
             if self.out.is_full() {
                 locked.streams_first = true;
                 return self.out.answer_now();
@@ -128,13 +128,13 @@ impl Call {
             locked.prepare_sleep(0);
         }
         locked.scan(&mut self.out);
-        let asked = if due && streams_first && !self.out.is_full() {
-            self.ask(&mut locked, now, ptr::null())
+        let polled = if due && streams_first && !self.out.is_full() {
+            self.poll_kernel(&mut locked, now, ptr::null())
         } else {
             Ok(0)
         };
         if self.out.filled == 0 {
-            asked?;
+            polled?;
         }
         if let Some(answer) = self.out.answer() {
             locked.wake_for_held_bytes();
@@ -142,7 +142,7 @@ impl Call {
         }
         if self.timeout == Some(0) {
             if !due || !self.mask.is_null() {
-                self.ask(&mut locked, now, self.mask)?;
+                self.poll_kernel(&mut locked, now, self.mask)?;
                 locked.scan(&mut self.out);
             }
             if self.out.filled == 0 {
@@ -180,9 +180,9 @@ impl Call {
         let set = self.set;
         let Some(mut locked) = set.lock() else { return false };
         let now = cycles();
-        if now.wrapping_sub(locked.asked) > KERNEL_EVERY_IDLE {
+        if now.wrapping_sub(locked.kernel_polled_at) > KERNEL_EVERY_IDLE {
             // The sleep would meet an error again.
-            let _ = self.ask(&mut locked, now, ptr::null());
+            let _ = self.poll_kernel(&mut locked, now, ptr::null());
         }
         locked.scan(&mut self.out);
         let is_clear = self.out.answer().is_some();
@@ -242,7 +242,7 @@ impl Call {
             self.counted.set(false);
             locked.sleepers = locked.sleepers.saturating_sub(1);
             locked.count_long_sleep(kernel::now().saturating_sub(slept_at));
-            (locked.asked, locked.asked_at_call) = (cycles(), originals::calls());
+            (locked.kernel_polled_at, locked.calls_at_kernel_poll) = (cycles(), originals::calls());
             locked.finish_sleep(numbered);
             locked.sort(&mut self.out, answer.unwrap_or(0));
             locked.scan(&mut self.out);
@@ -301,7 +301,7 @@ pub(crate) unsafe fn wait_if_ours(
     let room = usize::try_from(most).ok().filter(|room| (1..=MAX_EVENTS).contains(room))?;
     let held = table::find(epfd)?;
     let set = with_streams(&held)?;
-    // The kernel judges such an address.
+    // The kernel checks such an address.
     if !user_memory::is_address(events, room * size_of::<libc::epoll_event>()) {
         return None;
     }

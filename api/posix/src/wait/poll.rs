@@ -2,18 +2,18 @@
 //!
 //! 1. A call that names none of our streams, and no epoll that holds some, goes to the kernel
 //!    unchanged.
-//! 2. Otherwise a second array is made for the kernel. Kernel descriptors stand in it as the
-//!    program asked, and so do epolls. Our streams are left out at first.
-//! 3. Check shared memory. If something is ready, or no time was given, the kernel is asked without
-//!    waiting (it decides about its own descriptors and about hang-ups), and the call is done.
+//! 2. Otherwise the call makes a second array for the kernel. Kernel descriptors and epolls stand
+//!    in it as the program requested. Our streams are left out at first.
+//! 3. Check shared memory. If something is ready, or no time was given, the call polls the kernel
+//!    without waiting and is done. The kernel decides about its own descriptors and about hang-ups.
 //!    Ready descriptors win over a signal, as in the kernel.
 //! 4. If nothing is ready, poll for a while ([`crate::connection::spin`]), unless a mask is given,
 //!    which has to apply from here on.
-//! 5. Then take old doorbell bytes out of the placeholders, arm each for its events, check once
-//!    more, and sleep in the kernel on the placeholders and everything else; afterwards take the
-//!    requests back. If others wait at the same end, the byte that lies there may be theirs: it
-//!    stays. Then the placeholder itself is polled for hang-ups only, and an epoll that reports new
-//!    bytes stands behind it in the array ([`crate::connection::edges`]).
+//! 5. Then take old doorbell bytes out of the placeholders, arm each for its events, and check once
+//!    more. Sleep in the kernel on the placeholders and everything else; afterwards disarm. If
+//!    others wait at the same end, the byte that lies there may be theirs: it stays. Then the
+//!    placeholder itself is polled for hang-ups only, and an epoll that reports new bytes stands
+//!    behind it in the array ([`crate::connection::edges`]).
 //! 6. A listener is never writable, as its placeholder would be, so it is not polled for that.
 //! 7. A stream whose peer's end no process holds is not given to the kernel: its hang-up would end
 //!    every sleep, and nothing else can come.
@@ -44,7 +44,7 @@ use crate::wait::sliced;
 /// memory that is mapped for the call.
 const ON_STACK: usize = 16;
 
-/// Checks between two questions to the kernel while nothing is found: some ten microseconds.
+/// Checks between two polls of the kernel while nothing is found: some ten microseconds.
 const CHECKS: u32 = 64;
 
 /// One of the descriptors: empty for the kernel's.
@@ -60,7 +60,7 @@ struct Ours {
 /// The program's array, ours, and the kernel's.
 #[derive(Debug)]
 struct Set<'a> {
-    asked: &'a mut [libc::pollfd],
+    requested: &'a mut [libc::pollfd],
     ours: &'a mut [Ours],
     kernel: &'a mut [libc::pollfd],
     /// Whether any descriptor is the kernel's alone.
@@ -91,12 +91,12 @@ pub(crate) unsafe fn poll(
         return Err(libc::EFAULT);
     }
     // SAFETY: the caller upholds this function's contract; not null, not empty.
-    let asked = unsafe { std::slice::from_raw_parts_mut(descriptors, count) };
+    let requested = unsafe { std::slice::from_raw_parts_mut(descriptors, count) };
     let empty = libc::pollfd { fd: -1, events: 0, revents: 0 };
     if count <= ON_STACK {
         let (mut ours, mut others): ([Ours; ON_STACK], _) = (Default::default(), [empty; ON_STACK + 1]);
-        let answer = all(asked, &mut ours[..count], &mut others[..=count], timeout, mask);
-        leave_hints(asked, &ours[..count]);
+        let answer = all(requested, &mut ours[..count], &mut others[..=count], timeout, mask);
+        leave_hints(requested, &ours[..count]);
         return answer;
     }
     let length = count * (size_of::<Ours>() + size_of::<libc::pollfd>()) + size_of::<libc::pollfd>();
@@ -111,16 +111,16 @@ pub(crate) unsafe fn poll(
             std::slice::from_raw_parts_mut(split.add(count).cast::<libc::pollfd>(), count + 1),
         )
     };
-    let answer = all(asked, ours, others, timeout, mask);
-    leave_hints(asked, ours);
+    let answer = all(requested, ours, others, timeout, mask);
+    leave_hints(requested, ours);
     ours.iter_mut().for_each(|one| one.held = None);
     answer
 }
 
 /// A connection that another thread closed while the call slept on it has ended with the call, not
 /// before: the peer is given a hint.
-fn leave_hints(asked: &[libc::pollfd], ours: &[Ours]) {
-    if asked.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
+fn leave_hints(requested: &[libc::pollfd], ours: &[Ours]) {
+    if requested.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
         let held = ours.iter().filter_map(|our| our.held.as_ref());
         held.filter(|held| held.descriptors() == 0).for_each(peer::announce_close);
     }
@@ -131,7 +131,7 @@ fn leave_hints(asked: &[libc::pollfd], ours: &[Ours]) {
 /// # Safety
 /// `descriptors` is readable for `count` entries, or null.
 pub(crate) unsafe fn names_ours(descriptors: *const libc::pollfd, count: usize) -> bool {
-    // Without any socket of ours nothing is checked: the kernel judges the address.
+    // Without any socket of ours nothing is checked: the kernel checks the address.
     let bytes = count.saturating_mul(size_of::<libc::pollfd>());
     if count == 0
         || count > DESCRIPTORS
@@ -145,14 +145,14 @@ pub(crate) unsafe fn names_ours(descriptors: *const libc::pollfd, count: usize) 
 }
 
 fn all(
-    asked: &mut [libc::pollfd],
+    requested: &mut [libc::pollfd],
     ours: &mut [Ours],
     kernel: &mut [libc::pollfd],
     timeout: Timeout,
     mask: Mask,
 ) -> Outcome {
     let (mut any, mut mixed, mut listens) = (false, false, false);
-    for ((one, our), other) in asked.iter().zip(ours.iter_mut()).zip(kernel.iter_mut()) {
+    for ((one, our), other) in requested.iter().zip(ours.iter_mut()).zip(kernel.iter_mut()) {
         let found = table::find(one.fd);
         *other = libc::pollfd { fd: -1, events: one.events, revents: 0 };
         if found.as_ref().is_some_and(|held| held.kind() == Kind::Listener) {
@@ -170,15 +170,15 @@ fn all(
         }
     }
     if !any {
-        let entries = if listens { &mut kernel[..asked.len()] } else { &mut *asked };
+        let entries = if listens { &mut kernel[..requested.len()] } else { &mut *requested };
         // SAFETY: a slice; the caller of `poll` promised the mask.
         let answer = unsafe { sliced::poll(entries.as_mut_ptr(), entries.len(), timeout, mask) };
         if listens && answer.is_ok() {
-            asked.iter_mut().zip(kernel.iter()).for_each(|(one, other)| one.revents = other.revents);
+            requested.iter_mut().zip(kernel.iter()).for_each(|(one, other)| one.revents = other.revents);
         }
         return answer;
     }
-    Set { asked, ours, kernel, mixed, peer: None, edges: None }.run(timeout, mask)
+    Set { requested, ours, kernel, mixed, peer: None, edges: None }.run(timeout, mask)
 }
 
 impl longjmp::Abandon for Set<'_> {
@@ -217,7 +217,7 @@ impl Set<'_> {
             }
         }
         if timeout == Some(0) {
-            self.ask_for_hangups();
+            self.watch_for_hangups();
             self.kernel(Some(0), mask)?;
             return Ok(self.merge());
         }
@@ -251,11 +251,12 @@ impl Set<'_> {
         })
     }
 
-    /// Checks ours: writes their events, and counts those that have some. `reported`: what the
-    /// kernel has just said counts too.
+    /// Checks ours: writes their events, and counts those that have some. `reported`: the events
+    /// that the kernel has just reported count too.
     fn check(&mut self, reported: bool) -> usize {
         let mut ready = 0;
-        for ((one, our), other) in self.asked.iter_mut().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
+        for ((one, our), other) in self.requested.iter_mut().zip(self.ours.iter()).zip(self.kernel.iter_mut())
+        {
             let Some(held) = &our.held else { continue };
             let wanted = events(one) | ALWAYS;
             let said = reported && other.revents != 0;
@@ -285,7 +286,7 @@ impl Set<'_> {
 
     /// The kernel's array goes to the kernel, and the epoll behind it if there is one.
     fn kernel(&mut self, timeout: Timeout, mask: Mask) -> Outcome {
-        let count = self.asked.len();
+        let count = self.requested.len();
         let edges = self.edges.as_ref().map(Edges::fd);
         if let (Some(fd), Some(last)) = (edges, self.kernel.get_mut(count)) {
             *last = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -296,12 +297,12 @@ impl Set<'_> {
         unsafe { sliced::poll(self.kernel.as_mut_ptr(), entries, timeout, mask) }
     }
 
-    /// Something is ready: kernel descriptors that are ready as well belong to the result. 0 if
-    /// another thread has taken it meanwhile.
+    /// Something is ready, and kernel descriptors that are ready as well belong to the result.
+    /// Returns 0 if another thread has taken it meanwhile.
     fn finish(&mut self) -> usize {
         let doubt = self.leave_ours_out();
         if self.mixed || doubt {
-            // A signal that is pending does not take back what is ready.
+            // A pending signal does not cancel what is ready.
             if self.kernel(Some(0), ptr::null()).is_err() {
                 self.kernel.iter_mut().for_each(|other| other.revents = 0);
             }
@@ -314,9 +315,9 @@ impl Set<'_> {
     /// without a hint. Returns whether there are any.
     fn leave_ours_out(&mut self) -> bool {
         let mut doubt = false;
-        for ((one, our), other) in self.asked.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
+        for ((one, our), other) in self.requested.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
             let Some(held) = &our.held else { continue };
-            let doubtful = held.end().is_some_and(|end| end.is_closing() && !is_gone(end));
+            let doubtful = held.end().is_some_and(|end| end.is_closing() && !is_hung_up(end));
             (other.fd, other.events) = if doubtful { (one.fd, 0) } else { of_kernel(one, held) };
             other.revents = 0;
             doubt |= other.fd >= 0;
@@ -324,11 +325,11 @@ impl Set<'_> {
         doubt
     }
 
-    /// The answer: ours as shared memory says, the rest as the kernel says.
+    /// The result: the events of ours from shared memory, the rest from the kernel.
     fn merge(&mut self) -> usize {
         self.check(true);
         let mut ready = 0;
-        for ((one, our), other) in self.asked.iter_mut().zip(self.ours.iter()).zip(self.kernel.iter()) {
+        for ((one, our), other) in self.requested.iter_mut().zip(self.ours.iter()).zip(self.kernel.iter()) {
             if our.held.is_none() {
                 one.revents = other.revents;
             }
@@ -338,11 +339,11 @@ impl Set<'_> {
     }
 
     /// Polls the kernel for hang-ups of our streams, which only the kernel knows.
-    fn ask_for_hangups(&mut self) {
-        for ((one, our), other) in self.asked.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
+    fn watch_for_hangups(&mut self) {
+        for ((one, our), other) in self.requested.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
             let Some(held) = &our.held else { continue };
-            let gone = held.end().is_some_and(is_gone);
-            other.fd = if gone { -1 } else { one.fd };
+            let closed = held.end().is_some_and(is_hung_up);
+            other.fd = if closed { -1 } else { one.fd };
             other.events = of_kernel(one, held).1;
         }
     }
@@ -351,19 +352,19 @@ impl Set<'_> {
     /// longest sleep.
     fn arm(&mut self) -> Option<u64> {
         let _section = Section::enter();
-        self.ask_for_hangups();
+        self.watch_for_hangups();
         let mut slice = self.watch();
         if let Some(edges) = &self.edges {
-            edges.harvest();
+            edges.discard_reported();
         }
-        for (one, our) in self.asked.iter().zip(self.ours.iter_mut()) {
+        for (one, our) in self.requested.iter().zip(self.ours.iter_mut()) {
             let Some(held) = &our.held else { continue };
             let Some(end) = held.end() else {
                 nested::check(one.fd, held, false, true);
                 slice = check::shorter_sleep(slice, nested::sleep_limit(held));
                 continue;
             };
-            if is_gone(end) {
+            if is_hung_up(end) {
                 continue;
             }
             (our.data, our.room) = (wants_data(one, end), events(one) & OUTPUT != 0);
@@ -383,9 +384,10 @@ impl Set<'_> {
     fn watch(&mut self) -> Option<u64> {
         let mut slice = None;
         self.edges = None;
-        for ((one, our), other) in self.asked.iter().zip(self.ours.iter_mut()).zip(self.kernel.iter_mut()) {
+        for ((one, our), other) in self.requested.iter().zip(self.ours.iter_mut()).zip(self.kernel.iter_mut())
+        {
             let Some(end) = our.held.as_ref().and_then(|held| held.end()) else { continue };
-            if is_gone(end) || check::has_shut_read(end) {
+            if is_hung_up(end) || check::has_shut_read(end) {
                 continue;
             }
             let woken = std::mem::take(&mut our.woken);
@@ -467,7 +469,7 @@ impl Set<'_> {
 
     /// The bytes on these placeholders have ended a sleep for nothing.
     fn note_woken(&mut self) {
-        let last = self.kernel.get(self.asked.len());
+        let last = self.kernel.get(self.requested.len());
         let beside = self.edges.is_some() && last.is_some_and(|last| last.revents != 0);
         for (our, other) in self.ours.iter_mut().zip(self.kernel.iter()) {
             let watched_beside = beside && other.fd >= 0 && other.events & libc::POLLIN == 0;
@@ -481,7 +483,7 @@ fn events(one: &libc::pollfd) -> u32 {
     u32::from(one.events.cast_unsigned())
 }
 
-fn is_gone(end: &Endpoint) -> bool {
+fn is_hung_up(end: &Endpoint) -> bool {
     end.private().has(flag::HUNG_UP)
 }
 

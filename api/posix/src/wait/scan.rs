@@ -1,4 +1,15 @@
 //! Scanning the hot list of an epoll set, and sorting what the kernel has reported.
+//!
+//! 1. [`Registrations::scan`] checks every registration on the list, and reports the ready ones,
+//!    longest ready first, as the kernel's ready list is ordered. It keeps the order of up to
+//!    [`ORDERED`] of them on the stack.
+//! 2. If more are ready, [`Registrations::scan_many`] reports the earliest [`ORDERED`], then the
+//!    remainder in the order of the list.
+//! 3. [`Registrations::sort`] separates the kernel's events. A tagged event names a slot, which
+//!    goes on the list; every other event is the program's and stays in its array.
+//! 4. [`Registrations::is_due`] decides whether a call polls the kernel beside the scan.
+//!
+//! The lock of the set is held throughout. Nothing here sleeps or allocates.
 
 use std::mem::MaybeUninit;
 
@@ -11,8 +22,8 @@ use crate::readiness::tag::{TAG, TAG_MASK};
 use crate::system::originals;
 use crate::wait::output::Output;
 
-/// Cycles between two questions to the kernel while streams are busy: some 100 microseconds, of
-/// which a question is a half percent.
+/// Cycles between two polls of the kernel while streams are busy: some 100 microseconds, of which a
+/// poll takes half a percent.
 pub(crate) const KERNEL_EVERY: u64 = 1 << 18;
 
 /// Registrations that are ready at once and whose order is known: more than most programs take in
@@ -163,20 +174,20 @@ impl Registrations {
             if event.u64 & TAG_MASK != TAG {
                 let _ = out.push(event.events, event.u64);
             } else if let Some(number) = self.named(event.u64) {
-                self.kernel_says(number, event.events);
+                self.note_kernel_event(number, event.events);
             }
         }
-        self.natives = out.filled != first;
+        self.had_kernel_events = out.filled != first;
     }
 
-    /// Whether the kernel may have an event of its own, or it is time to ask again.
+    /// Whether the kernel may have an event of its own, or the next poll of it is due.
     #[inline]
     pub(crate) fn is_due(&self, now: u64) -> bool {
-        // Without streams the kernel is asked once, by the sleep.
+        // Without streams the sleep alone polls the kernel.
         self.watched != 0
-            && (self.natives
-                || self.asked_at_call != originals::calls()
-                || now.wrapping_sub(self.asked) > KERNEL_EVERY)
+            && (self.had_kernel_events
+                || self.calls_at_kernel_poll != originals::calls()
+                || now.wrapping_sub(self.kernel_polled_at) > KERNEL_EVERY)
     }
 }
 

@@ -1,9 +1,9 @@
 //! `select` and `pselect`, by way of [`crate::wait::poll`].
 //!
 //! 1. A call whose sets name none of ours goes to the kernel unchanged ([`names_ours`]).
-//! 2. Otherwise each descriptor that is in a set becomes an entry of a poll array, with the events
-//!    that the kernel counts for that set (fs/select.c). An entry that is no descriptor makes the
-//!    call fail with EBADF.
+//! 2. Otherwise each descriptor that is in a set becomes an entry of a poll array. Its events are
+//!    those that the kernel counts for that set (fs/select.c). An entry that is no descriptor makes
+//!    the call fail with EBADF.
 //! 3. Sets are bits, and as long as the first argument says, `FD_SETSIZE` or not.
 
 use std::ffi::c_int;
@@ -25,7 +25,7 @@ const EXCEPT: i16 = libc::POLLPRI;
 /// The events that count for a descriptor of each set.
 const COUNTS: [i16; 3] = [READ | libc::POLLHUP | libc::POLLERR, WRITE | libc::POLLERR, EXCEPT];
 
-const ASKS: [i16; 3] = [READ, WRITE, EXCEPT];
+const REQUESTS: [i16; 3] = [READ, WRITE, EXCEPT];
 
 /// Descriptors for which there is room on the stack.
 const ON_STACK: usize = 16;
@@ -68,7 +68,7 @@ fn bits(count: c_int) -> usize {
 /// The sets are null or have `count` bits.
 pub(crate) unsafe fn names_ours(count: c_int, sets: Sets) -> bool {
     let bytes = bits(count).div_ceil(64) * 8;
-    // The kernel judges what can be no set, and everything if no socket is ours.
+    // The kernel checks an address that cannot be a set, and all of them if no socket is ours.
     if !description::has_sockets()
         || sets.iter().any(|set| !set.is_null() && !user_memory::is_readable(*set, bytes))
     {
@@ -105,11 +105,11 @@ pub(crate) unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Ma
         unsafe { std::slice::from_raw_parts_mut(memory.start.cast::<libc::pollfd>(), total) }
     };
     for (entry, fd) in entries.iter_mut().zip((0..bits).filter(named)) {
-        let asks = sets.iter().zip(ASKS).fold(0, |events, (set, asks)| {
+        let requests = sets.iter().zip(REQUESTS).fold(0, |events, (set, requests)| {
             // SAFETY: the caller upholds this function's contract.
-            if unsafe { has(*set, fd) } { events | asks } else { events }
+            if unsafe { has(*set, fd) } { events | requests } else { events }
         });
-        *entry = libc::pollfd { fd: fd as c_int, events: asks, revents: 0 };
+        *entry = libc::pollfd { fd: fd as c_int, events: requests, revents: 0 };
     }
     // Descriptors that were certainly open when the call began. Linux returns EBADF for a
     // descriptor that is not open, but reports as ready one that another thread closes meanwhile.
@@ -124,9 +124,9 @@ pub(crate) unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Ma
     let mut ready = 0;
     for entry in entries.iter() {
         let fd = entry.fd.cast_unsigned() as usize;
-        for ((set, counts), asks) in sets.iter().zip(COUNTS).zip(ASKS) {
-            let asked = entry.events & asks == asks;
-            let yes = asked && entry.revents & (counts | libc::POLLNVAL) != 0;
+        for ((set, counts), requests) in sets.iter().zip(COUNTS).zip(REQUESTS) {
+            let requested = entry.events & requests == requests;
+            let yes = requested && entry.revents & (counts | libc::POLLNVAL) != 0;
             // SAFETY: the caller upholds this function's contract.
             unsafe { put(*set, fd, yes) };
             ready += usize::from(yes);

@@ -1,5 +1,5 @@
-//! Ends of connections in one process, their placeholders a socket pair, against what the kernel
-//! does with TCP sockets.
+//! Both ends of a connection in one process, with a socket pair as their placeholders. Each test
+//! compares the library with what the kernel does for TCP sockets.
 
 mod epolls;
 mod hostile;

@@ -142,7 +142,7 @@ fn step(
         }
         // Linux raises SIGPIPE here even if a piece before this one was sent.
         if let Some(taken) = send::may_send(out, end, most.min(PIECE), 0)? {
-            return into_nothing(from, at, taken);
+            return read_and_drop(from, at, taken);
         }
         if peer::is_set_up(end) {
             // No handler jumps out of the read and leaves the lock.
@@ -215,7 +215,7 @@ fn has_bytes(from: c_int, at: Option<off_t>) -> Result<bool, Errno> {
 }
 
 /// The peer has closed: the file is read all the same, and the bytes are dropped.
-fn into_nothing(from: c_int, at: Option<off_t>, most: usize) -> Result<usize, Errno> {
+fn read_and_drop(from: c_int, at: Option<off_t>, most: usize) -> Result<usize, Errno> {
     let mut dropped = [0_u8; 4096];
     let to = dropped.as_mut_ptr();
     let mut done = 0;
@@ -251,7 +251,7 @@ fn read_into(from: c_int, vectors: &[libc::iovec; 2], at: Option<off_t>) -> Outc
                 sys::syscall(libc::SYS_pread64, [signed(from), to, whole.iov_len, at as usize, 0, 0])
             };
             if read.is_ok() {
-                close::is_a_file(from);
+                close::note_file(from);
             }
             read
         }

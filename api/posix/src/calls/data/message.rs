@@ -3,7 +3,7 @@
 //! 1. A stream takes no control data and returns none, as TCP does when it has only data. Linux
 //!    checks control data that is sent: an unknown message of SOL_SOCKET is EINVAL; we accept it.
 //! 2. Descriptors of ours can be sent over any Unix socket, because they are the kernel's. When
-//!    descriptors arrive, the service is asked about each Unix socket among them
+//!    descriptors arrive, the library queries the service about each Unix socket among them
 //!    (`calls::descriptor::adopt`).
 
 use std::ffi::{c_int, c_uint};

@@ -1,10 +1,10 @@
 //! Reading from a connection: `read`, `recv` and the calls like them.
 //!
-//! 1. Bytes in the ring are copied out at once, before any news of an end: a reset is reported only
-//!    when everything was read.
+//! 1. Bytes in the ring are copied out at once, before the end of the connection is reported: a
+//!    reset is reported only when everything was read.
 //! 2. If there are none, the call returns the end (0), a pending error or EAGAIN, or sleeps, in the
 //!    order of Linux's `tcp_recvmsg`.
-//! 3. The call returns when it has as many bytes as `SO_RCVLOWAT` asks for (normally one), or all
+//! 3. The call returns when it has as many bytes as `SO_RCVLOWAT` requires (normally one), or all
 //!    with MSG_WAITALL.
 
 use std::ffi::c_int;
@@ -216,14 +216,14 @@ unsafe fn receive_waiting(
     let mut fd = fd;
     loop {
         let Progress { done, peeked: Peeked { bytes: seen, .. } } = progress;
-        let answer = if done == 0 { nothing(fd, end) } else { nothing_more(end, seen) };
+        let answer = if done == 0 { nothing(fd, end) } else { result_after_some(end, seen) };
         if let Some(answer) = answer {
             return answer.map(|_| done);
         }
         // A byte may have come since; an end cannot have been seen before it.
         let comes = end.readable() > seen
             || (end.is_worth_asking() || nonblocking && !just_emptied(held, end))
-                && peer::check_peer_gone(fd, end);
+                && peer::check_peer_closed(fd, end);
         if !comes {
             if nonblocking {
                 return if done == 0 { Err(libc::EAGAIN) } else { Ok(done) };
@@ -275,22 +275,23 @@ unsafe fn receive_past_bad_address(
 }
 
 /// Whether a nonblocking call finds nothing for the first time since the peer has published
-/// something. Then the peer was there just now, and only the next call asks the kernel: servers
-/// that read until there is nothing would ask with every request. A peer that closes or exits
-/// leaves a hint, and the kernel is asked at once. The kernel reports killed peers to every wait.
+/// something. Then the peer was there just now, and only the next call checks with the kernel.
+/// Otherwise servers that read until there is nothing would check with every request. A peer that
+/// closes or exits leaves a hint, and then the call checks at once. The kernel reports killed peers
+/// to every wait.
 fn just_emptied(held: &Held, end: &Endpoint) -> bool {
     let now = end.published();
     held.emptied.load(Relaxed) != now && held.emptied.swap(now, Relaxed) != now
 }
 
-/// The result when nothing at all could be read; none: there may be something later.
+/// The result of a call that could read nothing; none: bytes may come later.
 pub(crate) fn nothing(fd: c_int, end: &Endpoint) -> Option<Outcome> {
     let found = outcome::nothing(Number(fd), end)?;
     Some(found.map(|()| 0).map_err(Error::raw_os_error))
 }
 
 /// The same when something was read already: an error stays for the next call.
-fn nothing_more(end: &Endpoint, peeked: usize) -> Option<Outcome> {
+fn result_after_some(end: &Endpoint, peeked: usize) -> Option<Outcome> {
     outcome::nothing_more(end, peeked).then_some(Ok(0))
 }
 

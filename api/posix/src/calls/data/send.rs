@@ -144,7 +144,7 @@ pub(crate) unsafe fn send(
     }
     if length == 0 {
         if end.is_worth_asking() {
-            peer::check_peer_gone(fd, end);
+            peer::check_peer_closed(fd, end);
         }
         // No bytes, no segment that a reset would answer.
         if end.private().flags.load(Acquire) & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET) == flag::HUNG_UP
@@ -237,7 +237,7 @@ unsafe fn send_waiting(
     let mut fd = fd;
     loop {
         if nonblocking {
-            if done != 0 || !peer::check_peer_gone(fd, end) {
+            if done != 0 || !peer::check_peer_closed(fd, end) {
                 return if done == 0 { Err(libc::EAGAIN) } else { Ok(done) };
             }
         } else {

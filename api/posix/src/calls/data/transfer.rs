@@ -1,8 +1,8 @@
 //! The calls that move bytes, by their names in the C library.
 //!
-//! Each looks its descriptor up; what is not a stream of ours goes to the original. Pending sockets
-//! and listeners' placeholders are the kernel's to refuse, but a placeholder gets the errno of a
-//! TCP socket that is not connected.
+//! Each looks up its descriptor. A descriptor that is not a stream of ours goes to the original.
+//! Pending sockets and listeners' placeholders are the kernel's to refuse, but a placeholder gets
+//! the errno of a TCP socket that is not connected.
 
 use std::ffi::{c_int, c_void};
 

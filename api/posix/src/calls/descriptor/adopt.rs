@@ -1,7 +1,7 @@
 //! Descriptors that came from elsewhere: over exec, or in a message.
 //!
 //! 1. A placeholder is a Unix socket without a name whose other end has none either. A holder may
-//!    ask the service what it is; to have it is all the right that this takes. A kernel TCP socket
+//!    query the service about it; to hold it is all the right that this takes. A kernel TCP socket
 //!    that is at most bound may still listen or connect, and is treated as one that this program
 //!    made. A socket that listens or is connected stays the kernel's.
 //! 2. The constructor checks everything in `/proc/self/fd`, read with system calls into the stack.
@@ -21,7 +21,7 @@ use crate::calls::socket::create;
 use crate::context;
 use crate::descriptor::description::{self, Kind, set_listener_name};
 use crate::descriptor::table;
-use crate::listener::kept;
+use crate::listener::kernel_socket;
 use crate::readiness::inherit;
 use crate::service::client::{self, Adopted};
 use crate::system::kernel;
@@ -68,7 +68,7 @@ fn adopt_unused(fd: c_int) {
     }
 }
 
-/// Asks the service about a descriptor, and takes it into the table if it is ours.
+/// Queries the service about a descriptor, and puts it into the table if it is ours.
 pub(crate) fn adopt(fd: c_int) -> bool {
     if table::is_ours(fd) {
         drop(table::remove(fd));
@@ -97,7 +97,7 @@ pub(crate) fn adopt(fd: c_int) -> bool {
                 held.socket.backlog.store(backlog, Relaxed);
                 set_listener_name(held, &name);
                 if let Some(kernel) = &kernel {
-                    kept::keep_socket(held, kernel.as_raw_fd());
+                    kernel_socket::keep_socket(held, kernel.as_raw_fd());
                 }
             }
             held

@@ -3,8 +3,8 @@
 //! 1. The table follows the kernel. A word is removed from the table *before* the kernel closes the
 //!    number; otherwise another thread could get that number and lose its word.
 //! 2. The thread that closes the last descriptor of an end in this process leaves the peer a hint
-//!    ([`announce_close`]), so that it asks the kernel
-//!    soon. The hang-up itself is the kernel's: other processes may hold the end.
+//!    ([`announce_close`]). The peer then checks with the kernel soon. The hang-up itself is the
+//!    kernel's: other processes may hold the end.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::AtomicI32;
@@ -14,7 +14,7 @@ use crate::connection::peer::announce_close;
 use crate::connection::{blocked, short_lived};
 use crate::descriptor::description::{Held, Kind};
 use crate::descriptor::{in_flight, table};
-use crate::listener::kept;
+use crate::listener::kernel_socket;
 use crate::readiness::hooks;
 use crate::system::sys::{self, signed};
 use crate::system::{kernel, originals};
@@ -26,7 +26,7 @@ pub(crate) fn take(fd: c_int) -> Option<Held> {
         short_lived::closed(&held);
         announce_close(&held);
         if held.kind() == Kind::Listener {
-            kept::close_socket(&held);
+            kernel_socket::close_socket(&held);
         }
     }
     hooks::closing(fd, &held);
@@ -38,7 +38,7 @@ static FILE: AtomicI32 = AtomicI32::new(-1);
 
 /// A descriptor has turned out to be that of a file.
 #[inline]
-pub(crate) fn is_a_file(fd: c_int) {
+pub(crate) fn note_file(fd: c_int) {
     FILE.store(fd, Relaxed);
 }
 
@@ -50,8 +50,8 @@ pub fn close(fd: c_int) -> c_int {
         }
         // Closing a file makes no other descriptor ready, so it is not counted
         // (`originals::count`). Otherwise a web server, which closes a file with every request,
-        // would ask the kernel's epoll as often. If the number stands for something else by now,
-        // the kernel is asked a little later.
+        // would poll the kernel's epoll as often. If the number stands for something else by now,
+        // the kernel is polled a little later.
         if fd >= 0 && FILE.load(Relaxed) == fd {
             FILE.store(-1, Relaxed);
             return sys::to_c_int(kernel::close(fd));
@@ -62,7 +62,7 @@ pub fn close(fd: c_int) -> c_int {
     let held = take(fd);
     let outcome = kernel::close(fd);
     if let Some(held) = held.as_ref().filter(|held| is_closed_listener(held)) {
-        kept::wait_until_released(held);
+        kernel_socket::wait_until_released(held);
     }
     drop(held);
     sys::to_c_int(outcome)
@@ -90,7 +90,7 @@ pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
             // Closed separately, because the service has to have seen that before the caller
             // returns.
             let _ = kernel::close(fd);
-            kept::wait_until_released(&held);
+            kernel_socket::wait_until_released(&held);
         }
     }
     // SAFETY: touches no memory.

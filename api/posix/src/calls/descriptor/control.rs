@@ -8,7 +8,7 @@ use sietch_ring::stream::flag;
 use crate::calls::descriptor::duplicate::follow;
 use crate::descriptor::description::{Kind, socket_flag};
 use crate::descriptor::{in_flight, table};
-use crate::listener::kept;
+use crate::listener::kernel_socket;
 use crate::service::client;
 use crate::signal::user_memory;
 use crate::system::sys::{self, signed};
@@ -48,7 +48,7 @@ fn note_nonblocking(fd: c_int, yes: bool) {
         };
     }
     if let Some(listener) = held.filter(|held| held.kind() == Kind::Listener) {
-        kept::note_nonblocking(&listener, yes);
+        kernel_socket::note_nonblocking(&listener, yes);
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use crate::calls::descriptor::close::{is_closed_listener, take};
 use crate::descriptor::in_flight;
 use crate::descriptor::table::{self, forget_stale};
-use crate::listener::kept;
+use crate::listener::kernel_socket;
 use crate::system::kernel;
 use crate::system::sys::{self, Outcome, signed};
 
@@ -52,9 +52,9 @@ pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
         // As Linux returns for a number that another thread is about to fill.
         return sys::to_c_int(Err(libc::EBUSY));
     }
-    // A failing dup3 must leave `new` alone: what can fail is judged before its word is taken.
-    let fine = old != new && kernel::fcntl(old, libc::F_GETFD, 0).is_ok();
-    let before = if fine && table::is_ours(new) { take(new) } else { None };
+    // A failing dup3 must leave `new` alone: what can fail is checked before its word is taken.
+    let valid = old != new && kernel::fcntl(old, libc::F_GETFD, 0).is_ok();
+    let before = if valid && table::is_ours(new) { take(new) } else { None };
     let outcome = kernel::dup3(old, new, flags);
     if outcome.is_err()
         && let Some(held) = &before
@@ -63,7 +63,7 @@ pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     }
     let answer = follow(old, outcome);
     if let Some(held) = before.as_ref().filter(|held| is_closed_listener(held)) {
-        kept::wait_until_released(held);
+        kernel_socket::wait_until_released(held);
     }
     sys::to_c_int(answer)
 }

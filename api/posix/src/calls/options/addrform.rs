@@ -1,5 +1,5 @@
 //! `IPV6_ADDRFORM`: a connection between mapped addresses becomes one of IPv4. Programs that serve
-//! both families by one listener ask for it.
+//! both families by one listener set it.
 //!
 //! Linux allows it for a TCP connection in TCP_ESTABLISHED whose peer is `::ffff:a.b.c.d`. From
 //! then on the socket is of AF_INET for all its holders, also after fork and exec: the end
@@ -45,13 +45,13 @@ pub(crate) fn set(
         return Err(libc::EINVAL);
     }
     status::refresh(fd, held);
-    may_become(end)?;
+    check_convertible(end)?;
     end.private().options[INDEX].store(option::SET | 1, Release);
     follow(held);
     Ok(0)
 }
 
-fn may_become(end: &Endpoint) -> Result<(), Errno> {
+fn check_convertible(end: &Endpoint) -> Result<(), Errno> {
     if !is_established(end) {
         return Err(libc::ENOTCONN);
     }

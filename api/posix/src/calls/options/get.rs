@@ -1,4 +1,15 @@
 //! `getsockopt` of a connection or a listener.
+//!
+//! 1. A pending socket is still the kernel's, and so is the answer.
+//! 2. Some options are computed from the state of the end or queried from the engine behind it:
+//!    SO_ERROR, TCP_INFO, the peer's name ([`computed`]).
+//! 3. An option that the library remembers ([`KNOWN`]) returns the value that the program set, else
+//!    the kernel's default.
+//! 4. Every other option is read from a fresh kernel socket, so errors and defaults are the
+//!    kernel's.
+//!
+//! The program's addresses may be invalid. Each read and write of them is checked, and gives
+//! EFAULT.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -56,7 +67,7 @@ pub(crate) unsafe fn get(
     let known = &KNOWN[index];
     let segment = (known.level, known.name) == (IPPROTO_TCP, libc::TCP_MAXSEG);
     if stored & SET == 0
-        && known.shape == Shape::JudgedByKernel
+        && known.shape == Shape::CheckedByKernel
         && !(held.kind() == Kind::Listener && segment)
     {
         if segment {

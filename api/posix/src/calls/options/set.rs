@@ -1,4 +1,15 @@
 //! `setsockopt` of a connection, a listener, or a socket that is still the kernel's.
+//!
+//! 1. A pending socket: the kernel sets the option, and the library notes that it was set. When the
+//!    socket becomes ours, [`crate::options::inherit::remember`] reads the value.
+//! 2. A connection or a listener: the value is checked as Linux checks it, encoded, and stored in
+//!    the end or the description ([`KNOWN`]). An option that only the kernel can check is tried on
+//!    a fresh kernel socket.
+//! 3. A stored option of a connection takes effect at once ([`take_effect`]): corked bytes are
+//!    sent, and the engine behind a VNIC is notified.
+//!
+//! No option ever changes the placeholder, except the timeout of accept, because that sleep is the
+//! kernel's.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -46,8 +57,8 @@ pub(crate) unsafe fn set(
     };
     let known = &KNOWN[index];
     let bytes = match known.shape {
-        // The kernel judges.
-        Shape::JudgedByKernel => 0,
+        // The kernel checks the value.
+        Shape::CheckedByKernel => 0,
         Shape::Word => 1,
         Shape::Time => size_of::<libc::timeval>(),
         Shape::Linger => size_of::<libc::linger>(),
@@ -59,8 +70,8 @@ pub(crate) unsafe fn set(
         return with_kernel_socket(held, |kernel| unsafe { kernel_set(kernel, level, name, value, length) });
     }
     refused_by_state(held, index, length)?;
-    // The kernel reads a value that it judges.
-    if known.shape != Shape::JudgedByKernel && !user_memory::is_readable(value, bytes) {
+    // The kernel reads a value that it checks itself.
+    if known.shape != Shape::CheckedByKernel && !user_memory::is_readable(value, bytes) {
         return Err(libc::EFAULT);
     }
     let number = || {
@@ -94,7 +105,7 @@ pub(crate) unsafe fn set(
                 encoded
             }
         }
-        Shape::JudgedByKernel => with_kernel_socket(held, |kernel| {
+        Shape::CheckedByKernel => with_kernel_socket(held, |kernel| {
             // SAFETY: the caller upholds this function's contract.
             unsafe { kernel_set(kernel, level, name, value, length) }?;
             kernel::socket_option(kernel, level, name).map(|value| value.cast_unsigned() as usize)
@@ -168,7 +179,7 @@ unsafe fn set_pending(
     answer
 }
 
-/// The errors of the kernel because of the socket's state, which a fresh socket does not have.
+/// The kernel's errors for a socket in this state, which a fresh socket would not return.
 fn refused_by_state(held: &Held, index: usize, length: socklen_t) -> Result<(), Errno> {
     let over = held.end().is_some_and(status::is_over);
     let six = held.socket.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned();
@@ -199,7 +210,7 @@ fn bounded(
 
 /// Linux doubles the requested size and keeps it between a minimum and twice `net.core.[rw]mem_max`
 /// (212992 unless it was changed).
-fn buffer(index: usize, asked: c_int) -> c_int {
+fn buffer(index: usize, requested: c_int) -> c_int {
     let least = if index == SEND_BUFFER { 4608 } else { 2304 };
-    (asked.clamp(0, 212_992) * 2).max(least)
+    (requested.clamp(0, 212_992) * 2).max(least)
 }

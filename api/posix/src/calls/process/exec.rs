@@ -1,4 +1,4 @@
-//! exec: the library is passed on, also into an environment that was made anew.
+//! exec: the library is passed on, also into a newly made environment.
 //!
 //! Some programs start their workers with an environment of their own making (dovecot, Postfix,
 //! many supervisors). That would cut the workers off from the sockets that they inherit: those are
@@ -123,7 +123,7 @@ fn own_file() -> Option<&'static [u8]> {
     // SAFETY: an information of zeros and null pointers is a value of it.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
     let here = own_file as fn() -> Option<&'static [u8]>;
-    // SAFETY: looks an address up, and writes what it finds.
+    // SAFETY: looks up an address, and writes the result.
     let known = unsafe { libc::dladdr(here as *const c_void, &raw mut found) } != 0;
     if !known || found.dli_fname.is_null() {
         return None;
@@ -360,8 +360,8 @@ pub unsafe fn execve(path: *const c_char, arguments: List, environment: List) ->
     unsafe {
         let environment = Environment::of(environment, Named::Path(libc::AT_FDCWD, path));
         let list = environment.list();
-        let asked = [sys::address(path), sys::address(arguments), sys::address(list), 0, 0, 0];
-        sys::to_c_int(sys::syscall(libc::SYS_execve, asked))
+        let registers = [sys::address(path), sys::address(arguments), sys::address(list), 0, 0, 0];
+        sys::to_c_int(sys::syscall(libc::SYS_execve, registers))
     }
 }
 
@@ -425,8 +425,8 @@ pub unsafe fn execveat(
         let named = if empty { Named::Open(folder) } else { Named::Path(folder, path) };
         let environment = Environment::of(environment, named);
         let lists = [sys::address(arguments), sys::address(environment.list())];
-        let asked = [sys::signed(folder), sys::address(path), lists[0], lists[1], sys::signed(flags), 0];
-        sys::to_c_int(sys::syscall(libc::SYS_execveat, asked))
+        let registers = [sys::signed(folder), sys::address(path), lists[0], lists[1], sys::signed(flags), 0];
+        sys::to_c_int(sys::syscall(libc::SYS_execveat, registers))
     }
 }
 

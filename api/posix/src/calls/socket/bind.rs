@@ -36,7 +36,7 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
     let outcome = match ours {
         None => {
             // SAFETY: the caller upholds this function's contract.
-            let outcome = unsafe { bind_patiently(fd, name, length) };
+            let outcome = unsafe { bind_with_retries(fd, name, length) };
             if let (Ok(_), Some(held)) = (outcome, &found) {
                 note_name(fd, held);
             }
@@ -76,9 +76,9 @@ pub(crate) fn note_name(fd: c_int, held: &Held) {
 fn is_nameless(fd: c_int, held: &Held) -> bool {
     let Some(end) = held.end() else { return false };
     refresh(fd, held);
-    let unasked =
+    let unrequested =
         held.socket.flags.load(Relaxed) & socket_flag::BOUND == 0 && listener_name(held).length == 0;
-    unasked
+    unrequested
         && end.private().state.load(Acquire) == state::ESTABLISHED
         && is_over(end)
         // A FIN behind more than a window of bytes that are still to be read has not come yet.
@@ -87,10 +87,10 @@ fn is_nameless(fd: c_int, held: &Held) -> bool {
 
 /// # Safety
 /// As `bind(2)`.
-unsafe fn bind_patiently(fd: c_int, name: *const sockaddr, length: socklen_t) -> Outcome {
+unsafe fn bind_with_retries(fd: c_int, name: *const sockaddr, length: socklen_t) -> Outcome {
     // SAFETY: the caller upholds this function's contract.
-    let ask = || unsafe { kernel_bind(fd, name, length) };
-    client::retrying_bind(context::get(), address::parse(name, length), ask)
+    let attempt = || unsafe { kernel_bind(fd, name, length) };
+    client::retrying_bind(context::get(), address::parse(name, length), attempt)
 }
 
 /// # Safety

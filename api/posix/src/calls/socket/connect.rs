@@ -1,8 +1,8 @@
 //! `connect`.
 //!
-//! 1. If the destination is on this host or beyond the VNIC, the service is asked. If a program
-//!    under Sietch listens there, the placeholder of the connection takes the kernel socket's
-//!    place. Otherwise the kernel connects, and the descriptor is no longer ours.
+//! 1. If the destination is on this host or beyond the VNIC, the call sends a request to the
+//!    service. If a program under Sietch listens there, the placeholder of the connection takes the
+//!    kernel socket's place. Otherwise the kernel connects, and the descriptor is no longer ours.
 //! 2. A connect that does not block returns EINPROGRESS as Linux does, even where it is done
 //!    already.
 //! 3. A connect to `AF_UNSPEC` resets the connection, and a fresh kernel socket takes its place.

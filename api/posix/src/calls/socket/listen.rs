@@ -11,7 +11,7 @@ use sietch_protocol::socket_service as protocol;
 use crate::context;
 use crate::descriptor::description::{Kind, socket_flag};
 use crate::descriptor::table;
-use crate::listener::register::{hand_over, listen_on_vnic, lives_on_vnic, publish_on_host};
+use crate::listener::register::{is_on_vnic, listen_on_vnic, pass_to_service, publish_on_host};
 use crate::listener::reregister;
 use crate::system::kernel::shutdown;
 use crate::system::originals;
@@ -42,7 +42,7 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
         // SAFETY: touches no memory.
         _ => return unsafe { originals::listen(fd, backlog) },
     }
-    if lives_on_vnic(context, fd, held) {
+    if is_on_vnic(context, fd, held) {
         return sys::to_c_int(listen_on_vnic(context, fd, held, backlog.cast_unsigned()));
     }
     let published = match publish_on_host(context, fd, held, backlog.cast_unsigned()) {
@@ -52,7 +52,7 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: touches no memory.
     let listening = unsafe { sys::syscall(libc::SYS_listen, [signed(fd), signed(backlog), 0, 0, 0, 0]) };
     if listening.is_ok()
-        && let Err(errno) = hand_over(context, fd, held, backlog.cast_unsigned(), &published)
+        && let Err(errno) = pass_to_service(context, fd, held, backlog.cast_unsigned(), &published)
     {
         if errno == libc::EACCES {
             // The service's rules forbid it. The socket, which listens in the kernel by now, is

@@ -11,7 +11,7 @@ use sietch_stream::outcome;
 use crate::connection::placeholder::Number;
 use crate::descriptor::description::{Kind, socket_flag};
 use crate::descriptor::table;
-use crate::listener::kept;
+use crate::listener::kernel_socket;
 use crate::service::arrival;
 use crate::signal::handlers;
 use crate::system::sys::{self, Outcome};
@@ -44,7 +44,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> c_int {
                 // Linux stops listening; a call that sleeps in accept returns EINVAL.
                 held.socket.flags.fetch_or(socket_flag::STOPPED, Release);
                 let _ = kernel::shutdown(fd, libc::SHUT_RDWR);
-                kept::stop(&held);
+                kernel_socket::stop(&held);
                 arrival::refuse_all(fd);
             }
             0

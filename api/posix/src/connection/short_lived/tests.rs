@@ -3,8 +3,8 @@ use super::*;
 const NOTHING: Known = Known::of(0);
 const KEY: u32 = 77;
 
-/// `count` brief connections, one after the other, at one time.
-fn brief(mut known: Known, count: u64, at: u16) -> Known {
+/// The state after `count` short-lived connections, one after the other, at one time.
+fn after_short_lived(mut known: Known, count: u64, at: u16) -> Known {
     for _ in 0..count {
         let (kernel, after) = known.begun(KEY, at);
         assert!(!kernel);
@@ -14,18 +14,18 @@ fn brief(mut known: Known, count: u64, at: u16) -> Known {
 }
 
 #[test]
-fn a_word_holds_everything() {
+fn a_word_holds_the_whole_state() {
     let known = Known { key: u32::MAX - 1, at: 65_535, streak: 16, trial: 31 };
     assert_eq!(Known::of(known.word()), known);
 }
 
 #[test]
 fn after_a_streak_of_short_lived_ones_the_kernel_gets_all_but_the_trials() {
-    let mut known = brief(NOTHING, MIN_STREAK, 5);
+    let mut known = after_short_lived(NOTHING, MIN_STREAK, 5);
     let mut ours = 0;
     for _ in 0..10 * TRIAL_EVERY {
         let (kernel, after) = known.begun(KEY, 6);
-        // The kernel's connections do not tell how they went.
+        // The library does not see how long a kernel connection lived.
         known = if kernel { after } else { after.ended(KEY, 6, true) };
         ours += u64::from(!kernel);
     }
@@ -33,15 +33,15 @@ fn after_a_streak_of_short_lived_ones_the_kernel_gets_all_but_the_trials() {
 }
 
 #[test]
-fn one_that_is_not_short_lived_returns_all() {
-    let known = brief(NOTHING, MIN_STREAK, 5).ended(KEY, 5, false);
+fn one_long_lived_connection_returns_all_to_sietch() {
+    let known = after_short_lived(NOTHING, MIN_STREAK, 5).ended(KEY, 5, false);
     assert!(!known.begun(KEY, 5).0);
-    assert_eq!(brief(known, MIN_STREAK - 1, 5).streak, 15);
+    assert_eq!(after_short_lived(known, MIN_STREAK - 1, 5).streak, 15);
 }
 
 #[test]
 fn a_pause_is_forgotten_also_when_the_clock_wraps() {
-    let known = brief(NOTHING, MIN_STREAK, 65_530);
+    let known = after_short_lived(NOTHING, MIN_STREAK, 65_530);
     assert!(known.begun(KEY, 65_530_u16.wrapping_add(FORGET_AFTER)).0);
     assert!(!known.begun(KEY, 65_530_u16.wrapping_add(FORGET_AFTER + 1)).0);
     // Slow ones never make a run.
@@ -54,7 +54,7 @@ fn a_pause_is_forgotten_also_when_the_clock_wraps() {
 
 #[test]
 fn another_destination_at_the_same_entry_starts_from_zero() {
-    let known = brief(NOTHING, MIN_STREAK, 5);
+    let known = after_short_lived(NOTHING, MIN_STREAK, 5);
     let (kernel, after) = known.begun(KEY + 2, 5);
     assert!(!kernel && after.streak == 0);
     assert_eq!(known.ended(KEY + 2, 5, true).streak, 1);

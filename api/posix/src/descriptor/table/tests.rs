@@ -36,10 +36,10 @@ fn a_description_in_use_outlives_its_descriptor_and_is_another_afterwards() {
     let new = describe(Kind::Listener, None).expect("memory");
     let (number, identity) = (new.number(), new.identity());
     put(FIRST + 3, &new);
-    let at_work = find(FIRST + 3).expect("put");
+    let in_use = find(FIRST + 3).expect("put");
     drop((remove(FIRST + 3), new));
-    assert_eq!(at_work.kind(), Kind::Listener);
-    drop(at_work);
+    assert_eq!(in_use.kind(), Kind::Listener);
+    drop(in_use);
     // A new owner of the same memory is not mistaken for it.
     assert!(hold(identity).is_none());
     let mut others = Vec::new();
@@ -76,7 +76,7 @@ fn numbers_beyond_the_table_are_refused() {
     assert_eq!(new.descriptors(), 0);
 }
 
-/// One thread closes and opens, others look: what they find is always whole and of the kind that
+/// One thread closes and opens, others look up: what they find is always whole and of the kind that
 /// was put there.
 #[test]
 fn look_ups_race_with_closing_and_opening() {

@@ -43,13 +43,13 @@ pub(crate) struct Registrations {
     /// Polls that have found nothing: those since the last that counted as a sleep, and one. 0
     /// after a wait that was no poll.
     pub(crate) polls: u32,
-    /// When the kernel was last asked, in cycles.
-    pub(crate) asked: u64,
+    /// When the kernel's epoll was last polled, in cycles.
+    pub(crate) kernel_polled_at: u64,
     /// What [`crate::system::originals::calls`] returned then.
-    pub(crate) asked_at_call: u32,
-    /// Whether the kernel had an event of its own to report then: it still has it, unless a thread
-    /// used it up.
-    pub(crate) natives: bool,
+    pub(crate) calls_at_kernel_poll: u32,
+    /// Whether the kernel had an event of its own to report then. It still has the event, unless a
+    /// thread used it up.
+    pub(crate) had_kernel_events: bool,
     /// Whether those filled the array of the last call: the next call serves streams first.
     pub(crate) streams_first: bool,
     /// Where the peer of what was last reported was seen.
@@ -93,9 +93,9 @@ impl Registrations {
             sleep: 0,
             sleeps: 0,
             polls: 0,
-            asked: 0,
-            asked_at_call: 0,
-            natives: false,
+            kernel_polled_at: 0,
+            calls_at_kernel_poll: 0,
+            had_kernel_events: false,
             streams_first: false,
             peer: None,
             views,
@@ -109,8 +109,8 @@ impl Registrations {
     pub(crate) fn begin(&mut self, epfd: c_int) {
         *self.views.state =
             State { survives: Flag::YES, used: self.used, free: self.free, ..State::default() };
-        (self.epfd, self.asked, self.polls, self.peer) = (epfd, 0, 0, None);
-        (self.natives, self.streams_first, self.forks) = (false, false, sharing::forks());
+        (self.epfd, self.kernel_polled_at, self.polls, self.peer) = (epfd, 0, 0, None);
+        (self.had_kernel_events, self.streams_first, self.forks) = (false, false, sharing::forks());
     }
 
     /// Where a number points, whatever it is.
@@ -338,7 +338,7 @@ impl Registrations {
             (before, what),
             (SlotKind::Stream, SlotKind::Dormant) | (SlotKind::Dormant, SlotKind::Stream)
         );
-        let kept = bit::LISTED | bit::GONE | if same { bit::EXAMINE } else { 0 };
+        let kept = bit::LISTED | bit::UNWATCHED | if same { bit::EXAMINE } else { 0 };
         slot.state = slot.state & kept | bit::NEW;
         if matches!(what, SlotKind::Stream | SlotKind::Nested) {
             slot.seen = held.map_or_else(Seen::default, Seen::at_registration);

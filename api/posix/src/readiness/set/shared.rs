@@ -63,14 +63,14 @@ pub(crate) mod bit {
     pub(crate) const NEW: u16 = 8;
     /// One-shot and reported.
     pub(crate) const FIRED: u16 = 16;
-    /// The kernel says that a nested epoll is readable.
+    /// The kernel has reported a nested epoll as readable.
     pub(crate) const KERNEL_READY: u16 = 32;
     /// Had nothing to report when it was `seen`.
     pub(crate) const IDLE: u16 = 64;
-    /// The kernel was asked to report it once more, for room too.
+    /// The kernel watches it for room too, so that it reports it once more.
     pub(crate) const FORCED: u16 = 128;
     /// The peer has closed, and the kernel no longer watches the placeholder.
-    pub(crate) const GONE: u16 = 256;
+    pub(crate) const UNWATCHED: u16 = 256;
     /// Closed here, and maybe open in another process.
     pub(crate) const LEFT_OPEN: u16 = 512;
     /// Counted as a waiter for data that sleeps for many, see

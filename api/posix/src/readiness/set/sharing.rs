@@ -8,8 +8,8 @@
 //!    often that process had forked. A process remembers the mark with its own state of a
 //!    registration ([`crate::readiness::set::registrations::Known`]). Under another mark, the slot
 //!    is not the one that was known.
-//! 3. The kernel is asked whether another process may still hold a file only while a related
-//!    process lives ([`any_relative_lives`]).
+//! 3. The library queries the kernel whether another process may still hold a file only while a
+//!    related process lives ([`any_relative_lives`]).
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;

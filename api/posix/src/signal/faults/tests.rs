@@ -34,7 +34,7 @@ fn a_holder_that_lives_is_waited_for_and_a_dead_one_is_not() {
         std::thread::yield_now();
     }
     assert!(
-        (0..50 * DEAD).all(|checks| !is_lost(own, checks, false)),
+        (0..50 * OWNER_CHECK_EVERY).all(|checks| !is_lost(own, checks, false)),
         "the lock of a holder that lives is broken"
     );
     let word = AtomicU32::new(dead);
@@ -80,7 +80,7 @@ fn a_child_of_fork_does_not_wait_for_a_thread_of_its_parent() {
 #[test]
 fn a_signal_sent_before_the_program_ignored_it_does_nothing() {
     let status = in_a_child(|| {
-        Kept::of(libc::SIGBUS).handler.store(libc::SIG_IGN, Relaxed);
+        ProgramAction::of(libc::SIGBUS).handler.store(libc::SIG_IGN, Relaxed);
         // SAFETY: zeros are a value of both, and say that a process has sent it.
         let (mut information, mut context) =
             unsafe { (std::mem::zeroed::<libc::siginfo_t>(), std::mem::zeroed::<libc::ucontext_t>()) };
@@ -96,7 +96,7 @@ fn a_handler_that_comes_while_the_default_is_installed_is_not_lost() {
         let mut action = none();
         action.sa_sigaction = address_of_the_program();
         // What another thread has done since the default was found.
-        Kept::of(libc::SIGBUS).set(&action);
+        ProgramAction::of(libc::SIGBUS).set(&action);
         let stands = default_stands(libc::SIGBUS, libc::SIG_DFL);
         let mut now = none();
         // SAFETY: an action on the stack.

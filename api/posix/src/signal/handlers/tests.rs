@@ -38,7 +38,7 @@ fn raise(signal: c_int) {
 
 #[test]
 fn the_program_sees_its_own_handlers_and_flags() {
-    let _turn = ONE_AT_A_TIME.lock();
+    let _alone = ONE_AT_A_TIME.lock();
     let first = simple as *const () as usize;
     let old = swap(libc::SIGUSR1, &request(first, libc::SA_RESTART));
     assert_eq!(old.sa_sigaction, libc::SIG_DFL);
@@ -56,7 +56,7 @@ fn the_program_sees_its_own_handlers_and_flags() {
 
 #[test]
 fn handlers_run_and_are_counted() {
-    let _turn = ONE_AT_A_TIME.lock();
+    let _alone = ONE_AT_A_TIME.lock();
     let handler = simple as *const () as usize;
     assert_eq!(bsd_signal(libc::SIGUSR1, handler), Ok(libc::SIG_DFL));
     let before = (count(), interrupting());
@@ -73,7 +73,7 @@ fn handlers_run_and_are_counted() {
 
 #[test]
 fn a_signal_in_a_section_comes_at_its_end_with_its_information() {
-    let _turn = ONE_AT_A_TIME.lock();
+    let _alone = ONE_AT_A_TIME.lock();
     swap(libc::SIGUSR2, &request(informed as *const () as usize, libc::SA_SIGINFO));
     SEEN.store(0, SeqCst);
     {
@@ -95,7 +95,7 @@ fn a_signal_in_a_section_comes_at_its_end_with_its_information() {
 
 #[test]
 fn a_one_shot_handler_runs_once_even_if_it_was_deferred() {
-    let _turn = ONE_AT_A_TIME.lock();
+    let _alone = ONE_AT_A_TIME.lock();
     let handler = simple as *const () as usize;
     sysv_signal(libc::SIGUSR2, handler).expect("sysv_signal");
     SEEN.store(0, SeqCst);
@@ -109,7 +109,7 @@ fn a_one_shot_handler_runs_once_even_if_it_was_deferred() {
 
 #[test]
 fn sigset_holds_and_releases() {
-    let _turn = ONE_AT_A_TIME.lock();
+    let _alone = ONE_AT_A_TIME.lock();
     let handler = simple as *const () as usize;
     assert_eq!(sigset(libc::SIGUSR1, handler), Ok(libc::SIG_DFL));
     assert_eq!(sigset(libc::SIGUSR1, SIG_HOLD), Ok(handler));

@@ -37,7 +37,7 @@ fn an_epoll_is_waited_for_with_a_mask() {
         let to = address_mut(&raw mut found);
         let arguments = [epoll as usize, to, 1, until, address(&raw const mask), 0];
         // SAFETY: one event is written; time and mask are read.
-        let outcome = unsafe { ask(number, arguments) };
+        let outcome = unsafe { system_call(number, arguments) };
         assert_eq!((outcome, { found.u64 }), (Ok(1), 7), "{number}");
     }
     let _ = crate::system::kernel::close(epoll);
@@ -51,7 +51,7 @@ fn descriptors_are_waited_for_with_a_mask_and_the_time_is_left_as_it_was() {
     let mut entry = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let arguments = [address_mut(&raw mut entry), 1, until, mask, 0, 0];
     // SAFETY: one entry is written; time and mask are read.
-    assert_eq!(unsafe { ask(libc::SYS_ppoll, arguments) }, Ok(1));
+    assert_eq!(unsafe { system_call(libc::SYS_ppoll, arguments) }, Ok(1));
     // SAFETY: zeros are an empty set.
     let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
     // SAFETY: the number is far below the size of a set.
@@ -59,6 +59,6 @@ fn descriptors_are_waited_for_with_a_mask_and_the_time_is_left_as_it_was() {
     let count = stream.as_raw_fd() as usize + 1;
     let arguments = [count, address_mut(&raw mut set), address(ptr::null::<u8>()), 0, until, mask];
     // SAFETY: one set is written; time and mask are read.
-    assert_eq!(unsafe { ask(libc::SYS_pselect6, arguments) }, Ok(1));
+    assert_eq!(unsafe { system_call(libc::SYS_pselect6, arguments) }, Ok(1));
     assert_eq!((time.tv_sec, time.tv_nsec), (5, 0));
 }

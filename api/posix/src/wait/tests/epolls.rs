@@ -1,3 +1,9 @@
+//! `epoll_wait` and `epoll_ctl` on streams: levels, edges, one-shots, order, removal, and epolls in
+//! epolls.
+//!
+//! Each test states what the kernel's epoll does with a TCP socket in the same state. The peer is
+//! in the same process, so nothing depends on another process's schedule.
+
 use super::*;
 
 #[test]
@@ -120,7 +126,7 @@ fn a_close_is_a_fin_and_with_the_own_fin_a_hang_up() {
     assert_eq!(epoll.wait(-1), [(7, IN | OUT | RDHUP)]);
     stream.end(Endpoint::finish);
     assert_eq!(epoll.wait(-1), [(7, IN | OUT | RDHUP | HUP)]);
-    // Asked for nothing, it is reported all the same, once the kernel was asked.
+    // With no event requested, a hang-up is reported all the same, once the kernel was polled.
     epoll.modify(stream.0, 0, 7);
     assert_eq!(epoll.wait(-1), [(7, HUP)]);
 }
@@ -231,7 +237,7 @@ fn in_order(epoll: &Epoll, most: usize) -> Vec<u64> {
 }
 
 #[test]
-fn what_became_ready_first_is_reported_first() {
+fn the_stream_that_became_ready_first_is_reported_first() {
     let pairs: Vec<_> = (0..100).map(|_| pair()).collect();
     for events in [IN, IN | EDGE] {
         for round in 0..20 {
@@ -246,7 +252,8 @@ fn what_became_ready_first_is_reported_first() {
             for index in &order {
                 pairs[*index as usize].1.send(b"x");
             }
-            // More of it does not change the order; nor does a reader that asks for few at a time.
+            // More bytes do not change the order; nor does a reader that takes few events at a
+            // time.
             pairs[order[0] as usize].1.send(b"more");
             assert_eq!(in_order(&epoll, 3), order[..3]);
             assert_eq!(in_order(&epoll, 20), order[3..23]);

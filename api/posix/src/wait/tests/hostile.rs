@@ -11,7 +11,7 @@ fn set(epoll: &Epoll) -> &'static EpollSet {
 }
 
 /// Numbers that are likely to lead somewhere, and others.
-fn nasty(state: &mut u64) -> u32 {
+fn arbitrary(state: &mut u64) -> u32 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let random = (*state >> 33) as u32;
     match random % 7 {
@@ -40,10 +40,10 @@ fn corrupted_memory_of_relatives_leads_nowhere() {
         for round in 0..40 {
             {
                 let mut locked = set(&epoll).lock().expect("free");
-                let chosen = nasty(&mut state) % 3;
+                let chosen = arbitrary(&mut state) % 3;
                 for word in locked.words().flatten() {
-                    if chosen == 0 || nasty(&mut state).is_multiple_of(16) {
-                        *word = nasty(&mut state);
+                    if chosen == 0 || arbitrary(&mut state).is_multiple_of(16) {
+                        *word = arbitrary(&mut state);
                     }
                 }
             }

@@ -1,3 +1,9 @@
+//! Several threads, and several processes of a fork, that wait at the same streams and epolls.
+//!
+//! A test waits until the other thread sleeps ([`until_asleep`]) before it causes the event, so
+//! that the wake-up is tested and not only the check before the sleep. Tests that install signal
+//! handlers run one at a time ([`HANDLERS`]).
+
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -154,19 +160,19 @@ static HANDLERS: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
 fn signals_end_waits_that_poll_and_waits_that_sleep() {
-    let _turn = HANDLERS.lock();
+    let _alone = HANDLERS.lock();
     handlers::bsd_signal(libc::SIGWINCH, nothing as *const () as usize).expect("signal");
     let (stream, _peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 1);
     for round in 0..40 {
         std::thread::scope(|threads| {
-            let (tell, identity) = std::sync::mpsc::channel();
+            let (sender, identity) = std::sync::mpsc::channel();
             let epoll = &epoll;
             let stream = &stream;
             let waiter = threads.spawn(move || {
                 // SAFETY: names this thread.
-                tell.send(unsafe { libc::pthread_self() }).expect("the test listens");
+                sender.send(unsafe { libc::pthread_self() }).expect("the test listens");
                 if round % 2 == 0 {
                     epoll.try_wait(4, -1).map(|_| 0)
                 } else {
@@ -189,7 +195,7 @@ fn signals_end_waits_that_poll_and_waits_that_sleep() {
 
 #[test]
 fn a_mask_applies_during_the_wait_alone() {
-    let _turn = HANDLERS.lock();
+    let _alone = HANDLERS.lock();
     handlers::bsd_signal(libc::SIGURG, nothing as *const () as usize).expect("signal");
     let (stream, peer) = pair();
     let epoll = Epoll::new();

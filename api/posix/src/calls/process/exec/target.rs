@@ -10,8 +10,8 @@
 //!    the environment. What it starts is not checked: a program of another C library ends there
 //!    with status 127 and a message, unless the launcher's environment has no `LD_PRELOAD`.
 //! 4. The file is untrusted: each read has a bound, and each number is checked before it is used. A
-//!    file that cannot be read or makes no sense is the kernel's to judge: the environment stays as
-//!    it would be.
+//!    file that cannot be read or that makes no sense is left to the kernel: the environment stays
+//!    as it would be.
 //! 5. Nothing is allocated and no lock is taken, because this runs between fork and exec.
 
 use std::ffi::{CStr, c_char, c_int};
@@ -86,7 +86,7 @@ impl File {
         is_regular(folder, path)?;
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
         let arguments = [signed(folder), address(path), signed(flags), 0, 0, 0];
-        // SAFETY: the kernel reads the path, and judges the address itself.
+        // SAFETY: the kernel reads the path, and checks the address itself.
         let fd = unsafe { sys::syscall(libc::SYS_openat, arguments) }.ok()?;
         Some(Self { fd: fd as c_int, own: true })
     }
@@ -144,7 +144,7 @@ pub(crate) unsafe fn takes_the_library(named: Named) -> bool {
         Named::Search(name) => unsafe { search(name) },
         Named::Open(fd) => Some(File { fd, own: false }),
     };
-    let takes = file.is_none_or(judge);
+    let takes = file.is_none_or(file_takes_library);
     sys::set_errno(before);
     takes
 }
@@ -177,12 +177,12 @@ unsafe fn search(name: *const c_char) -> Option<File> {
     })
 }
 
-fn judge(mut file: File) -> bool {
+fn file_takes_library(mut file: File) -> bool {
     for _ in 0..SCRIPTS {
         let mut first = [0_u8; FIRST];
         let there = file.read(0, &mut first);
         let first = first.get(..there).unwrap_or_default();
-        let Some(line) = first.strip_prefix(b"#!") else { return judge_program(&file, first) };
+        let Some(line) = first.strip_prefix(b"#!") else { return program_takes_library(&file, first) };
         let mut path = [0_u8; FIRST];
         let name = line.iter().copied().skip_while(|byte| matches!(byte, b' ' | b'\t'));
         let name = name.take_while(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0));
@@ -198,7 +198,7 @@ fn judge(mut file: File) -> bool {
 
 /// A program, by its first bytes. The kernel refuses a file that is not ELF, or gives it to an
 /// interpreter that is not known here.
-fn judge_program(file: &File, first: &[u8]) -> bool {
+fn program_takes_library(file: &File, first: &[u8]) -> bool {
     if !first.starts_with(b"\x7fELF") || first.len() < 64 {
         return true;
     }

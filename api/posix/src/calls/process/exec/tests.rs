@@ -24,7 +24,7 @@ fn after(given: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn an_environment_made_anew_gets_what_this_process_has() {
+fn a_new_environment_gets_the_variables_of_this_process() {
     let expected =
         ["A=1", "SIETCH_SOCKETS=/run/s.sock", "SIETCH_APPLICATION=0123", "LD_PRELOAD=/lib/ours.so"];
     assert_eq!(after(&["A=1"]), expected);

@@ -1,4 +1,7 @@
-//! Programs of this machine, files of every damage, and loaders of other C libraries.
+//! Programs of this machine, damaged files, and loaders of other C libraries.
+//!
+//! Every file is written here, except those of the machine itself. A damaged file must be left to
+//! the kernel: the answer is yes, without a panic and without a read beyond a bound.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 use std::ffi::CString;
@@ -75,7 +78,7 @@ fn program(loader: Option<&CString>) -> Vec<u8> {
 }
 
 #[test]
-fn programs_of_this_machine_take_it() {
+fn programs_of_this_machine_accept_the_library() {
     let own = CString::new(std::env::current_exe().unwrap().to_str().unwrap()).unwrap();
     assert!(takes(&own));
     assert!(searched("sh") && searched("/bin/sh"));
@@ -118,7 +121,7 @@ fn the_loader_decides() {
 }
 
 #[test]
-fn a_static_program_keeps_the_environment_for_what_it_starts_and_a_loader_does_not() {
+fn a_static_program_keeps_the_environment_and_a_loader_does_not() {
     let folder = Folder::new("static");
     let now = 1_u64;
     for (name, content, expected) in [
@@ -160,7 +163,7 @@ fn scripts_that_lead_in_a_circle_and_pipes_end_the_search() {
 
 proptest! {
     #[test]
-    fn damaged_programs_are_judged_without_harm(
+    fn damaged_programs_are_checked_without_harm(
         cut in 0_usize..400,
         changes in prop::collection::vec((0_usize..200, any::<u8>()), 0..12),
     ) {

@@ -1,7 +1,8 @@
 //! The kernel's listening socket behind a listener, which the program keeps open.
 //!
 //! It lies at a number out of the program's way ([`crate::descriptor::hidden`]). The port and the
-//! queue of connections survive the service, and the processes of a fork go on sharing the socket.
+//! queue of connections survive the service, and the processes of a fork continue to share the
+//! socket.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -16,8 +17,8 @@ use crate::system::{kernel, seccomp};
 /// Attempts to listen on a name that was just released, or to see it free, one each millisecond.
 pub(crate) const RETRIES: u32 = 100;
 
-/// Keeps the kernel's listening socket of a listener open; the caller's descriptor stays the
-/// caller's.
+/// Keeps a copy of the kernel's listening socket of a listener open; the caller keeps its own
+/// descriptor.
 pub(crate) fn keep_socket(held: &Held, kernel: c_int) {
     // Without one the socket is made again.
     if held.socket.listening_socket.keep_copy(kernel)
