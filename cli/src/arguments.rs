@@ -1,5 +1,10 @@
-//! The command line. Every option states its default and unit; man pages and completions are
-//! generated from here.
+//! The command line.
+//!
+//! 1. [`Arguments`] is the root, with one type for each command. Doc comments here are the help
+//!    texts, so every option states its default and unit.
+//! 2. Man pages and completions are generated from the same definition ([`crate::generate`]).
+//! 3. Values are checked while they are parsed: an address, a size, a rule or a port that cannot be
+//!    valid is refused before any command runs.
 
 mod bytes;
 mod json;

@@ -1,8 +1,9 @@
 //! `sietch capture`: the frames of a VNIC into a pcapng file, while its holder runs.
 //!
-//! 1. A ring is made here and passed through the daemon to the process that holds the VNIC, whose
-//!    data loop copies every frame into it ([`sietch::nic::capture`]). The loop never waits: frames
-//!    that find no room are counted, reported at the end, and noted in the file.
+//! 1. A ring is made here and passed through the daemon to the process that holds the VNIC. The
+//!    data loop of that process copies every frame into it ([`sietch::nic::capture`]). The loop
+//!    never waits: frames that find no room are counted, reported at the end, and noted in the
+//!    file.
 //! 2. The ring is emptied every few milliseconds until the limit of frames or of time is reached,
 //!    the user interrupts, or the holder ends.
 //! 3. The capture lasts as long as the connection to the daemon: however this program ends, the
@@ -34,8 +35,8 @@ const BATCH: usize = 1024;
 
 /// Why the capture ended.
 enum End {
-    Enough,
-    Gone(String),
+    Complete,
+    Closed(String),
 }
 
 /// Captures until a limit is reached.
@@ -64,7 +65,7 @@ pub(crate) fn run(socket: &Path, arguments: &CaptureArguments) -> Result<(), Err
     let mut capture = Capture { reader, seen: 0, began: now(), limit: arguments.count };
     let outcome = pcapng::begin(&mut out, &arguments.vnic, &about, capturing.mac.0, snap)
         .map_err(Stop::Write)
-        .and_then(|()| capture.until_enough(&mut out, &mut connection, arguments.seconds));
+        .and_then(|()| capture.run_until_limit(&mut out, &mut connection, arguments.seconds));
     let outcome = outcome.and_then(|end| {
         let dropped = capture.reader.dropped();
         pcapng::statistics(&mut out, capture.began, now(), capture.seen, dropped)
@@ -78,8 +79,8 @@ pub(crate) fn run(socket: &Path, arguments: &CaptureArguments) -> Result<(), Err
     })?;
     eprintln!("{} frames captured, {dropped} dropped for want of room", capture.seen);
     match end {
-        End::Enough => Ok(()),
-        End::Gone(why) => {
+        End::Complete => Ok(()),
+        End::Closed(why) => {
             eprintln!("{why}");
             Ok(())
         }
@@ -100,7 +101,7 @@ struct Capture {
 }
 
 impl Capture {
-    fn until_enough(
+    fn run_until_limit(
         &mut self,
         out: &mut impl Write,
         connection: &mut Connection,
@@ -114,27 +115,27 @@ impl Capture {
             crate::signals::handled();
             let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
             loop {
-                let asked = tokio::select! {
+                let interrupted = tokio::select! {
                     biased;
                     _ = interrupt.recv() => true,
                     _ = terminate.recv() => true,
                     () = tokio::time::sleep(PAUSE) => false,
                 };
-                let over = asked || end.is_some_and(|end| Instant::now() >= end);
+                let over = interrupted || end.is_some_and(|end| Instant::now() >= end);
                 // Frames in the ring by now belong to the capture; frames that arrive later do not.
                 if self.empty(out, if over { usize::MAX } else { BATCH })? || over {
-                    return Ok(End::Enough);
+                    return Ok(End::Complete);
                 }
                 match connection.take_notice() {
                     Ok(None) => {}
                     Ok(Some((Notice::EndCapture { .. } | Notice::ShuttingDown { .. }, _))) => {
                         self.empty(out, usize::MAX)?;
-                        return Ok(End::Gone("its holder has ended".to_owned()));
+                        return Ok(End::Closed("its holder has ended".to_owned()));
                     }
                     Ok(Some(_)) => {}
                     Err(CallError::Closed) => {
                         self.empty(out, usize::MAX)?;
-                        return Ok(End::Gone("the daemon has ended, and with it the capture".to_owned()));
+                        return Ok(End::Closed("the daemon has ended, and with it the capture".to_owned()));
                     }
                     Err(error) => return Err(Stop::Other(error.into())),
                 }

@@ -1,18 +1,21 @@
-//! `sietch service`: a service core. It has four roles on threads of their own: the software switch
-//! between the VNICs of kind `switch`, the broker of storage areas on volumes of extents
-//! ([`storage`]), the socket service of unmodified programs ([`sockets`]), and the TCP host of the
-//! VNICs that it serves to such programs (`vnics`). The socket service needs no daemon and can run
-//! alone.
+//! `sietch service`: a service core. It has four roles, each on threads of its own:
+//!
+//! * the software switch between the VNICs of kind `switch` ([`sietch_service::switch`]);
+//! * the storage broker: areas on volumes of extents ([`storage`], [`sietch_service::broker`]);
+//! * the socket service of unmodified programs ([`sockets`]), which needs no daemon and can run
+//!   alone;
+//! * the TCP host of the VNICs that it serves to such programs ([`vnics`]).
 //!
 //! 1. The service core registers with the daemon. The daemon sends it its ports with their rules,
-//!    one after the other, and says which of them have ended. Volumes and areas work the same way.
-//! 2. One thread switches ([`sietch_service::switch`]), one moves blocks
-//!    ([`sietch_service::broker`]); this thread talks to the daemon.
+//!    one after the other, and a notice for each port that has ended. Volumes and areas work the
+//!    same way.
+//! 2. The main thread talks to the daemon and passes its notices to the threads of the roles. It
+//!    moves no packet and no block.
 //! 3. Each port has a page of counters that it shares with the daemon, for `sietch stat`.
-//! 4. If the daemon goes away, traffic continues. The service core reconnects, and reports its
-//!    ports, volumes and areas.
+//! 4. If the daemon ends, traffic continues. The service core reconnects, and reports its ports,
+//!    volumes and areas.
 //! 5. At SIGTERM or SIGINT it resets the connections of the VNICs that it serves, so that both
-//!    sides notice, and ends.
+//!    sides notice. Then it ends.
 //! 6. If a thread ends by itself, the process ends too: the state of its device is unknown.
 
 mod sockets;
@@ -45,28 +48,30 @@ use sockets::Sockets;
 use storage::Storage;
 
 /// How long the daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often this thread checks whether the switch has lost a port, and whether the daemon is back.
-const PAUSE: Duration = Duration::from_millis(500);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often this thread checks whether the switch has lost a port, and whether the daemon runs
+/// again.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a predecessor may take to end after the handover (it resets its VNICs' connections),
 /// and how often this is checked.
-const RELIEF: Duration = Duration::from_secs(5);
-const AGAIN: Duration = Duration::from_millis(10);
+const HANDOVER_WAIT: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// The least burst of a VNIC: a segmentation-sized burst; and its share of a second's bytes: a
 /// millisecond's.
 const MIN_BURST: u64 = 64 * 1024;
 const BURST_SHARE: u64 = 1000;
 
-/// The switch's thread as this one sees it.
+/// The state of the main thread: the switch and its ports, and the other roles that the daemon's
+/// notices concern.
 struct Core {
     commands: Sender<Command>,
-    bell: OwnedFd,
-    gone: Receiver<u64>,
+    doorbell: OwnedFd,
+    lost_ports: Receiver<u64>,
     ports_report: Arc<Snapshot<Vec<PortReport>>>,
     /// Ports by grant.
     ports: BTreeMap<u64, Port>,
     storage: Storage,
-    /// None where its socket could not be made.
+    /// The socket service; none if its socket could not be made.
     sockets: Option<Sockets>,
 }
 
@@ -87,7 +92,7 @@ pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Err
     // Signals are handled first, so that one that arrives during the start is not lost.
     let stopping = stop_flag()?;
     let path = arguments.sockets.clone().unwrap_or_else(|| paths::sockets_beside(socket));
-    // While there may still be the right to.
+    // The socket is made before privileges are given up.
     let listening = Sockets::open(&path, arguments.succeed);
     if let Some(account) = arguments.run_as {
         privilege::give_up(account)?;
@@ -96,19 +101,19 @@ pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Err
         privilege::follow(parent)?;
     }
     if arguments.sockets_only {
-        return sockets::alone(listening?, path, Rules(arguments.rule.clone()), &stopping);
+        return sockets::run_alone(listening?, path, Rules(arguments.rule.clone()), &stopping);
     }
     let failed = |source| Error::Start { what: "the switch", source };
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    let bell = eventfd(0, flags).map_err(|error| failed(error.into()))?;
-    let (commands, orders) = channel();
-    let (lost, gone) = channel();
-    let own = bell.try_clone().map_err(failed)?;
+    let doorbell = eventfd(0, flags).map_err(|error| failed(error.into()))?;
+    let (commands, received) = channel();
+    let (lost, lost_ports) = channel();
+    let switch_doorbell = doorbell.try_clone().map_err(failed)?;
     let report = Arc::<Snapshot<Vec<PortReport>>>::default();
-    let shown = Arc::clone(&report);
+    let switch_report = Arc::clone(&report);
     let switch = std::thread::Builder::new()
         .name("sietch-switch".to_owned())
-        .spawn(move || sietch_service::switch::run(&orders, &own, &lost, &shown))
+        .spawn(move || sietch_service::switch::run(&received, &switch_doorbell, &lost, &switch_report))
         .map_err(failed)?;
     let broker = |source| Error::Start { what: "the storage broker", source };
     let storage = Storage::start().map_err(broker)?;
@@ -116,47 +121,47 @@ pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Err
     let sockets = listening.and_then(|listening| Sockets::start(listening, path, rules));
     let sockets =
         sockets.map_err(|cause| tracing::warn!("{cause}; programs under `sietch run` are not served")).ok();
-    let mut keeper = None;
+    let mut vnic_threads = None;
     if let Some(sockets) = &sockets {
         let started = sockets.command_sender().and_then(|sender| vnics::start(socket, sender));
         let (requests, thread) = started.map_err(|source| Error::Start { what: "the VNICs", source })?;
         sockets.serve_vnics(requests);
-        keeper = Some(thread);
+        vnic_threads = Some(thread);
     }
-    let mut core =
-        Core { commands, bell, gone, ports_report: report, ports: BTreeMap::new(), storage, sockets };
-    let mut connection = core.begin(socket, arguments.succeed)?;
+    let mut core = Core {
+        commands,
+        doorbell,
+        lost_ports,
+        ports_report: report,
+        ports: BTreeMap::new(),
+        storage,
+        sockets,
+    };
+    let mut connection = core.first_connection(socket, arguments.succeed)?;
     if arguments.parent.is_some() {
         // The process that started this one waits for this line.
         output::print("\n")?;
     }
     tracing::info!("serving");
-    let over = |core: &Core| core.sockets.as_ref().is_some_and(Sockets::is_finished);
-    let goes_on = || !stopping.load(Ordering::Acquire);
-    while !switch.is_finished() && !core.storage.is_finished() && !over(&core) && goes_on() {
+    let sockets_ended = |core: &Core| core.sockets.as_ref().is_some_and(Sockets::is_finished);
+    let continues = || !stopping.load(Ordering::Acquire);
+    while !switch.is_finished() && !core.storage.is_finished() && !sockets_ended(&core) && continues() {
         match core.listen(&mut connection) {
             Ok(()) => {}
             Err(cause) => {
-                tracing::warn!("{cause}; the ports go on, and the daemon is looked for");
-                connection = loop {
-                    std::thread::sleep(PAUSE);
-                    match core.connect(socket) {
-                        _ if !goes_on() => break connection,
-                        Ok(connection) => break connection,
-                        // It is not there yet.
-                        Err(CallError::Connect { .. } | CallError::Closed | CallError::Frame(_)) => {}
-                        Err(other) => return Err(other.into()),
-                    }
-                };
-                tracing::info!("the daemon is back");
+                tracing::warn!("{cause}; the ports continue, and the service core reconnects to the daemon");
+                if let Some(new) = core.reconnect(socket, &stopping)? {
+                    connection = new;
+                    tracing::info!("reconnected to the daemon");
+                }
             }
         }
     }
-    if over(&core) || !goes_on() {
+    if sockets_ended(&core) || !continues() {
         // A successor has the socket service. The other roles have no successor; their clients
         // reconnect.
         let ended = core.sockets.map_or(Ok(()), Sockets::join);
-        keeper.into_iter().for_each(vnics::Vnics::join);
+        vnic_threads.into_iter().for_each(vnics::VnicThreads::join);
         return ended;
     }
     if core.storage.is_finished() {
@@ -182,8 +187,8 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Error> {
 
 impl Core {
     fn connect(&mut self, socket: &Path) -> Result<Connection, CallError> {
-        self.forget_lost();
-        let mut connection = Connection::connect_as_administrator(socket, "service", PATIENCE)?;
+        self.remove_lost_ports();
+        let mut connection = Connection::connect_as_administrator(socket, "service", ANSWER_TIMEOUT)?;
         let held = self.ports.iter().map(|(&grant, port)| HeldGrant { grant, generation: port.generation });
         connection.serve_with_storage(held.collect(), self.storage.held())?;
         self.ports.values_mut().for_each(|port| port.shared = false);
@@ -192,55 +197,70 @@ impl Core {
     }
 
     /// The first connection. A successor waits until the daemon has seen its predecessor end.
-    fn begin(&mut self, socket: &Path, succeeds: bool) -> Result<Connection, CallError> {
-        let until = Instant::now() + RELIEF;
+    fn first_connection(&mut self, socket: &Path, succeeds: bool) -> Result<Connection, CallError> {
+        let until = Instant::now() + HANDOVER_WAIT;
         loop {
             match self.connect(socket) {
                 Err(CallError::Refused(reply))
                     if succeeds && reply.kind == ErrorKind::Busy && Instant::now() < until =>
                 {
-                    std::thread::sleep(AGAIN);
+                    std::thread::sleep(RETRY_PAUSE);
                 }
                 other => return other,
             }
         }
     }
 
-    fn forget_lost(&mut self) {
-        while let Ok(grant) = self.gone.try_recv() {
+    /// Connects as soon as the daemon runs again; none if a signal ends this process before.
+    fn reconnect(&mut self, socket: &Path, stopping: &AtomicBool) -> Result<Option<Connection>, CallError> {
+        loop {
+            std::thread::sleep(POLL_INTERVAL);
+            let connected = self.connect(socket);
+            if stopping.load(Ordering::Acquire) {
+                return Ok(None);
+            }
+            match connected {
+                Err(CallError::Connect { .. } | CallError::Closed | CallError::Frame(_)) => {}
+                other => return other.map(Some),
+            }
+        }
+    }
+
+    fn remove_lost_ports(&mut self) {
+        while let Ok(grant) = self.lost_ports.try_recv() {
             self.ports.remove(&grant);
         }
     }
 
     /// Handles the notices that have come, or waits a moment for one.
     fn listen(&mut self, connection: &mut Connection) -> Result<(), CallError> {
-        self.forget_lost();
-        self.show(connection)?;
+        self.remove_lost_ports();
+        self.publish_counters(connection)?;
         while let Some((notice, descriptors)) = connection.take_notice()? {
             match notice {
-                Notice::Port(port) => self.add(&port, descriptors),
+                Notice::Port(port) => self.add_port(&port, descriptors),
                 Notice::Unplug { grant } => {
                     self.ports.remove(&grant);
                     self.send(Command::Remove(grant));
                 }
-                other => self.storage.heed(&other, descriptors),
+                other => self.storage.handle(&other, descriptors),
             }
         }
         self.storage.report(connection)?;
-        self.storage.show(connection)?;
+        self.storage.publish_counters(connection)?;
         if let Some(sockets) = &mut self.sockets {
-            sockets.show(connection)?;
+            sockets.publish_counters(connection)?;
         }
-        let limit = Timespec::try_from(PAUSE).ok();
-        // Interrupted or not: the caller comes again.
-        let mut entries = [connection.as_fd(), self.storage.doorbell()]
+        let limit = Timespec::try_from(POLL_INTERVAL).ok();
+        // The caller calls again, whether the poll was interrupted or not.
+        let mut entries = [connection.as_fd(), self.storage.outcome_doorbell()]
             .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
         let _ = poll(&mut entries, limit.as_ref());
         Ok(())
     }
 
     /// Copies the ports' counters to their pages.
-    fn show(&mut self, connection: &mut Connection) -> Result<(), CallError> {
+    fn publish_counters(&mut self, connection: &mut Connection) -> Result<(), CallError> {
         for report in self.ports_report.read() {
             let Some(port) = self.ports.get_mut(&report.id) else { continue };
             let Some(page) = &mut port.page else { continue };
@@ -259,10 +279,10 @@ impl Core {
     fn send(&self, command: Command) {
         // The caller notices a switch that has ended; a full eventfd counter is already readable.
         let _ = self.commands.send(command);
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
 
-    fn add(&mut self, port: &PortGrant, descriptors: Vec<OwnedFd>) {
+    fn add_port(&mut self, port: &PortGrant, descriptors: Vec<OwnedFd>) {
         let Ok([own, peer, doorbell]) = <[OwnedFd; 3]>::try_from(descriptors) else {
             tracing::error!("VNIC {}: its port came without its descriptors", port.name);
             return;

@@ -1,10 +1,11 @@
 //! `sietch doctor`: what this machine can do, and how to fix what is missing.
 //!
-//! 1. Every check *tries* the operation where that is harmless (opens an AF_XDP socket, makes a
-//!    veth pair in a network namespace of its own, sets up an io_uring) instead of guessing from
-//!    versions.
-//! 2. A check ends as `ok`, `limited` (Sietch runs, slower or with less) or `missing` (the VNIC
-//!    path cannot run) or `broken` (not even the fallback can run). All but `ok` say how to fix it.
+//! 1. Every check *tries* the operation where that is harmless, instead of guessing from versions.
+//!    It opens an AF_XDP socket, makes a veth pair in a network namespace of its own, and sets up
+//!    an io_uring.
+//! 2. A check ends as `ok`, `limited`, `missing` or `broken`. Limited: Sietch runs, slower or with
+//!    less. Missing: the VNIC path cannot run. Broken: not even the fallback can run. Each of the
+//!    last three names a fix.
 //! 3. The exit code is 0 unless something is `broken`.
 
 mod check;
@@ -98,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_check_decides_what_up_can_choose() {
+    fn the_worst_check_decides_the_modes_of_up() {
         assert_eq!(report(&[Verdict::Ok, Verdict::Limited]).network, "af_xdp");
         assert_eq!(report(&[Verdict::Ok, Verdict::Missing]).network, "linux");
         assert_eq!(report(&[Verdict::Missing, Verdict::Broken]).network, "none");
     }
 
     #[test]
-    fn a_report_lists_checks_with_their_fixes_and_ends_with_what_up_can_choose() {
+    fn a_report_lists_checks_with_their_fixes_and_ends_with_the_modes_of_up() {
         let checks = vec![
             Check::ok("kernel", "6.6.0"),
             Check::not(Verdict::Limited, "clock source", "hpet: slow", "boot with `clocksource=tsc`"),

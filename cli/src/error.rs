@@ -1,4 +1,13 @@
 //! Failures as the user sees them: the subject, the cause, the fix.
+//!
+//! 1. Each variant of [`Error`] is one kind of failure. Its message names the subject and the
+//!    cause, its `help` the fix.
+//! 2. An error of another crate whose message carries its own fix is passed through unchanged
+//!    (`transparent`).
+//! 3. [`Error::OutputClosed`] is no failure: `main` prints nothing for it.
+//!
+//! A new variant needs both texts: a message without a subject or a failure without a fix is a
+//! defect.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,7 +52,7 @@ pub(crate) enum Error {
     },
 
     /// The instance did not stop.
-    #[error("sietch, pid {pid}: still running {seconds} s after it was asked to stop")]
+    #[error("sietch, pid {pid}: still running {seconds} s after the request to stop")]
     #[diagnostic(help(
         "a disk may be slow: wait and try again; `kill -9 {pid}` loses no acknowledged write"
     ))]
@@ -261,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_cannot_be_served_says_why_and_what_to_do() {
+    fn a_program_that_cannot_be_served_names_the_cause_and_the_fix() {
         let error = crate::run::error::RunError::Unsupported {
             path: "/usr/bin/true".into(),
             reason: crate::run::Unsupported::Static,

@@ -1,8 +1,8 @@
 //! The `sietch` command.
 //!
-//! 1. The command line is parsed ([`arguments`]) and handed to the module of its command.
-//! 2. A failure is printed on standard error with its subject, cause and fix, and the exit status
-//!    is 1 (2 for an invalid command line; `kv check` has its own). Closed output is no failure.
+//! 1. The command line is parsed ([`arguments`]) and passed to the module of its command.
+//! 2. A failure is printed on standard error with its subject, cause and fix. The exit status is 1;
+//!    it is 2 for an invalid command line, and `kv check` has its own. Closed output is no failure.
 //! 3. `kv` and `daemon` are what `up` starts; the others talk to the daemon over its socket.
 #![forbid(unsafe_code)]
 

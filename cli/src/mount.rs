@@ -116,8 +116,8 @@ fn detach(directory: &Path) -> io::Result<()> {
 /// The directory by its real name, cleared of what a killed `sietch mount` left there.
 fn clear(directory: &Path) -> Result<PathBuf, Error> {
     let file = |source| Error::file(directory, "name a directory that is there")(source);
-    // The kernel may have the attributes cached; opening the directory asks the process that serves
-    // it.
+    // The kernel may have the attributes cached; opening the directory sends a request to the
+    // process that serves it.
     let dead = match std::fs::read_dir(directory) {
         Ok(_) => false,
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => true,
@@ -139,7 +139,7 @@ fn clear(directory: &Path) -> Result<PathBuf, Error> {
     Ok(real)
 }
 
-/// A path without links, also where nothing can be asked of its last part.
+/// A path without links, also where its last part cannot be queried.
 fn real_path(directory: &Path) -> io::Result<PathBuf> {
     if let Ok(real) = directory.canonicalize() {
         return Ok(real);

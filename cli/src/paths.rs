@@ -15,9 +15,9 @@ const SYSTEM_DATA: &str = "/var/lib/sietch";
 /// # Errors
 /// [`Error::NoDataDirectory`] for a user without a home; [`Error::File`] if the current folder was
 /// removed.
-pub(crate) fn data_directory(asked: Option<&Path>) -> Result<PathBuf, Error> {
+pub(crate) fn data_directory(requested: Option<&Path>) -> Result<PathBuf, Error> {
     let root = rustix::process::geteuid().is_root();
-    let path = match asked {
+    let path = match requested {
         Some(path) => path.to_owned(),
         None => default_data(root, |name| std::env::var_os(name)).ok_or(Error::NoDataDirectory)?,
     };

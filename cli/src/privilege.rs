@@ -92,7 +92,7 @@ fn verify(uid: Uid, gid: Gid) -> Result<(), Error> {
     Err(Error::Privilege { step: "checking that no privilege is left", source })
 }
 
-/// Asks the kernel to stop this process when its supervisor `parent` ends, however that ends.
+/// Has the kernel stop this process when its supervisor `parent` ends, however that ends.
 ///
 /// # Errors
 /// [`Error::Privilege`]: refused, or the supervisor has ended already.

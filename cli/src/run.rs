@@ -48,7 +48,7 @@ fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, 
     let path = std::env::var_os("PATH");
     let file = program::find(&name, path.as_deref())?;
     let mut with_library = true;
-    if let Some(reason) = program::judge(&file, path.as_deref())? {
+    if let Some(reason) = program::check(&file, path.as_deref())? {
         with_library = !reason.rejects_the_library();
         go_on(arguments.anyway, RunError::Unsupported { path: file.clone(), reason })?;
     }

@@ -1,4 +1,10 @@
-//! The store's settings: the command line, else `[kv]` of sietch.toml, else the default.
+//! The store's settings.
+//!
+//! 1. A setting is that of the command line, else that of `[kv]` in sietch.toml, else the default
+//!    ([`Settings::with`]).
+//! 2. `sietch up` resolves the settings once and passes all of them to the store as options
+//!    ([`Settings::to_options`]). So the store does not read sietch.toml, and a change of the file
+//!    takes effect at the next start alone.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -126,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_is_started_with_what_was_resolved() {
+    fn the_store_is_started_with_the_resolved_settings() {
         let settings = Settings {
             net: Net::AfXdp,
             durability: Durability::Interval,

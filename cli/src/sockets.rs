@@ -47,7 +47,7 @@ pub(crate) fn application(text: &str) -> Option<([u8; 16], Option<u32>)> {
 /// [`Error::SocketService`]: no service runs.
 pub(crate) fn run(daemon: Option<&Path>, arguments: &SocketsArguments) -> Result<(), Error> {
     let path = arguments.sockets.clone().unwrap_or_else(|| paths::sockets(daemon));
-    let listing: Listing = ask(&path, &Request::new(RequestKind::List, [0; 16]))?;
+    let listing: Listing = query(&path, &Request::new(RequestKind::List, [0; 16]))?;
     let text = if arguments.json { output::json(&listing)? } else { render(&listing, Palette::of_stdout()) };
     output::print(&text)
 }
@@ -61,20 +61,20 @@ pub(crate) fn revoke(daemon: Option<&Path>, name: &str) -> Result<(), Error> {
     let (id, user) = application(name).unwrap_or_default();
     let mut request = Request::new(RequestKind::Revoke, id);
     user.into_iter().for_each(|uid| request.set_user(uid));
-    let cut: Revocation = ask(&path, &request)?;
-    wake(&cut.connections.iter().flatten().copied().collect());
+    let revocation: Revocation = query(&path, &request)?;
+    wake(&revocation.connections.iter().flatten().copied().collect());
     output::print(&format!(
         "{name}: {} listeners closed, {} connections reset\n",
-        cut.listeners,
-        cut.connections.len()
+        revocation.listeners,
+        revocation.connections.len()
     ))
 }
 
-/// Asks the socket service at `path` for a list.
+/// Sends a request to the socket service at `path`, and parses the list in its reply.
 ///
 /// # Errors
 /// [`Error::SocketService`]: no service runs, or it refuses.
-pub(crate) fn ask<T: serde::de::DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Error> {
+pub(crate) fn query<T: serde::de::DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Error> {
     let failed = |source: std::io::Error, fix| Error::SocketService { path: path.to_owned(), fix, source };
     let mut received = Descriptors::default();
     let start = "start one with `sietch up`, or name its socket";
@@ -96,11 +96,11 @@ pub(crate) fn ask<T: serde::de::DeserializeOwned>(path: &Path, request: &Request
         (ReplyKind::Listed, Some(file)) => file,
         (ReplyKind::Refused, _) if reply.error() == Errno::NOTUNIQ => {
             let several = std::io::Error::other("applications of several users have this number");
-            return Err(failed(several, "say whose is meant: `sietch revoke NUMBER@UID`"));
+            return Err(failed(several, "name the user: `sietch revoke NUMBER@UID`"));
         }
         (ReplyKind::Refused, _) if reply.error() == Errno::AGAIN => {
-            let often = std::io::Error::other("this user has asked too often within a second");
-            return Err(failed(often, "ask again in a second"));
+            let limited = std::io::Error::other("this user sends too many requests a second");
+            return Err(failed(limited, "try again in a second"));
         }
         (ReplyKind::Refused, _) if reply.error() == Errno::SRCH => {
             let none = std::io::Error::other("no application of this number has anything");

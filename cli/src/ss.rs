@@ -1,7 +1,7 @@
 //! `sietch ss`: the sockets of every application, as `ss -ti` shows the kernel's.
 //!
-//! 1. The daemon knows the holders of VNICs (and tells administrators); a single VNIC can be named
-//!    instead.
+//! 1. The daemon knows the holders of VNICs, and lists them for administrators. A single VNIC can
+//!    be named instead.
 //! 2. Each holder is queried through the daemon for its sockets. It answers within a second, or is
 //!    reported as silent.
 //! 3. Answers of applications are untrusted: their form is checked, and they are printed without
@@ -44,11 +44,11 @@ struct Answer {
 pub(crate) fn run(socket: &Path, arguments: &SsArguments) -> Result<(), Error> {
     let mut connection = administration::connect(socket)?;
     let answers = match &arguments.vnic {
-        Some(vnic) => vec![ask(&mut connection, vnic)?],
+        Some(vnic) => vec![query(&mut connection, vnic)?],
         None => {
             let held = |vnic: VnicStatus| vnic.holder.is_some().then_some(vnic.name);
             let names: Vec<String> = connection.status()?.vnics.into_iter().filter_map(held).collect();
-            let answers = names.iter().map(|name| match ask(&mut connection, name) {
+            let answers = names.iter().map(|name| match query(&mut connection, name) {
                 Err(Error::Control(CallError::Refused(refusal))) => Ok(silent(name, refusal.to_string())),
                 Err(Error::Sockets(error)) => Ok(silent(name, error.to_string())),
                 other => other,
@@ -60,7 +60,7 @@ pub(crate) fn run(socket: &Path, arguments: &SsArguments) -> Result<(), Error> {
     output::print(&text)
 }
 
-fn ask(connection: &mut Connection, vnic: &str) -> Result<Answer, Error> {
+fn query(connection: &mut Connection, vnic: &str) -> Result<Answer, Error> {
     let (answer, file) = connection.sockets(vnic)?;
     let sockets = sietch_protocol::sockets::read(&file)?;
     Ok(Answer {

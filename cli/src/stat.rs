@@ -3,7 +3,7 @@
 //! 1. The daemon has groups of counters: its own, each VNIC's, and the page of every application.
 //! 2. With `--watch` the groups are read repeatedly on the same connection, and each counter shows
 //!    its growth a second. A group is identified by its source and its process, so that a restarted
-//!    store begins anew.
+//!    store begins again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,9 @@
 //! `sietch status`: the daemon, its grants and their holders, and where the store answers.
+//!
+//! 1. The daemon reports its state over its socket. The record of `sietch up` beside the socket
+//!    names the store's process and addresses ([`crate::up::instance`]).
+//! 2. `--json` prints the same report as one object.
+//! 3. Names that applications chose are printed without control characters.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,11 +1,11 @@
-//! `sietch top`: the programs under `sietch run` (connections, bytes a second, memory), the VNICs
-//! that are served to them, and the threads of the service core, with what each took of a
-//! processor.
+//! `sietch top`: the programs under `sietch run` (connections, bytes a second, memory) and the
+//! VNICs that are served to them. It also shows the threads of the service core, with the share of
+//! a processor that each used.
 //!
-//! 1. Every second a sample is taken ([`report::Sample`]): the counters' pages, from the daemon;
-//!    the applications, from the socket service (all of them for root and the service's user, else
-//!    the caller's own); the processor times of the service core's threads, and the names of
-//!    programs, from `/proc`.
+//! 1. Every second a sample is taken ([`report::Sample`]). The daemon has the pages of the
+//!    counters. The socket service lists the applications: all of them for root and the service's
+//!    user, else the caller's own. `/proc` has the processor times of the service core's threads,
+//!    and the names of programs.
 //! 2. On a terminal each view replaces the previous one on the alternate screen ([`terminal`]);
 //!    elsewhere they follow one another. With `--once` there is one, and with `--json` one object a
 //!    sample.
@@ -35,7 +35,7 @@ use terminal::Screen;
 
 /// Between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Ticks of the clock a second, in which `/proc` tells times (`USER_HZ`).
+/// Ticks of the clock a second, the unit of times in `/proc` (`USER_HZ`).
 const TICKS: f64 = 100.0;
 
 /// The sources of samples.
@@ -117,7 +117,7 @@ impl Source {
     }
 
     fn list(&self) -> Option<Listing> {
-        sockets::ask(&self.sockets, &Request::new(RequestKind::List, [0; 16])).ok()
+        sockets::query(&self.sockets, &Request::new(RequestKind::List, [0; 16])).ok()
     }
 
     fn sample(&mut self) -> Result<Sample, Error> {

@@ -9,9 +9,10 @@
 //! 3. The outcome is printed: the mode and why, addresses, protection, data directory, durability.
 //! 4. A child that ends early is restarted ([`supervisor`]). The store continues without its
 //!    daemon, and does not notice its restart.
-//! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped (it flushes its log), then the service
-//!    core, then the daemon (it removes its devices), then the record is removed. If this process
-//!    is killed, the kernel asks its children to do the same.
+//! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped first, which flushes its log. Then the
+//!    service core and the daemon are stopped; the daemon removes its devices. The record is
+//!    removed last. If this process is killed, the kernel sends SIGTERM to its children, which end
+//!    in the same way.
 
 mod banner;
 mod child;

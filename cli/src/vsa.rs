@@ -1,6 +1,10 @@
 //! `sietch vsa`: storage areas and the volumes they lie on.
 //!
-//! Each command is one request to the daemon, which decides; this prints what it answers.
+//! 1. Each command is one request to the daemon, which decides. This module prints the reply.
+//! 2. `cat` and `ls` read piece by piece, so an area or a directory of any size needs little
+//!    memory. A file of a view comes from the area's holder, through the daemon.
+//! 3. Making or growing an area writes all of it, so the wait for the reply is long
+//!    ([`WORK_TIMEOUT`]).
 
 use std::io::Write as _;
 use std::path::Path;
@@ -95,9 +99,9 @@ fn cat_view(connection: &mut Connection, arguments: &CatArguments, view: &str) -
     let mut left = arguments.length.map_or(u64::MAX, |length| length.0);
     while left > 0 {
         let length = left.min(MAX_PIECE.into()) as u32;
-        let ask = ViewOperation::Read { offset: at, length };
-        let question = ViewRequest { path: view.to_owned(), operation: ask };
-        let (_, piece) = connection.view(&arguments.name, question)?;
+        let operation = ViewOperation::Read { offset: at, length };
+        let request = ViewRequest { path: view.to_owned(), operation };
+        let (_, piece) = connection.view(&arguments.name, request)?;
         out.write_all(&piece).map_err(output::failed)?;
         at += piece.len() as u64;
         left -= piece.len() as u64;
@@ -112,9 +116,9 @@ fn cat_view(connection: &mut Connection, arguments: &CatArguments, view: &str) -
 fn list(connection: &mut Connection, arguments: &LsArguments) -> Result<(), Error> {
     let mut cursor = Some(0);
     while let Some(at) = cursor {
-        let question =
+        let request =
             ViewRequest { path: arguments.directory.clone(), operation: ViewOperation::List { cursor: at } };
-        let (ViewReply::Page(page), _) = connection.view(&arguments.name, question)? else {
+        let (ViewReply::Page(page), _) = connection.view(&arguments.name, request)? else {
             return Err(CallError::Unexpected("no page").into());
         };
         let mut text = String::new();

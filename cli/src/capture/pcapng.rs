@@ -1,8 +1,8 @@
 //! Writing pcapng (draft-ietf-opsawg-pcapng), as Wireshark and tcpdump read it.
 //!
-//! 1. One section with one interface: a section header, an interface description (Ethernet, time in
-//!    nanoseconds), then an enhanced packet block a frame with its direction, and at the end the
-//!    interface's statistics with what was dropped.
+//! 1. One section with one interface: a section header and an interface description (Ethernet, time
+//!    in nanoseconds). Then each frame is an enhanced packet block with its direction. The
+//!    interface's statistics, with the count of dropped frames, come last.
 //! 2. Blocks are little-endian, whole multiples of four bytes, and carry their length at both ends:
 //!    a file that was cut off is readable up to its last whole block.
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_a_section_an_interface_its_frames_and_what_was_dropped() {
+    fn a_file_is_a_section_an_interface_its_frames_and_its_drop_count() {
         let mut file = Vec::new();
         begin(&mut file, "kv", "VNIC kv", [2, 0, 0, 0, 0, 1], 65_549).expect("memory");
         let captured = Captured { direction: Direction::Sent, time: 0x0123_4567_89ab_cdef, original: 1500 };

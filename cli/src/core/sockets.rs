@@ -3,10 +3,10 @@
 //! 1. The socket is made before any privilege is given up: the run directory is root's. It is bound
 //!    under a temporary name, opened to every user and then renamed, so that no process finds it
 //!    incomplete. A leftover of an earlier service is removed. A service that still answers stays,
-//!    or hands everything over (`--succeed`): the new release replaces the old one, and no program
-//!    notices. Administrators have a socket of their own ([`administration`]), which is made at the
-//!    same time.
-//! 2. One thread serves ([`sietch_service::sockets`]); this side shares its counters with the
+//!    or passes everything to the new one (`--succeed`): the new release replaces the old one, and
+//!    no program notices. Administrators have a socket of their own ([`administration`]), which is
+//!    made at the same time.
+//! 2. One thread serves ([`sietch_service::sockets`]). This side shares its counters with the
 //!    daemon, on a page of its own.
 //! 3. It needs no daemon: `sietch service --sockets-only` runs this role alone, for any user.
 
@@ -43,7 +43,7 @@ const BACKLOG: i32 = 4096;
 pub(super) struct Sockets {
     path: PathBuf,
     commands: Sender<Command>,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     report: Arc<Snapshot<SocketReport>>,
     thread: JoinHandle<std::io::Result<()>>,
     /// The counters' page, and whether the daemon has it.
@@ -72,7 +72,7 @@ impl Sockets {
             source,
         };
         if succeed {
-            let predecessor = succession(path).map_err(|error| Error::SocketService {
+            let predecessor = request_handover(path).map_err(|error| Error::SocketService {
                 path: administration::administrator_socket(path),
                 fix: "only the user who started the running service, and root, can take it over; without --succeed a new one starts",
                 source: error.into(),
@@ -113,20 +113,21 @@ impl Sockets {
     /// [`Error::Start`]: no descriptors or threads are left.
     pub(super) fn start(listening: Listening, path: PathBuf, rules: Rules) -> Result<Self, Error> {
         let failed = |source| Error::Start { what: "the socket service", source };
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| failed(error.into()))?;
-        let (commands, orders) = channel();
+        let (commands, received) = channel();
         let report = Arc::<Snapshot<SocketReport>>::default();
-        let (own, shown) = (bell.try_clone().map_err(failed)?, Arc::clone(&report));
+        let thread_doorbell = doorbell.try_clone().map_err(failed)?;
+        let thread_report = Arc::clone(&report);
         let Listening { socket, administrators } = listening;
         let geometry = RegionSizes { smallest: 14, largest: 22 };
         let options = Options { socket, administrators, rules, geometry };
         let thread = std::thread::Builder::new()
             .name("sietch-sockets".to_owned())
-            .spawn(move || run(options, &orders, &own, &shown))
+            .spawn(move || run(options, &received, &thread_doorbell, &thread_report))
             .map_err(failed)?;
         let page = page().map_err(|cause| tracing::warn!("the socket service: {cause}")).ok();
-        Ok(Self { path, commands, bell, report, thread, page, shared: false })
+        Ok(Self { path, commands, doorbell, report, thread, page, shared: false })
     }
 
     /// A sender of commands to the thread.
@@ -134,14 +135,14 @@ impl Sockets {
     /// # Errors
     /// No descriptors are left.
     pub(super) fn command_sender(&self) -> std::io::Result<CommandSender> {
-        Ok(CommandSender { commands: self.commands.clone(), doorbell: self.bell.try_clone()? })
+        Ok(CommandSender { commands: self.commands.clone(), doorbell: self.doorbell.try_clone()? })
     }
 
     /// Sets where requests that name a VNIC go.
     pub(super) fn serve_vnics(&self, vnics: Sender<VnicRequest>) {
         // The caller notices a thread that has ended.
         let _ = self.commands.send(Command::Vnics(vnics));
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
 
     /// Whether the thread has ended.
@@ -154,9 +155,9 @@ impl Sockets {
     /// # Errors
     /// [`Error::SocketService`].
     pub(super) fn join(self) -> Result<(), Error> {
-        let Self { path, commands, bell, thread, .. } = self;
+        let Self { path, commands, doorbell, thread, .. } = self;
         let _ = commands.send(Command::Stop);
-        let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&doorbell, &1_u64.to_ne_bytes());
         let ended = thread.join().unwrap_or_else(|_| Err(std::io::Error::other("it panicked")));
         let fix = "start it again; its log says more";
         ended.map_err(|source| Error::SocketService { path, fix, source })
@@ -171,7 +172,7 @@ impl Sockets {
     ///
     /// # Errors
     /// The daemon has ended.
-    pub(super) fn show(&mut self, connection: &mut Connection) -> Result<(), CallError> {
+    pub(super) fn publish_counters(&mut self, connection: &mut Connection) -> Result<(), CallError> {
         let shown = self.report.read();
         let Some(page) = &mut self.page else { return Ok(()) };
         page.set_all(0, values(&shown));
@@ -196,8 +197,8 @@ fn make_folder_of(path: &Path) -> std::io::Result<()> {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
 }
 
-/// A connection to the service at `path`, which is ready to hand everything over.
-fn succession(path: &Path) -> Result<OwnedFd, Errno> {
+/// A connection to the service at `path`, which is ready to pass everything to this one.
+fn request_handover(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
     let predecessor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     rustix::net::connect(&predecessor, &SocketAddrUnix::new(administration::administrator_socket(path))?)?;
@@ -211,7 +212,7 @@ fn succession(path: &Path) -> Result<OwnedFd, Errno> {
 ///
 /// # Errors
 /// [`Error::SocketService`], [`Error::Start`].
-pub(super) fn alone(
+pub(super) fn run_alone(
     listening: Listening,
     path: PathBuf,
     rules: Rules,
@@ -222,20 +223,20 @@ pub(super) fn alone(
     let sockets = Sockets::start(listening, path, rules)?;
     let (woken, _waker) = signals::stream().map_err(failed)?;
     let sender = sockets.command_sender().map_err(failed)?;
-    let tell = move || {
+    let stop = move || {
         signals::wait(woken);
         sender.send(Command::Stop);
     };
-    // It ends with the process where no signal comes.
-    let _ = std::thread::Builder::new().name("sietch-signals".to_owned()).spawn(tell).map_err(failed)?;
+    // Without a signal the thread ends with the process.
+    let _ = std::thread::Builder::new().name("sietch-signals".to_owned()).spawn(stop).map_err(failed)?;
     if stopping.load(Ordering::Acquire) {
         return sockets.join();
     }
     output::print(&format!("{shown}\n"))?;
     tracing::info!("serving at {shown}");
-    let Sockets { path, commands, bell, thread, .. } = sockets;
+    let Sockets { path, commands, doorbell, thread, .. } = sockets;
     let ended = thread.join().unwrap_or_else(|_| Err(std::io::Error::other("it panicked")));
-    drop((commands, bell));
+    drop((commands, doorbell));
     let fix = "start it again; its log says more";
     ended.map_err(|source| Error::SocketService { path, fix, source })
 }

@@ -1,9 +1,9 @@
 //! The storage role of a service core: areas on volumes of extents, for applications that must not
 //! have the volume (docs/spec/broker.md).
 //!
-//! 1. One thread drives the devices ([`sietch_service::broker`]). This side passes it what the
-//!    daemon sends (a volume's descriptor, an area with its end of the shared memory, other
-//!    extents, the end of an area), and reports the outcome to the daemon.
+//! 1. One thread drives the devices ([`sietch_service::broker`]). This side passes the daemon's
+//!    notices to it, and reports the outcome to the daemon. A notice brings a volume's descriptor,
+//!    an area with its end of the shared memory, new extents of an area, or the end of an area.
 //! 2. An area stays registered until no operation of it is in flight, also for a daemon that was
 //!    restarted meanwhile.
 //! 3. Each area shares a page of counters with the daemon, named after the grant.
@@ -34,9 +34,9 @@ struct Area {
 /// See the module.
 pub(super) struct Storage {
     commands: Sender<Command>,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     events: Receiver<Event>,
-    outcomes: OwnedFd,
+    outcome_doorbell: OwnedFd,
     report: Arc<Snapshot<Vec<AreaReport>>>,
     thread: JoinHandle<std::io::Result<()>>,
     volumes: BTreeSet<String>,
@@ -51,17 +51,17 @@ impl Storage {
     /// No descriptors or threads are left.
     pub(super) fn start() -> std::io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let (bell, outcomes) = (eventfd(0, flags)?, eventfd(0, flags)?);
-        let (commands, orders) = channel();
+        let (doorbell, outcome_doorbell) = (eventfd(0, flags)?, eventfd(0, flags)?);
+        let (commands, received) = channel();
         let (sender, events) = channel();
         let report = Arc::<Snapshot<Vec<AreaReport>>>::default();
-        let (own, shown) = (bell.try_clone()?, Arc::clone(&report));
-        let sink = EventSink { events: sender, doorbell: outcomes.try_clone()? };
+        let (thread_doorbell, thread_report) = (doorbell.try_clone()?, Arc::clone(&report));
+        let sink = EventSink { events: sender, doorbell: outcome_doorbell.try_clone()? };
         let thread = std::thread::Builder::new()
             .name("sietch-broker".to_owned())
-            .spawn(move || run(&orders, &own, &sink, &shown))?;
+            .spawn(move || run(&received, &thread_doorbell, &sink, &thread_report))?;
         let (volumes, areas) = (BTreeSet::new(), BTreeMap::new());
-        Ok(Self { commands, bell, events, outcomes, report, thread, volumes, areas })
+        Ok(Self { commands, doorbell, events, outcome_doorbell, report, thread, volumes, areas })
     }
 
     /// Whether the thread has ended.
@@ -75,13 +75,13 @@ impl Storage {
     /// The device's.
     pub(super) fn join(self) -> std::io::Result<()> {
         drop(self.commands);
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
         self.thread.join().unwrap_or_else(|_| Err(std::io::Error::other("it panicked")))
     }
 
     /// Readable when there is an outcome to report to the daemon.
-    pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
-        self.outcomes.as_fd()
+    pub(super) fn outcome_doorbell(&self) -> BorrowedFd<'_> {
+        self.outcome_doorbell.as_fd()
     }
 
     /// Everything that is served, for a daemon that may not know it.
@@ -101,24 +101,24 @@ impl Storage {
     fn send(&self, command: Command) {
         // The caller notices a thread that has ended; a full eventfd counter is already readable.
         let _ = self.commands.send(command);
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
 
-    /// Sends a command that is answered, and waits for the answer.
-    fn ask<T>(&self, command: impl FnOnce(Sender<Result<T, String>>) -> Command) -> Result<T, String> {
+    /// Sends a command that has a reply, and waits for the reply.
+    fn request<T>(&self, command: impl FnOnce(Sender<Result<T, String>>) -> Command) -> Result<T, String> {
         let (reply, answer) = channel();
         self.send(command(reply));
         answer.recv().unwrap_or_else(|_| Err("the broker has ended".to_owned()))
     }
 
     /// Carries out a notice of the daemon, if it is about storage.
-    pub(super) fn heed(&mut self, notice: &Notice, descriptors: Vec<OwnedFd>) {
+    pub(super) fn handle(&mut self, notice: &Notice, descriptors: Vec<OwnedFd>) {
         match notice {
             Notice::Volume { name, bytes } => self.add_volume(name, *bytes, descriptors),
             Notice::Area(area) => self.add_area(area, descriptors),
             Notice::Reshape { grant, extents } => {
                 let (id, extents) = (*grant, spans(extents));
-                if let Err(cause) = self.ask(|reply| Command::Reshape { id, extents, reply }) {
+                if let Err(cause) = self.request(|reply| Command::Reshape { id, extents, reply }) {
                     tracing::error!("{cause}");
                 }
             }
@@ -133,7 +133,7 @@ impl Storage {
             return;
         };
         let named = name.to_owned();
-        match self.ask(|reply| Command::Volume { name: named, file, capacity, reply }) {
+        match self.request(|reply| Command::Volume { name: named, file, capacity, reply }) {
             Ok(how) => {
                 tracing::info!("volume {name} is here: {how}");
                 self.volumes.insert(name.to_owned());
@@ -148,7 +148,7 @@ impl Storage {
             return;
         };
         let shape = area.shape;
-        let attached = self.ask(|reply| Command::Attach {
+        let attached = self.request(|reply| Command::Attach {
             id: area.grant,
             volume: area.volume.clone(),
             extents: spans(&area.extents),
@@ -173,7 +173,7 @@ impl Storage {
     /// # Errors
     /// The daemon has ended.
     pub(super) fn report(&mut self, connection: &mut Connection) -> Result<(), CallError> {
-        let _ = rustix::io::read(&self.outcomes, &mut [0_u8; 8]);
+        let _ = rustix::io::read(&self.outcome_doorbell, &mut [0_u8; 8]);
         while let Ok(event) = self.events.try_recv() {
             match event {
                 Event::Detached(grant) => {
@@ -182,7 +182,7 @@ impl Storage {
                 }
                 Event::Reshaped(grant) => connection.reshaped(grant)?,
                 Event::Broken { volume, cause } => tracing::error!(
-                    "volume {volume}: {cause}; its areas answer with I/O errors until the service core is started again, the others go on: check the disk"
+                    "volume {volume}: {cause}; its areas answer with I/O errors until the service core is started again, the others continue: check the disk"
                 ),
             }
         }
@@ -193,7 +193,7 @@ impl Storage {
     ///
     /// # Errors
     /// The daemon has ended.
-    pub(super) fn show(&mut self, connection: &mut Connection) -> Result<(), CallError> {
+    pub(super) fn publish_counters(&mut self, connection: &mut Connection) -> Result<(), CallError> {
         for report in self.report.read() {
             let Some(area) = self.areas.get_mut(&report.id) else { continue };
             let Some(page) = &mut area.page else { continue };

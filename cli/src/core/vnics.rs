@@ -1,19 +1,19 @@
 //! VNICs for unmodified programs: acquired from the daemon at their first use, then driven by the
 //! threads of [`sietch_service::tcp`].
 //!
-//! 1. The socket service passes on every request that names a VNIC. One thread ([`Desk`]) finds the
-//!    VNIC and forwards the request. A request for a VNIC that is not acquired yet goes to a second
-//!    thread ([`Keeper`]), which acquires it from the daemon as any application does, however long
-//!    that takes. The daemon grants only VNICs that `sietch.toml` marks as `served`. Lists and
-//!    revocations of all VNICs stay on the first thread: they wait neither for the daemon nor
-//!    behind users' requests.
+//! 1. The socket service forwards every request that names a VNIC. One thread ([`Dispatcher`])
+//!    finds the VNIC and forwards the request. A request for a VNIC that is not acquired yet goes
+//!    to a second thread ([`Acquirer`]). That thread acquires the VNIC from the daemon as any
+//!    application does, however long that takes. The daemon grants only VNICs that `sietch.toml`
+//!    marks as `served`. Lists and revocations of all VNICs stay on the first thread: they wait
+//!    neither for the daemon nor behind users' requests.
 //! 2. Each VNIC has a lease of its own: it can be revoked alone, and `sietch ss` and `sietch
 //!    capture` see it.
 //! 3. Each VNIC shares a page named `tcp-NAME` with the daemon: its counters, and how busy its
 //!    threads are, for `sietch stat` and `sietch top`.
 //! 4. A service that replaces another may have to wait until the other has released the VNIC
-//!    ([`HAND_OVER`]). The one that ends resets all connections, so that both sides notice, before
-//!    it releases the VNIC ([`Vnics::join`]).
+//!    ([`HANDOVER_WAIT`]). The service that ends resets all connections, so that both sides notice.
+//!    Then it releases the VNIC ([`VnicThreads::join`]).
 //! 5. A VNIC that has ended (revoked, or its device was removed) is forgotten. The next request
 //!    acquires it again, or is refused.
 
@@ -43,15 +43,15 @@ use sietch_service::tcp::{
 
 /// How often counters are copied to their pages, while there is a VNIC.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// How long to wait for a VNIC that another service holds: a service that is ending needs
-/// milliseconds, and programs wait for answers no longer than
+/// How long to wait for a VNIC that another service holds. A service that is ending needs
+/// milliseconds, and programs wait for replies no longer than
 /// [`sietch_protocol::socket_service::ANSWER_MS`].
-const HAND_OVER: Duration = Duration::from_secs(3);
+const HANDOVER_WAIT: Duration = Duration::from_secs(3);
 /// Between two attempts.
-const AGAIN: Duration = Duration::from_millis(20);
-/// How long not to wait again for a VNIC that another service has kept for all of [`HAND_OVER`]:
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// How long not to wait again for a VNIC that another service held during all of [`HANDOVER_WAIT`]:
 /// each such VNIC delays all others for a tenth of the time.
-const KEPT: Duration = Duration::from_secs(30);
+const SKIP_FOR: Duration = Duration::from_secs(30);
 
 /// A VNIC's queue, and whether it is still ours.
 #[derive(Debug)]
@@ -143,19 +143,19 @@ impl Device for Served {
     }
 }
 
-/// The queue of the requests of one VNIC.
-struct Line {
-    orders: Sender<VnicRequest>,
-    bell: OwnedFd,
+/// The channel to the thread of one VNIC, and the page of its counters.
+struct RequestChannel {
+    requests: Sender<VnicRequest>,
+    doorbell: OwnedFd,
     page: Metrics,
 }
 
 /// The state that both threads share.
 #[derive(Default)]
 struct State {
-    lines: BTreeMap<String, Line>,
+    channels: BTreeMap<String, RequestChannel>,
     /// Refuses applications that were revoked.
-    gate: RevocationFilter,
+    revocations: RevocationFilter,
 }
 
 type Shared = Arc<Mutex<State>>;
@@ -166,18 +166,18 @@ fn lock(state: &Shared) -> MutexGuard<'_, State> {
 
 impl State {
     /// Forwards a request to its VNIC; returns the request if the VNIC is not acquired.
-    fn pass_on(&mut self, asked: VnicRequest) -> Option<(String, VnicRequest)> {
-        let asked = self.gate.admit(asked)?;
-        let Some(name) = asked.request.vnic().map(str::to_owned) else {
-            asked.refuse(Errno::INVAL);
+    fn forward(&mut self, request: VnicRequest) -> Option<(String, VnicRequest)> {
+        let request = self.revocations.admit(request)?;
+        let Some(name) = request.request.vnic().map(str::to_owned) else {
+            request.refuse(Errno::INVAL);
             return None;
         };
-        let Some(line) = self.lines.get(&name) else { return Some((name, asked)) };
-        if let Err(lost) = line.orders.send(asked) {
+        let Some(channel) = self.channels.get(&name) else { return Some((name, request)) };
+        if let Err(lost) = channel.requests.send(request) {
             // It has just ended.
             lost.0.refuse(Errno::NETDOWN);
         }
-        let _ = rustix::io::write(&line.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&channel.doorbell, &1_u64.to_ne_bytes());
         None
     }
 }
@@ -187,8 +187,8 @@ impl State {
 struct Waiting([VecDeque<VnicRequest>; 2]);
 
 impl Waiting {
-    fn push(&mut self, asked: VnicRequest) {
-        self.0[usize::from(!asked.administers)].push_back(asked);
+    fn push(&mut self, request: VnicRequest) {
+        self.0[usize::from(!request.administers)].push_back(request);
     }
 
     fn pop(&mut self) -> Option<VnicRequest> {
@@ -196,80 +196,80 @@ impl Waiting {
     }
 }
 
-/// Forwards requests, and queries all VNICs at once. It waits for VNICs alone, and for those as
-/// long as [`fan_out`] allows.
-struct Desk {
+/// Forwards requests, and queries all VNICs at once. It waits for nothing but VNICs, and for those
+/// as long as [`fan_out`] allows.
+struct Dispatcher {
     state: Shared,
     /// The commands by which VNICs report connections between their programs.
     commands: CommandSender,
-    keeper: Sender<VnicRequest>,
+    acquirer: Sender<VnicRequest>,
 }
 
-impl Desk {
+impl Dispatcher {
     /// Runs until every sender is dropped.
-    fn run(self, asked: &Receiver<VnicRequest>) {
+    fn run(self, requests: &Receiver<VnicRequest>) {
         let mut waiting = Waiting::default();
         loop {
-            asked.try_iter().for_each(|asked| waiting.push(asked));
-            let next = waiting.pop().map_or_else(|| asked.recv(), Ok);
+            requests.try_iter().for_each(|request| waiting.push(request));
+            let next = waiting.pop().map_or_else(|| requests.recv(), Ok);
             let Ok(next) = next else { return };
             if next.request.vnic().is_some() {
-                let absent = lock(&self.state).pass_on(next);
-                if let Some((_, asked)) = absent
-                    && let Err(lost) = self.keeper.send(asked)
+                let absent = lock(&self.state).forward(next);
+                if let Some((_, request)) = absent
+                    && let Err(lost) = self.acquirer.send(request)
                 {
                     lost.0.refuse(Errno::NETDOWN);
                 }
                 continue;
             }
-            let State { lines, gate } = &mut *lock(&self.state);
-            let lines = lines
+            let State { channels, revocations } = &mut *lock(&self.state);
+            let channels = channels
                 .values()
-                .map(|Line { orders, bell, .. }| RequestQueue { requests: orders, doorbell: bell });
-            fan_out(next, lines, Some(&self.commands), gate);
+                .map(|RequestChannel { requests, doorbell, .. }| RequestQueue { requests, doorbell });
+            fan_out(next, channels, Some(&self.commands), revocations);
         }
     }
 }
 
-/// VNICs that another service did not release, and when that was known.
+/// VNICs that another service did not release, and when the wait for each ended.
 #[derive(Debug, Default)]
-struct Kept(BTreeMap<String, Instant>);
+struct HeldElsewhere(BTreeMap<String, Instant>);
 
-impl Kept {
+impl HeldElsewhere {
     /// How long to wait for another service that has the VNIC.
-    fn patience(&self, name: &str, now: Instant) -> Duration {
+    fn max_wait(&self, name: &str, now: Instant) -> Duration {
         match self.0.get(name) {
-            Some(at) if now.saturating_duration_since(*at) < KEPT => Duration::ZERO,
-            _ => HAND_OVER,
+            Some(at) if now.saturating_duration_since(*at) < SKIP_FOR => Duration::ZERO,
+            _ => HANDOVER_WAIT,
         }
     }
 
-    /// It is ours.
+    /// This service holds it now.
     fn forget(&mut self, name: &str) {
         self.0.remove(name);
     }
 
     /// The wait was in vain. Only names that the daemon knows come here.
-    fn note(&mut self, name: &str, now: Instant) {
-        self.0.retain(|_, at| now.saturating_duration_since(*at) < KEPT);
+    fn note_timeout(&mut self, name: &str, now: Instant) {
+        self.0.retain(|_, at| now.saturating_duration_since(*at) < SKIP_FOR);
         self.0.insert(name.to_owned(), now);
     }
 }
 
 /// Acquires VNICs, and publishes their counters.
-struct Keeper {
+struct Acquirer {
     socket: PathBuf,
-    kept: Kept,
+    held_elsewhere: HeldElsewhere,
     pool: Pool<Served>,
-    board: Arc<Snapshot<PoolReport>>,
+    report: Arc<Snapshot<PoolReport>>,
     state: Shared,
     commands: CommandSender,
 }
 
 /// The threads that keep the VNICs.
-pub(super) struct Vnics([JoinHandle<()>; 2]);
+pub(super) struct VnicThreads([JoinHandle<()>; 2]);
 
-impl Vnics {
+impl VnicThreads {
     /// Waits until all VNICs have ended: they do once every sender of requests is dropped.
     pub(super) fn join(self) {
         for thread in self.0 {
@@ -283,78 +283,88 @@ impl Vnics {
 ///
 /// # Errors
 /// No descriptors or threads are left.
-pub(super) fn start(socket: &Path, commands: CommandSender) -> io::Result<(Sender<VnicRequest>, Vnics)> {
-    let (sender, asked) = channel();
+pub(super) fn start(
+    socket: &Path,
+    commands: CommandSender,
+) -> io::Result<(Sender<VnicRequest>, VnicThreads)> {
+    let (sender, requests) = channel();
     let (absent, wanted) = channel();
     let pool = Pool::start(Options::default())?;
-    let (board, state) = (pool.report(), Shared::default());
-    let desk = Desk { state: Arc::clone(&state), commands: commands.try_clone()?, keeper: absent };
-    let mut keeper =
-        Keeper { socket: socket.to_owned(), kept: Kept::default(), pool, board, state, commands };
+    let (report, state) = (pool.report(), Shared::default());
+    let dispatcher =
+        Dispatcher { state: Arc::clone(&state), commands: commands.try_clone()?, acquirer: absent };
+    let mut acquirer = Acquirer {
+        socket: socket.to_owned(),
+        held_elsewhere: HeldElsewhere::default(),
+        pool,
+        report,
+        state,
+        commands,
+    };
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    let keeps = thread("sietch-vnics").spawn(move || keeper.run(&wanted))?;
-    let passes_on = thread("sietch-desk").spawn(move || desk.run(&asked))?;
-    Ok((sender, Vnics([passes_on, keeps])))
+    let acquires = thread("sietch-vnics").spawn(move || acquirer.run(&wanted))?;
+    let dispatches = thread("sietch-dispatch").spawn(move || dispatcher.run(&requests))?;
+    Ok((sender, VnicThreads([dispatches, acquires])))
 }
 
-impl Keeper {
+impl Acquirer {
     /// Acquires requested VNICs until every sender is dropped.
     fn run(&mut self, wanted: &Receiver<VnicRequest>) {
         loop {
-            let next = if lock(&self.state).lines.is_empty() {
+            let next = if lock(&self.state).channels.is_empty() {
                 wanted.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 wanted.recv_timeout(INTERVAL)
             };
             for name in self.pool.take_ended() {
-                lock(&self.state).lines.remove(&name);
+                lock(&self.state).channels.remove(&name);
             }
             match next {
-                Ok(asked) => self.pass_on(asked),
+                Ok(request) => self.forward(request),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.show();
+            self.publish_counters();
         }
     }
 
-    fn pass_on(&mut self, asked: VnicRequest) {
+    fn forward(&mut self, request: VnicRequest) {
         // It may be there by now.
-        let absent = lock(&self.state).pass_on(asked);
-        let Some((name, asked)) = absent else { return };
+        let absent = lock(&self.state).forward(request);
+        let Some((name, request)) = absent else { return };
         match self.acquire(&name) {
-            Ok(line) => {
+            Ok(channel) => {
                 tracing::info!("VNIC {name} is served");
                 let mut state = lock(&self.state);
-                state.lines.insert(name, line);
+                state.channels.insert(name, channel);
                 // Its program may have been revoked meanwhile.
-                state.pass_on(asked);
+                state.forward(request);
             }
             Err((error, cause)) => {
                 tracing::warn!("VNIC {name}: {cause}");
-                asked.refuse(error);
+                request.refuse(error);
             }
         }
     }
 
-    /// Asks the daemon for a VNIC and has it served.
-    fn acquire(&mut self, name: &str) -> Result<Line, (Errno, String)> {
+    /// Acquires a VNIC from the daemon, and has a thread of the pool serve it.
+    fn acquire(&mut self, name: &str) -> Result<RequestChannel, (Errno, String)> {
         let failed = |cause: &dyn std::fmt::Display| (Errno::NETDOWN, cause.to_string());
         let mut client = Client::connect(&self.socket, "service").map_err(|cause| failed(&cause))?;
         let began = Instant::now();
-        let patience = self.kept.patience(name, began);
+        let max_wait = self.held_elsewhere.max_wait(name, began);
         let mut acquired = client.acquire_vnic(name);
         while let Err(sietch::Error::Control(CallError::Refused(reply))) = &acquired
             && reply.kind == ErrorKind::Busy
         {
-            if began.elapsed() >= patience {
+            if began.elapsed() >= max_wait {
                 // A VNIC that was skipped is waited for again after its time.
-                if !patience.is_zero() {
-                    self.kept.note(name, Instant::now());
+                if !max_wait.is_zero() {
+                    self.held_elsewhere.note_timeout(name, Instant::now());
                 }
                 break;
             }
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(RETRY_PAUSE);
             acquired = client.acquire_vnic(name);
         }
         let vnic = acquired.map_err(|cause| {
@@ -368,7 +378,7 @@ impl Keeper {
             };
             (error, cause.to_string())
         })?;
-        self.kept.forget(name);
+        self.held_elsewhere.forget(name);
         let page = page(name).map_err(|cause| failed(&cause))?;
         client.share_metrics(&page).map_err(|cause| failed(&cause))?;
         let mut secret = [0; 16];
@@ -381,26 +391,27 @@ impl Keeper {
         let engine = Engine::new(&config, vnic.queue.mac(), vnic.queue.mtu());
         let lease = client.hold().map_err(|cause| failed(&cause))?;
         let device = Served { queue: vnic.queue, grant: [vnic.grant], lease };
-        let bell =
+        let doorbell =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|cause| failed(&cause))?;
-        let own = bell.try_clone().map_err(|cause| failed(&cause))?;
-        let (orders, received) = channel();
+        let vnic_doorbell = doorbell.try_clone().map_err(|cause| failed(&cause))?;
+        let (requests, received) = channel();
         let commands = self.commands.try_clone().map_err(|cause| failed(&cause))?;
-        let vnic = Vnic::new(name.to_owned(), access, device, engine, received, own, Some(commands))
-            .map_err(|cause| failed(&cause))?;
+        let vnic =
+            Vnic::new(name.to_owned(), access, device, engine, received, vnic_doorbell, Some(commands))
+                .map_err(|cause| failed(&cause))?;
         self.pool.add(vnic).map_err(|cause| failed(&cause))?;
-        Ok(Line { orders, bell, page })
+        Ok(RequestChannel { requests, doorbell, page })
     }
 
     /// Copies the VNICs' counters to their pages.
-    fn show(&mut self) {
-        let lines = &mut lock(&self.state).lines;
-        for (thread, shown) in self.board.read() {
+    fn publish_counters(&mut self) {
+        let channels = &mut lock(&self.state).channels;
+        for (thread, shown) in self.report.read() {
             for vnic in &shown.vnics {
-                let Some(line) = lines.get_mut(&vnic.name) else { continue };
-                line.page.set_all(0, values(thread as u64, shown.busy, vnic));
-                if let Err(cause) = line.page.publish(clock::now()) {
-                    tracing::warn!("{}: its counters are not shown: {cause}", line.page.label());
+                let Some(channel) = channels.get_mut(&vnic.name) else { continue };
+                channel.page.set_all(0, values(thread as u64, shown.busy, vnic));
+                if let Err(cause) = channel.page.publish(clock::now()) {
+                    tracing::warn!("{}: its counters are not shown: {cause}", channel.page.label());
                 }
             }
         }
@@ -499,14 +510,14 @@ mod tests {
 
     use super::*;
 
-    fn ask(vnics: &Sender<VnicRequest>, kind: RequestKind, vnic: Option<&str>) -> OwnedFd {
+    fn send(vnics: &Sender<VnicRequest>, kind: RequestKind, vnic: Option<&str>) -> OwnedFd {
         let (own, socket) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .expect("descriptors");
         let mut request = Request::new(kind, [7; 16]);
         vnic.into_iter().for_each(|vnic| request.set_vnic(vnic));
         let (descriptors, administers) = (RequestDescriptors::default(), vnic.is_none());
-        let asked = VnicRequest {
+        let request = VnicRequest {
             uid: 0,
             administers,
             request,
@@ -516,24 +527,30 @@ mod tests {
             dry_run: false,
             socket,
         };
-        vnics.send(asked).expect("a thread receives it");
+        vnics.send(request).expect("a thread receives it");
         own
     }
 
     #[test]
-    fn a_vnic_that_another_service_keeps_is_waited_for_once_in_a_while() {
-        let (mut kept, begun) = (Kept::default(), Instant::now());
-        assert_eq!(kept.patience("v0", begun), HAND_OVER);
-        kept.note("v0", begun);
-        assert_eq!((kept.patience("v0", begun), kept.patience("v1", begun)), (Duration::ZERO, HAND_OVER));
-        kept.note("v1", begun + KEPT / 2);
-        let then = begun + KEPT;
-        assert_eq!((kept.patience("v0", then), kept.patience("v1", then)), (HAND_OVER, Duration::ZERO));
-        kept.note("v0", then);
-        assert_eq!((kept.patience("v0", then), kept.0.len()), (Duration::ZERO, 2));
-        // Acquired, and lost again: its next holder may be about to release it.
-        kept.forget("v0");
-        assert_eq!(kept.patience("v0", then), HAND_OVER);
+    fn a_vnic_that_another_service_holds_is_waited_for_once_in_a_while() {
+        let (mut held_elsewhere, begun) = (HeldElsewhere::default(), Instant::now());
+        assert_eq!(held_elsewhere.max_wait("v0", begun), HANDOVER_WAIT);
+        held_elsewhere.note_timeout("v0", begun);
+        assert_eq!(
+            (held_elsewhere.max_wait("v0", begun), held_elsewhere.max_wait("v1", begun)),
+            (Duration::ZERO, HANDOVER_WAIT)
+        );
+        held_elsewhere.note_timeout("v1", begun + SKIP_FOR / 2);
+        let then = begun + SKIP_FOR;
+        assert_eq!(
+            (held_elsewhere.max_wait("v0", then), held_elsewhere.max_wait("v1", then)),
+            (HANDOVER_WAIT, Duration::ZERO)
+        );
+        held_elsewhere.note_timeout("v0", then);
+        assert_eq!((held_elsewhere.max_wait("v0", then), held_elsewhere.0.len()), (Duration::ZERO, 2));
+        // Acquired and lost again: its next holder may be about to release it.
+        held_elsewhere.forget("v0");
+        assert_eq!(held_elsewhere.max_wait("v0", then), HANDOVER_WAIT);
     }
 
     #[test]
@@ -546,11 +563,11 @@ mod tests {
         rustix::net::bind(&daemon, &SocketAddrUnix::new(&path).expect("a path")).expect("a free name");
         rustix::net::listen(&daemon, 16).expect("bound");
         let (commands, _orders) = channel();
-        let bell = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
-        let (vnics, threads) = start(&path, CommandSender { commands, doorbell: bell }).expect("threads");
-        let program = ask(&vnics, RequestKind::Connect, Some("v0"));
-        let call = rustix::net::accept(&daemon).expect("it asks for the VNIC");
-        let administrator = ask(&vnics, RequestKind::List, None);
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
+        let (vnics, threads) = start(&path, CommandSender { commands, doorbell }).expect("threads");
+        let program = send(&vnics, RequestKind::Connect, Some("v0"));
+        let call = rustix::net::accept(&daemon).expect("it requests the VNIC");
+        let administrator = send(&vnics, RequestKind::List, None);
         let answered = recv(&administrator, &mut [0_u8; 1][..], RecvFlags::empty()).expect("an answer");
         assert_eq!(answered.0, 1);
         let waits = recv(&program, &mut [0_u8; 1][..], RecvFlags::DONTWAIT);
@@ -562,13 +579,14 @@ mod tests {
     }
 
     #[test]
-    fn an_administrator_comes_before_users_that_asked_earlier() {
-        let (vnics, asked) = channel();
-        let users = [(); 3].map(|()| ask(&vnics, RequestKind::Connect, Some("v0")));
-        let administrator = ask(&vnics, RequestKind::List, None);
+    fn a_request_of_an_administrator_comes_before_earlier_requests_of_users() {
+        let (vnics, requests) = channel();
+        let users = [(); 3].map(|()| send(&vnics, RequestKind::Connect, Some("v0")));
+        let administrator = send(&vnics, RequestKind::List, None);
         let mut waiting = Waiting::default();
-        asked.try_iter().for_each(|asked| waiting.push(asked));
-        let order: Vec<bool> = std::iter::from_fn(|| waiting.pop()).map(|asked| asked.administers).collect();
+        requests.try_iter().for_each(|request| waiting.push(request));
+        let order: Vec<bool> =
+            std::iter::from_fn(|| waiting.pop()).map(|request| request.administers).collect();
         assert_eq!(order, [true, false, false, false]);
         drop((users, administrator));
     }

@@ -1,4 +1,10 @@
-//! Kernel, privileges, processors and memory.
+//! Checks of the kernel, privileges, processors and memory.
+//!
+//! 1. [`checks`] runs them in the order in which they are printed. Each reads `/proc`, `/sys` or a
+//!    limit of this process, and changes nothing.
+//! 2. A file that is not there is no failure: a container or another kind of processor may lack it.
+//! 3. A check that is not `ok` names the fix: a setting, a privilege, or the option that works
+//!    without it.
 
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
@@ -82,7 +88,7 @@ fn processors() -> Check {
         1 => Check::not(
             Verdict::Limited,
             name,
-            "1: the store and its clients take turns",
+            "1: the store and its clients share it",
             "give the machine, or this cgroup, a second core",
         ),
         count => Check::ok(name, format!("{count}")),

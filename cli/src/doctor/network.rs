@@ -1,5 +1,13 @@
 //! AF_XDP, veth and BPF, tried in a network namespace of their own so that nothing of the machine
 //! is touched.
+//!
+//! 1. [`checks`] runs the trials on a thread that enters a new namespace first
+//!    ([`in_own_namespace`]). The namespace and everything in it end with the thread.
+//! 2. [`vnic`] makes a whole grant with the daemon's own code: devices, programs, maps, a bound
+//!    queue. It then releases the grant.
+//! 3. The BPF compiler and the store's port are checked in the caller's namespace.
+//!
+//! No check changes anything in the caller's namespace.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
@@ -75,7 +83,7 @@ fn vnic() -> Check {
         }
     };
     match runtime.block_on(grant()) {
-        Ok(()) => Check::ok(name, "a grant was made, mapped, bound and taken back"),
+        Ok(()) => Check::ok(name, "a grant was made, mapped, bound and released"),
         Err(cause) => Check::not(Verdict::Missing, name, format!("a grant fails: {cause}"), AS_ROOT),
     }
 }

@@ -1,6 +1,6 @@
 //! A short-lived cache of the daemon's listing of volumes and areas.
 //!
-//! The kernel looks up every component of every path; the daemon is asked at most once in
+//! The kernel looks up every component of every path. The daemon is queried at most once in
 //! [`FRESH`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,7 +63,7 @@ impl Areas {
             return Ok(listing);
         }
         let (volumes, mut areas) =
-            client.ask(|connection| Ok((connection.volumes()?, connection.vsas()?)))?;
+            client.request(|connection| Ok((connection.volumes()?, connection.vsas()?)))?;
         let mut volumes: Vec<String> = volumes.into_iter().map(|volume| volume.name).collect();
         volumes.sort();
         areas.sort_by(|a, b| a.path.cmp(&b.path));

@@ -9,7 +9,7 @@ pub(super) enum RequestError {
     /// The daemon refused it.
     Refused(ErrorReply),
     /// The daemon does not run, or its reply cannot be parsed.
-    Gone(CallError),
+    Unavailable(CallError),
 }
 
 /// The errno of a failed request.
@@ -24,6 +24,6 @@ pub(super) fn errno(error: &RequestError) -> Errno {
             ErrorKind::Silent => Errno::ETIMEDOUT,
             _ => Errno::EIO,
         },
-        RequestError::Gone(_) => Errno::EIO,
+        RequestError::Unavailable(_) => Errno::EIO,
     }
 }

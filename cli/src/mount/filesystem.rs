@@ -125,8 +125,8 @@ impl Shared {
         if Self::may(uid, area.uid) { Ok(area) } else { Err(Errno::EACCES) }
     }
 
-    /// The attributes of `node` for `uid`; none if its owner has to be asked.
-    fn look(&self, uid: u32, node: &Node, listing: &Listing) -> Result<Option<FileAttr>, Errno> {
+    /// The attributes of `node` for `uid`; none if only its owner knows them.
+    fn known_attributes(&self, uid: u32, node: &Node, listing: &Listing) -> Result<Option<FileAttr>, Errno> {
         match node {
             Node::Root => Ok(Some(self.attributes(node, None, None))),
             Node::Volume(name) if listing.volumes.binary_search(name).is_ok() => {
@@ -149,15 +149,15 @@ impl Shared {
     }
 
     /// The same for a file within a view, from its owner.
-    fn look_into(&self, path: &ViewPath, client: &mut ReconnectingClient) -> Result<FileAttr, Errno> {
-        let shown = self.views.look(client, path)?;
+    fn view_attributes(&self, path: &ViewPath, client: &mut ReconnectingClient) -> Result<FileAttr, Errno> {
+        let shown = self.views.attributes(client, path)?;
         let listing = self.areas.get(client).map_err(|error| errno(&error))?;
         let area = listing.area(&path.area).ok_or(Errno::ENOENT)?;
         Ok(self.attributes(&Node::View(path.clone()), Some(area), Some(shown)))
     }
 
     fn directory(&self, uid: u32, node: &Node, listing: &Listing) -> Result<Open, Errno> {
-        self.look(uid, node, listing)?;
+        self.known_attributes(uid, node, listing)?;
         match node {
             Node::Root => {
                 let volume = |name: &String| (name.clone(), Node::Volume(name.clone()));
@@ -209,8 +209,8 @@ impl Shared {
 
     /// Opens an area, if it is for `uid`. The daemon has checked that it is for the mounting user.
     fn open(&self, uid: u32, path: &str, client: &mut ReconnectingClient) -> Result<Open, Errno> {
-        let asked = client.ask(|connection| connection.read_vsa(path));
-        let (area, file) = asked.map_err(|error| errno(&error))?;
+        let reply = client.request(|connection| connection.read_vsa(path));
+        let (area, file) = reply.map_err(|error| errno(&error))?;
         if !Self::may(uid, area.uid) {
             return Err(Errno::EACCES);
         }
@@ -259,8 +259,9 @@ fn read(
                 if from >= *end {
                     break;
                 }
-                let asked = client.ask(|connection| connection.read_vsa_at(path, from, left.min(MAX_PIECE)));
-                let piece = asked.map_err(|error| errno(&error))?;
+                let reply =
+                    client.request(|connection| connection.read_vsa_at(path, from, left.min(MAX_PIECE)));
+                let piece = reply.map_err(|error| errno(&error))?;
                 if piece.is_empty() {
                     break;
                 }
@@ -357,7 +358,7 @@ impl Names {
     ) {
         let workers = Arc::clone(&self.workers);
         self.with_listing(move |shared, listing| {
-            let found = listing.and_then(|listing| shared.look(uid, &node, listing));
+            let found = listing.and_then(|listing| shared.known_attributes(uid, &node, listing));
             let path = match (found, node) {
                 (Ok(None), Node::View(path)) => path,
                 (Ok(found), _) => return reply(shared, found.ok_or(Errno::EIO)),
@@ -367,7 +368,7 @@ impl Names {
             let lane = Lane::View(path.area.clone());
             let job = move |client: Option<&mut ReconnectingClient>| {
                 let found = client.ok_or(Errno::EAGAIN);
-                reply(&shared, found.and_then(|client| shared.look_into(&path, client)));
+                reply(&shared, found.and_then(|client| shared.view_attributes(&path, client)));
             };
             workers.submit(lane, Box::new(job));
         });

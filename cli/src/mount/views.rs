@@ -80,34 +80,38 @@ impl Views {
         kept.insert(path, (Instant::now(), shown));
     }
 
-    fn ask(
+    fn request(
         &self,
         client: &mut ReconnectingClient,
         path: &Path,
-        ask: ViewOperation,
+        operation: ViewOperation,
     ) -> Result<(ViewReply, Vec<u8>), Errno> {
         if locked(&self.quiet).get(&path.area).is_some_and(|since| since.elapsed() < QUIET) {
             return Err(Errno::ETIMEDOUT);
         }
-        let question = ViewRequest { path: path.within.clone(), operation: ask };
-        let asked = client.ask(|connection| connection.view(&path.area, question.clone()));
-        if let Err(RequestError::Refused(error)) = &asked
+        let request = ViewRequest { path: path.within.clone(), operation };
+        let reply = client.request(|connection| connection.view(&path.area, request.clone()));
+        if let Err(RequestError::Refused(error)) = &reply
             && error.kind == ErrorKind::Silent
         {
             locked(&self.quiet).insert(path.area.clone(), Instant::now());
         }
-        asked.map_err(|error| errno(&error))
+        reply.map_err(|error| errno(&error))
     }
 
     /// The kind of `path`.
     ///
     /// # Errors
     /// The errno for the caller.
-    pub(super) fn look(&self, client: &mut ReconnectingClient, path: &Path) -> Result<FileAttributes, Errno> {
+    pub(super) fn attributes(
+        &self,
+        client: &mut ReconnectingClient,
+        path: &Path,
+    ) -> Result<FileAttributes, Errno> {
         if let Some(shown) = self.fresh(path) {
             return Ok(shown);
         }
-        match self.ask(client, path, ViewOperation::Stat)? {
+        match self.request(client, path, ViewOperation::Stat)? {
             (ViewReply::Stat(shown), _) => {
                 self.keep(path.clone(), shown);
                 Ok(shown)
@@ -117,7 +121,7 @@ impl Views {
     }
 
     fn page(&self, client: &mut ReconnectingClient, path: &Path, cursor: u64) -> Result<ViewPage, Errno> {
-        match self.ask(client, path, ViewOperation::List { cursor })? {
+        match self.request(client, path, ViewOperation::List { cursor })? {
             (ViewReply::Page(page), _) => {
                 for ViewEntry { name, attributes: shown } in &page.entries {
                     self.keep(path.child(name), *shown);
@@ -168,8 +172,8 @@ impl OpenFile {
             return Ok(rest);
         }
         let length = size.min(MAX_PIECE);
-        let asked = views.ask(client, &self.path, ViewOperation::Read { offset, length });
-        let (_, bytes) = asked.map_err(|errno| match errno {
+        let reply = views.request(client, &self.path, ViewOperation::Read { offset, length });
+        let (_, bytes) = reply.map_err(|errno| match errno {
             Errno::ENOENT => Errno::EIO,
             other => other,
         })?;

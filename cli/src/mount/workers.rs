@@ -26,7 +26,7 @@ const WORKERS: usize = 8;
 /// Jobs that wait in one lane: more than the kernel reads ahead for all files of one program.
 const MOST_WAITING: usize = 256;
 /// For the daemon to answer: longer than it gives an owner.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a daemon that is not there is waited for: a restart takes tens of milliseconds.
 const RECONNECT: Duration = Duration::from_secs(1);
 /// Between two tries.
@@ -62,29 +62,29 @@ impl ReconnectingClient {
     ///
     /// # Errors
     /// See [`RequestError`].
-    pub(super) fn ask<T>(
+    pub(super) fn request<T>(
         &mut self,
-        mut question: impl FnMut(&mut Connection) -> Result<T, CallError>,
+        mut call: impl FnMut(&mut Connection) -> Result<T, CallError>,
     ) -> Result<T, RequestError> {
         let fresh = self.connection.is_none();
-        match self.try_ask(&mut question) {
+        match self.try_request(&mut call) {
             // The daemon was restarted since the last request.
-            Err(RequestError::Gone(CallError::Closed | CallError::Frame(_))) if !fresh => {
-                self.try_ask(&mut question)
+            Err(RequestError::Unavailable(CallError::Closed | CallError::Frame(_))) if !fresh => {
+                self.try_request(&mut call)
             }
             other => other,
         }
     }
 
-    fn try_ask<T>(
+    fn try_request<T>(
         &mut self,
-        question: &mut impl FnMut(&mut Connection) -> Result<T, CallError>,
+        call: &mut impl FnMut(&mut Connection) -> Result<T, CallError>,
     ) -> Result<T, RequestError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.connect().map_err(RequestError::Gone)?,
+            None => self.connect().map_err(RequestError::Unavailable)?,
         };
-        match question(&mut connection) {
+        match call(&mut connection) {
             Ok(answer) => {
                 self.connection = Some(connection);
                 Ok(answer)
@@ -93,14 +93,14 @@ impl ReconnectingClient {
                 self.connection = Some(connection);
                 Err(RequestError::Refused(error))
             }
-            Err(error) => Err(RequestError::Gone(error)),
+            Err(error) => Err(RequestError::Unavailable(error)),
         }
     }
 
     fn connect(&self) -> Result<Connection, CallError> {
         let deadline = Instant::now() + RECONNECT;
         loop {
-            match Connection::connect_as_administrator(&self.socket, "mount", PATIENCE) {
+            match Connection::connect_as_administrator(&self.socket, "mount", ANSWER_TIMEOUT) {
                 Err(CallError::Connect { .. } | CallError::Closed) if Instant::now() < deadline => {
                     std::thread::sleep(PAUSE);
                 }
@@ -122,7 +122,7 @@ struct State {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    bell: Condvar,
+    work_ready: Condvar,
 }
 
 impl Shared {
@@ -145,7 +145,7 @@ impl Shared {
                 }
                 continue;
             }
-            state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.work_ready.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -155,7 +155,7 @@ impl Shared {
         match state.waiting.get(&lane) {
             Some(jobs) if !jobs.is_empty() => {
                 state.ready.push_back(lane);
-                self.bell.notify_one();
+                self.work_ready.notify_one();
             }
             _ => {
                 state.waiting.remove(&lane);
@@ -202,7 +202,7 @@ impl Workers {
         jobs.push_back(job);
         if jobs.len() == 1 && !state.running.contains(&lane) {
             state.ready.push_back(lane);
-            self.shared.bell.notify_one();
+            self.shared.work_ready.notify_one();
         }
     }
 }
@@ -211,7 +211,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         // A thread in the middle of a request ends after it; its answer is not needed any more.
         self.shared.state().ending = true;
-        self.shared.bell.notify_all();
+        self.shared.work_ready.notify_all();
     }
 }
 

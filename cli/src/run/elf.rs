@@ -2,14 +2,14 @@
 //! machine, loader, whether the Go tool chain made it, and which libraries it names itself.
 //!
 //! 1. The file is untrusted. Each number in it is checked against a limit before it is used for a
-//!    read, offsets are added with a check for overflow, and nothing is read twice. A part that
+//!    read. Offsets are added with a check for overflow, and nothing is read twice. A part that
 //!    does not fit is named in [`ElfError::Damaged`].
 //! 2. ELF header, then the program headers: the kernel starts a program by these alone, so they
 //!    must be whole. `PT_INTERP` names the loader; without one there is no loader that could load a
 //!    library.
-//! 3. A Go program is known by a note `Go` (`PT_NOTE`), a section `.go.buildinfo` or
-//!    `.note.go.buildid`, or the bytes that `go version` searches for at the start of its writable
-//!    data. Sections may be missing or wrong: the kernel does not read them either.
+//! 3. A Go program is recognised by one of three signs: a note `Go` (`PT_NOTE`); a section
+//!    `.go.buildinfo` or `.note.go.buildid`; the bytes that `go version` searches for at the start
+//!    of its writable data. Sections may be missing or wrong: the kernel does not read them either.
 //!
 //! Source: System V ABI, chapter 4 and 5 (ELF-64 object file format, version 1.5); Go's
 //! `debug/buildinfo`.

@@ -1,13 +1,13 @@
 //! The environment of the program, and where its values come from.
 //!
-//! 1. `LD_PRELOAD`: the library, before what is there already. The library is `$SIETCH_PRELOAD`, or
-//!    the newer of that beside this program and that in `deps/` beside it (where cargo puts it for
-//!    tests), or lies in `../lib/sietch/` (where it is installed).
+//! 1. `LD_PRELOAD`: the library, before what is there already. The library is `$SIETCH_PRELOAD` if
+//!    that is set. Else it is the newer of the one beside this program and the one in `deps/`
+//!    beside it, where cargo puts it for tests. Else it is the installed one in `../lib/sietch/`.
 //! 2. `SIETCH_SOCKETS`: the service's socket, as an absolute path: the program may change its
 //!    folder.
 //! 3. `SIETCH_APPLICATION`: 128 random bits that this program and what it starts have in common.
-//! 4. `SIETCH_VNIC` and `SIETCH_PUBLISH`: as asked; else they are removed, so that none is
-//!    inherited by chance.
+//! 4. `SIETCH_VNIC` and `SIETCH_PUBLISH`: as the options say. Without the option the variable is
+//!    removed, so that none is inherited by chance.
 //! 5. `SIETCH_SHORT_LIVED`, unless `--always` is given: short-lived connections stay on kernel TCP.
 //!
 //! The service is greeted first, in its own protocol (`docs/spec/sockets.md`), and its build
@@ -44,14 +44,14 @@ pub(super) fn library(named: Option<&OsStr>, program: &Path) -> Result<PathBuf, 
             folder.parent().unwrap_or(folder).join("lib/sietch").join(LIBRARY),
         ],
     };
-    // Those of a target folder are two builds, of which one may be stale: cargo renews only what it
-    // was asked for.
+    // A target folder has two builds, of which one may be stale: cargo rebuilds only the requested
+    // one.
     let (built, installed) = candidates.split_at(candidates.len().min(2));
     let time = |path: &&PathBuf| std::fs::metadata(path).and_then(|file| file.modified()).ok();
     let newest = built.iter().filter(|path| path.is_file()).max_by_key(time);
     let Some(path) = newest.or_else(|| installed.iter().find(|path| path.is_file())) else {
-        let looked: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
-        return Err(RunError::NoLibrary { looked: looked.join(", ") });
+        let searched: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
+        return Err(RunError::NoLibrary { searched: searched.join(", ") });
     };
     let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let refused = |cause: String| RunError::Library { path: path.clone(), cause };

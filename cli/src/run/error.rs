@@ -21,7 +21,7 @@ pub(crate) enum RunError {
     #[error("{program}: there is no such program")]
     #[diagnostic(help("check that it is spelt right, is installed, and is in a folder of PATH"))]
     NotFound {
-        /// What was asked for.
+        /// The requested program.
         program: String,
     },
 
@@ -56,13 +56,13 @@ pub(crate) enum RunError {
     },
 
     /// The library was not found.
-    #[error("libsietch_posix.so: in none of {looked}")]
+    #[error("libsietch_posix.so: in none of {searched}")]
     #[diagnostic(help(
         "build it beside this program with `cargo build --release`, or name it in SIETCH_PRELOAD"
     ))]
     NoLibrary {
         /// The files that are not there.
-        looked: String,
+        searched: String,
     },
 
     /// The library cannot be loaded.
@@ -111,7 +111,7 @@ pub(crate) enum RunError {
         own: String,
     },
 
-    /// The service cannot tell this user from others.
+    /// The service cannot distinguish this user from others.
     #[error(
         "the service at {path} lives in a user namespace that has no number of its own for this user: programs use the kernel's sockets"
     )]
@@ -127,7 +127,7 @@ pub(crate) enum RunError {
     #[error("publishing {ports}: the host's {host}: {cause}")]
     #[diagnostic(help("{}", publish::fix(cause)))]
     Publish {
-        /// What was asked for.
+        /// The requested ports.
         ports: String,
         /// The name that cannot be had.
         host: SocketAddr,
@@ -143,7 +143,7 @@ pub(crate) enum RunError {
         "leave --publish out, or give it another port of the host: --publish HOST_PORT:{port}"
     ))]
     PublishedAlready {
-        /// What was asked for.
+        /// The requested ports.
         ports: String,
         /// The program's port.
         port: u16,

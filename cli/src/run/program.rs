@@ -1,13 +1,13 @@
 //! Finds the file of a command, and decides whether a library can be loaded into it.
 //!
-//! 1. A name with a slash is the file itself; another is looked for in the folders of `PATH`, as
+//! 1. A name with a slash is the file itself; another is searched for in the folders of `PATH`, as
 //!    execvp(3) does.
-//! 2. A script (`#!`) is judged by its interpreter, some levels deep, as the kernel starts it;
+//! 2. A script (`#!`) is checked by its interpreter, some levels deep, as the kernel starts it;
 //!    `/usr/bin/env NAME` by the program of that name. A file of neither kind is a script of the
 //!    shell's.
-//! 3. An ELF file is judged by its content ([`elf`](super::elf)) and by the privileges that it
+//! 3. An ELF file is checked by its content ([`elf`](super::elf)) and by the privileges that it
 //!    gains: if the kernel reports them (AT_SECURE, getauxval(3)), the loader ignores LD_PRELOAD.
-//! 4. A file that may be executed but not read cannot be judged: it is started.
+//! 4. A file that may be executed but not read cannot be checked: it is started.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -83,7 +83,7 @@ fn executable(file: &Path) -> Result<(), RunError> {
 ///
 /// # Errors
 /// [`RunError::Damaged`]: an ELF file that cannot be started.
-pub(super) fn judge(file: &Path, path: Option<&OsStr>) -> Result<Option<Unsupported>, RunError> {
+pub(super) fn check(file: &Path, path: Option<&OsStr>) -> Result<Option<Unsupported>, RunError> {
     let Some((file, open)) = target(file, path) else { return Ok(None) };
     match elf::facts(&open) {
         Ok(facts) => {
@@ -100,8 +100,8 @@ pub(super) fn imports_liburing(file: &Path, path: Option<&OsStr>) -> Option<Path
     target(file, path).filter(|(_, open)| elf::needs(open, "liburing")).map(|(file, _)| file)
 }
 
-/// The file itself, or the interpreter of a script. None: it cannot be read, or there is no way to
-/// judge it.
+/// The file itself, or the interpreter of a script. None: it cannot be read, or cannot be
+/// checked.
 fn target(file: &Path, path: Option<&OsStr>) -> Option<(PathBuf, File)> {
     let mut file = file.to_owned();
     for _ in 0..SCRIPT_DEPTH {

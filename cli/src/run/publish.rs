@@ -2,9 +2,9 @@
 //!
 //! 1. The program's own library opens the kernel's sockets for them when the program listens
 //!    ([`socket_service::Published`]); here they are written into its environment.
-//! 2. Each name is bound once as a test, so that an unavailable one is reported in a sentence
-//!    rather than by an error of the program's `listen`. A name in use may be that of a program
-//!    that has just ended: a request to the service gives the service time to notice.
+//! 2. Each name is bound once as a test. An unavailable one is thus reported here, rather than by
+//!    an error of the program's `listen`. A name in use may be that of a program that has just
+//!    ended: a request to the service gives the service time to notice.
 //! 3. Without a VNIC the program has the host's addresses. Then only another port or another
 //!    address makes sense.
 

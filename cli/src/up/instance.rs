@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_whose_owner_died_is_a_leftover() {
+    fn a_record_of_a_dead_owner_is_a_leftover() {
         let path = path("leftover");
         std::fs::write(&path, "{\"pid\": 42}").expect("write");
         assert_eq!(find(&path).expect("readable"), None);

@@ -123,8 +123,8 @@ impl Supervisor {
                 how = service_ended(service) => {
                     *service = None;
                     if plan.brokered && let Some((mut child, _)) = store.take() {
-                        // Its area went with the core. It has acknowledged nothing that is not in
-                        // it.
+                        // Its area ended with the core. The store has acknowledged nothing that is
+                        // not in it.
                         child.terminate();
                         child.wait_or_kill(STORE_GRACE).await;
                     }
@@ -157,7 +157,7 @@ impl Supervisor {
     }
 
     async fn try_bring_up(&mut self) -> Result<(), Error> {
-        if matches!(self.daemon, Daemon::Foreign) && self.ask(|_| Ok(())).await.is_err() {
+        if matches!(self.daemon, Daemon::Foreign) && self.request(|_| Ok(())).await.is_err() {
             self.daemon = Daemon::None;
         }
         if matches!(self.daemon, Daemon::None) {
@@ -173,7 +173,7 @@ impl Supervisor {
     }
 
     async fn start_daemon(&mut self) -> Result<(), Error> {
-        if self.ask(|_| Ok(())).await.is_ok() {
+        if self.request(|_| Ok(())).await.is_ok() {
             self.daemon = Daemon::Foreign;
             return Ok(());
         }
@@ -222,7 +222,7 @@ impl Supervisor {
 
     /// Prints the banner, and updates the record.
     async fn announce(&self) -> Result<(), Error> {
-        let status = self.ask(Connection::status).await?;
+        let status = self.request(Connection::status).await?;
         let Some((child, ready)) = &self.store else { return Ok(()) };
         let pids = (child.pid(), self.service.as_ref().and_then(Child::pid));
         let text = banner::render(&self.plan, &status, ready, pids, Palette::of_stdout());
@@ -243,13 +243,12 @@ impl Supervisor {
     }
 
     /// Sends the daemon a request, on a thread that may wait.
-    async fn ask<T: Send + 'static>(
+    async fn request<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&mut Connection) -> Result<T, CallError> + Send + 'static,
+        call: impl FnOnce(&mut Connection) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, Error> {
         let socket: PathBuf = self.plan.socket.clone();
-        let answer =
-            tokio::task::spawn_blocking(move || Ok(question(&mut administration::connect(&socket)?)?));
+        let answer = tokio::task::spawn_blocking(move || Ok(call(&mut administration::connect(&socket)?)?));
         answer.await.unwrap_or_else(|cause| Err(Error::Start { what: "request", source: cause.into() }))
     }
 
@@ -268,7 +267,7 @@ impl Supervisor {
             // The service has ended. Its programs go to the kernel, as without it.
             paths::remove_sockets_beside(&self.plan.socket);
         }
-        if matches!(self.daemon, Daemon::Ours(_)) && self.ask(Connection::shutdown).await.is_err() {
+        if matches!(self.daemon, Daemon::Ours(_)) && self.request(Connection::shutdown).await.is_err() {
             // It does not answer; a signal has the same effect.
             if let Daemon::Ours(child) = &self.daemon {
                 child.terminate();

@@ -1,4 +1,7 @@
-//! Files that are right, files of every damage, and the programs of this machine.
+//! Intact files, files with every kind of damage, and the programs of this machine.
+//!
+//! A damaged file must give an error that names the damage, or facts that do not depend on it. No
+//! bytes may cause a panic, an endless loop or a read beyond the bounds.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
@@ -101,7 +104,7 @@ fn other_machines_and_word_sizes_are_seen() {
 }
 
 #[test]
-fn what_is_no_elf_file_is_said_so() {
+fn a_file_that_is_not_elf_is_reported_as_such() {
     for bytes in [&b""[..], b"\x7fEL", b"#!/bin/sh\n", b"MZ"] {
         assert_eq!(facts(bytes), Err(ElfError::NotElf));
     }

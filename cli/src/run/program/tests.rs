@@ -1,4 +1,7 @@
-//! Programs are found as a shell finds them, and scripts judged by what runs them.
+//! The search for a program, and the check of it.
+//!
+//! Programs are found as a shell finds them, in the order of `PATH`. A script is checked by its
+//! interpreter, and a program by its loader and privileges.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
@@ -46,14 +49,14 @@ fn programs_are_found_in_the_order_of_path_and_must_be_executable() {
     assert_eq!(find_in("tool", &path).unwrap(), second);
     let first = folder.file("a/tool", b"", 0o755);
     assert_eq!(find_in("tool", &path).unwrap(), first);
-    // A folder is no program, a name with a slash is not looked for, and nothing has no name.
+    // A folder is no program, a name with a slash is not searched for, and nothing has no name.
     assert!(matches!(find_in(&folder.0.display().to_string(), ""), Err(RunError::NotExecutable { .. })));
     assert!(matches!(find_in("./no-such-tool", &path), Err(RunError::NotFound { .. })));
     assert!(matches!(find_in("", &path), Err(RunError::NotFound { .. })));
     assert!(find(OsStr::new("sh"), None).is_ok());
 }
 
-/// Enough of a program to be judged: a header and one program header that is no loader's.
+/// Enough of a program to be checked: a header and one program header that is no loader's.
 fn static_program() -> Vec<u8> {
     let mut file = vec![0; 64 + 56];
     file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -65,20 +68,20 @@ fn static_program() -> Vec<u8> {
 }
 
 #[test]
-fn a_script_is_judged_by_its_interpreter() {
+fn a_script_is_checked_by_its_interpreter() {
     let folder = Folder::new("script");
     let path = Some(folder.0.clone().into_os_string());
-    let judged = |file: &Path| judge(file, path.as_deref()).unwrap();
+    let checked = |file: &Path| check(file, path.as_deref()).unwrap();
     let program = folder.file("still", &static_program(), 0o755);
-    assert_eq!(judged(&program), Some(Unsupported::Static));
+    assert_eq!(checked(&program), Some(Unsupported::Static));
     let direct = folder.file("direct", format!("#! {}  -x\n", program.display()).as_bytes(), 0o755);
-    assert_eq!(judged(&direct), Some(Unsupported::Static));
+    assert_eq!(checked(&direct), Some(Unsupported::Static));
     for line in ["#!/usr/bin/env still", "#!/usr/bin/env -S A=1 still -x\r", "#!/usr/bin/env\tstill"] {
         let script = folder.file("env", format!("{line}\nexit\n").as_bytes(), 0o755);
-        assert_eq!(judged(&script), Some(Unsupported::Static), "{line}");
+        assert_eq!(checked(&script), Some(Unsupported::Static), "{line}");
     }
     let twice = folder.file("twice", format!("#!{}", direct.display()).as_bytes(), 0o755);
-    assert_eq!(judged(&twice), Some(Unsupported::Static));
+    assert_eq!(checked(&twice), Some(Unsupported::Static));
     for fit in [
         "#!/bin/sh\n",
         "echo no first line\n",
@@ -88,13 +91,13 @@ fn a_script_is_judged_by_its_interpreter() {
         "#!/no/such/interpreter\n",
         "#!/usr/bin/env none",
     ] {
-        assert_eq!(judged(&folder.file("fit", fit.as_bytes(), 0o755)), None, "{fit:?}");
+        assert_eq!(checked(&folder.file("fit", fit.as_bytes(), 0o755)), None, "{fit:?}");
     }
     let round = folder.0.join("round");
     let round = folder.file("round", format!("#!{}\n", round.display()).as_bytes(), 0o755);
-    assert_eq!(judged(&round), None);
+    assert_eq!(checked(&round), None);
     assert!(matches!(
-        judge(&folder.file("cut", &static_program()[..90], 0o755), None),
+        check(&folder.file("cut", &static_program()[..90], 0o755), None),
         Err(RunError::Damaged { .. })
     ));
 }
