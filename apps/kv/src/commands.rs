@@ -30,6 +30,7 @@ mod context;
 mod hash;
 mod keys;
 mod list;
+mod observed;
 mod pubsub;
 mod scan;
 mod server;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  command              what is known of a command: its names, arguments, keys, subcommands
+//!  observation          slow commands, latencies and events of keys, as recorded at run time
 //!  settings             what can be configured
 //!  protocol             RESP: requests, replies, errors
 //!  metrics  text        counters; numbers and patterns as Redis reads and writes them
@@ -11,6 +12,7 @@
 pub(crate) mod client_id;
 pub(crate) mod command;
 pub(crate) mod metrics;
+pub(crate) mod observation;
 pub(crate) mod protocol;
 pub mod settings;
 pub(crate) mod text;

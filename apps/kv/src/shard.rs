@@ -31,10 +31,12 @@ use crate::foundation::settings::Settings;
 pub use crate::data::journal::ReplayError;
 pub use crate::data::keyspace::Now;
 pub use crate::foundation::client_id::ClientId;
+pub use crate::foundation::observation::time::TimeSource;
 
 mod blocking;
 mod deferred_faults;
 mod execute;
+mod observe;
 mod recovery;
 mod snapshot;
 mod snapshot_keys;
@@ -43,8 +45,6 @@ use deferred_faults::DeferredFaults;
 use snapshot::SnapshotWalk;
 use snapshot_keys::SnapshotKeys;
 
-/// Most keys that one tick expires: well below a millisecond.
-const TICK_KEYS: usize = 256;
 /// Entries of flushed databases that one tick frees.
 const TICK_GRAVES: usize = 4096;
 /// Bytes of a dumped value from which on a snapshot takes several slices for it: the bytes of one
@@ -107,6 +107,8 @@ pub struct Shard {
     next_idle_check: u64,
     /// Whether the last tick left keys whose time is over.
     behind: bool,
+    /// By the number of the command: whether it takes the longer way of `shard/observe.rs`.
+    observed: Vec<bool>,
 }
 
 impl Shard {
@@ -116,7 +118,8 @@ impl Shard {
         let mut seeds = Seeds::new(seed);
         let random = XorShift64Star::new(seeds.next());
         let snapshot_keys = SnapshotKeys::new(seeds.next(), seeds.next());
-        Self {
+        let observed = vec![true; table.commands().len()];
+        let mut shard = Self {
             store: Store::new(settings, seeds.next(), table.commands().len()),
             clients: Clients::new(),
             table,
@@ -135,7 +138,15 @@ impl Shard {
             largest_record: sietch::persist::MAX_RECORD,
             next_idle_check: 0,
             behind: false,
-        }
+            observed,
+        };
+        shard.observe();
+        shard
+    }
+
+    /// Measures commands with this clock. Without one no time passes during a command.
+    pub fn measure_with(&mut self, time: TimeSource) {
+        self.store.observation.time = time;
     }
 
     /// Turns the recording of effects on (there is a log) or off.
@@ -344,7 +355,7 @@ impl Shard {
     pub fn tick(&mut self, now: Now) {
         self.now = now;
         if !self.store.replaying {
-            self.behind = self.store.expire_due(now, TICK_KEYS);
+            self.expire_due();
         }
         self.store.free_pending(TICK_GRAVES);
         self.time_out_blocked();

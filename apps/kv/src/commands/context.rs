@@ -72,7 +72,6 @@ impl Table {
     }
 
     /// Whether this row has subcommands.
-    #[inline]
     pub(crate) fn is_container(&self, number: u16) -> bool {
         self.containers[number as usize]
     }

@@ -1,7 +1,7 @@
 //! Commands about the server.
 //!
-//! `server/info.rs` has INFO, `server/table.rs` COMMAND, `server/diagnosis.rs` MEMORY, LATENCY,
-//! SLOWLOG and DEBUG.
+//! `server/info.rs` has INFO, `server/table.rs` COMMAND, `server/diagnosis.rs` MEMORY and DEBUG,
+//! `server/latency.rs` LATENCY, `server/slow_log.rs` SLOWLOG.
 
 use super::context::{Command, Context, Handler, Outcome};
 use crate::clients::TimeoutReply;
@@ -12,6 +12,8 @@ use crate::foundation::text::glob;
 
 mod diagnosis;
 mod info;
+mod latency;
+mod slow_log;
 mod table;
 
 const ANY: Flags = flag::LOADING.and(flag::STALE);
@@ -34,7 +36,7 @@ pub(super) const COMMANDS: &[Command] = &[
     server("flushdb", -1, flag::WRITE, flushdb),
     server("info", -1, ANY, info::info),
     server("lastsave", 1, ANY.and(flag::FAST), lastsave),
-    server("latency", -2, ADMIN, diagnosis::latency),
+    server("latency", -2, ADMIN, latency::latency),
     server("lolwut", -1, flag::READONLY.and(flag::FAST), lolwut),
     Command::new("memory", -2, flag::READONLY, Keys::Range(2, 2, 1), "server", diagnosis::memory),
     server("replicaof", 3, ADMIN, replicaof),
@@ -42,7 +44,7 @@ pub(super) const COMMANDS: &[Command] = &[
     server("save", 1, ADMIN_NOT_QUEUED, save),
     server("shutdown", -1, ADMIN_NOT_QUEUED, shutdown),
     server("slaveof", 3, ADMIN, replicaof),
-    server("slowlog", -2, ADMIN, diagnosis::slowlog),
+    server("slowlog", -2, ADMIN, slow_log::slowlog),
     server("swapdb", 3, flag::WRITE.and(flag::FAST), swapdb),
     server("time", 1, ANY.and(flag::FAST), time),
     Command::new("wait", 3, flag::NO_SCRIPT, Keys::None, "generic", wait),
@@ -222,6 +224,7 @@ fn config(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         (b"set", 4..) => return config_set(context, &arguments[2..]),
         (b"resetstat", 2) => {
             context.data.store().metrics.reset();
+            context.data.store().observation.histograms.clear();
             context.reply.ok();
         }
         (b"rewrite", 2) => {
@@ -264,6 +267,7 @@ fn config_set(context: &mut Context<'_>, pairs: &[&[u8]]) -> Outcome {
     }
     let store = context.data.store();
     store.settings = settings;
+    store.observation.changed = true;
     if let Some(at) = named.iter().position(|name| name == "requirepass") {
         store.users.require(pairs[2 * at + 1]);
         crate::acl::warn_of_restart("CONFIG SET requirepass");

@@ -167,7 +167,7 @@ fn exec(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
             }
             context.command = command;
             context.reply.resp3 = context.client.resp3;
-            context.run(number, &arguments);
+            context.run_observed(number, &arguments);
         }
     }
     context.command = own;

@@ -6,7 +6,7 @@ pub(crate) use persistence::{Persistence, Recovery, Usage};
 
 use std::collections::BTreeMap;
 
-/// Calls of one command.
+/// Calls of one command. Not every call is timed; see [`super::observation`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CommandCount {
     /// Executions, failed ones too.
@@ -15,6 +15,10 @@ pub struct CommandCount {
     pub rejected: u64,
     /// Executions that ended in an error.
     pub failed: u64,
+    /// Executions that were timed.
+    pub timed: u64,
+    /// Total nanoseconds of timed executions.
+    pub nanoseconds: u64,
 }
 
 /// Counters of a shard since it started, or since CONFIG RESETSTAT.

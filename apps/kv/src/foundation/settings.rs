@@ -141,6 +141,14 @@ pub struct Settings {
     pub bind: String,
     /// The directory that CONFIG GET shows.
     pub dir: String,
+    /// Microseconds from which on a command is logged as slow; negative: none is.
+    pub slowlog_log_slower_than: i64,
+    /// Entries of the slow log.
+    pub slowlog_max_len: usize,
+    /// Milliseconds from which on a latency is recorded as an event; 0: none is.
+    pub latency_monitor_threshold: u64,
+    /// Whether every command is timed for LATENCY HISTOGRAM.
+    pub latency_tracking: bool,
     /// Settings that are kept and shown but change nothing here.
     pub(crate) shown: Vec<(&'static str, String)>,
 }
@@ -173,7 +181,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("hash-max-ziplist-value", "64"),
     ("hz", "10"),
     ("io-threads", "1"),
-    ("latency-monitor-threshold", "0"),
+    ("latency-tracking-info-percentiles", "50 99 99.9"),
     ("lazyfree-lazy-eviction", "no"),
     ("lazyfree-lazy-expire", "no"),
     ("lazyfree-lazy-server-del", "no"),
@@ -195,8 +203,6 @@ const SHOWN: &[(&str, &str)] = &[
     ("requirepass", ""),
     ("save", ""),
     ("set-max-intset-entries", "512"),
-    ("slowlog-log-slower-than", "-1"),
-    ("slowlog-max-len", "128"),
     ("stop-writes-on-bgsave-error", "yes"),
     ("stream-node-max-bytes", "4096"),
     ("stream-node-max-entries", "100"),
@@ -227,6 +233,10 @@ impl Default for Settings {
             port: 6379,
             bind: "127.0.0.1".to_owned(),
             dir: String::new(),
+            slowlog_log_slower_than: 10_000,
+            slowlog_max_len: 128,
+            latency_monitor_threshold: 0,
+            latency_tracking: false,
             shown: SHOWN.iter().map(|&(name, value)| (name, value.to_owned())).collect(),
         }
     }
@@ -247,7 +257,7 @@ const HARMLESS: &[&str] = &[
 
 /// Whether a setting has an effect in Redis and none here: only its current value can be set.
 fn is_fixed(name: &str) -> bool {
-    name.starts_with("slowlog-") || name.starts_with("latency-") || name.contains("-max-")
+    name == "latency-tracking-info-percentiles" || name.contains("-max-")
 }
 
 impl Settings {
@@ -269,12 +279,16 @@ impl Settings {
             ("databases", self.databases.to_string()),
             ("dir", self.dir.clone()),
             ("durability", self.durability.name().to_owned()),
+            ("latency-monitor-threshold", self.latency_monitor_threshold.to_string()),
+            ("latency-tracking", if self.latency_tracking { "yes" } else { "no" }.to_owned()),
             ("maxclients", self.maxclients.to_string()),
             ("maxmemory", self.maxmemory.to_string()),
             ("maxmemory-policy", self.policy.name().to_owned()),
             ("maxmemory-samples", self.maxmemory_samples.to_string()),
             ("port", self.port.to_string()),
             ("proto-max-bulk-len", self.proto_max_bulk_len.to_string()),
+            ("slowlog-log-slower-than", self.slowlog_log_slower_than.to_string()),
+            ("slowlog-max-len", self.slowlog_max_len.to_string()),
             ("tcp-keepalive", self.tcp_keepalive.to_string()),
             ("timeout", self.timeout.to_string()),
         ]);
@@ -312,6 +326,24 @@ impl Settings {
                 self.maxclients = usize::try_from(count).unwrap_or(usize::MAX);
             }
             "timeout" => self.timeout = number()?,
+            "slowlog-log-slower-than" => {
+                self.slowlog_log_slower_than = whole_number(value, -1).map_err(|reason| failed(&reason))?;
+            }
+            "slowlog-max-len" => {
+                let limit = whole_number(value, 0).map_err(|reason| failed(&reason))?;
+                self.slowlog_max_len = usize::try_from(limit).unwrap_or(usize::MAX);
+            }
+            "latency-monitor-threshold" => {
+                let threshold = whole_number(value, 0).map_err(|reason| failed(&reason))?;
+                self.latency_monitor_threshold = threshold.unsigned_abs();
+            }
+            "latency-tracking" => {
+                self.latency_tracking = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(failed("argument must be 'yes' or 'no'")),
+                };
+            }
             "tcp-keepalive" => self.tcp_keepalive = number()?,
             "proto-max-bulk-len" => self.proto_max_bulk_len = memory()?.max(1 << 20),
             "client-query-buffer-limit" => {
@@ -398,6 +430,16 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+/// A number of at least `least`, or Redis' words why it is none.
+fn whole_number(value: &str, least: i64) -> Result<i64, String> {
+    let number =
+        value.parse::<i64>().map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
+    if number < least {
+        return Err(format!("argument must be between {least} and {} inclusive", i64::MAX));
+    }
+    Ok(number)
 }
 
 /// A number of bytes as Redis reads it: `100`, `1k` (1000), `1kb` (1024), `2mb`, `3gb`.

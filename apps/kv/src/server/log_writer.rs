@@ -310,7 +310,9 @@ impl<D: DiskQueue> LogWriter<D> {
         status.durable_sequence = durable;
         status.full = self.refusing;
         status.compaction_wanted = self.requested;
-        status.committed(durable, now.monotonic_ns);
+        if let Some(took) = status.committed(durable, now.monotonic_ns) {
+            shard.note_commit(took);
+        }
     }
 
     /// Appends the batch's effects and starts their write.
@@ -531,7 +533,7 @@ impl<D: DiskQueue> LogWriter<D> {
 
 /// Passes the durable sequence to the shard; returns whether it has advanced.
 fn shard_durable(shard: &mut Shard, durable: u64) -> bool {
-    let news = durable > shard.durable_up_to();
+    let advanced = durable > shard.durable_up_to();
     shard.durable(durable);
-    news
+    advanced
 }

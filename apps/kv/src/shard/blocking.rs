@@ -88,7 +88,11 @@ impl Shard {
         let Some((number, command)) = self.table.find(borrowed[0]) else {
             return;
         };
-        self.call(client, number, command, &borrowed);
+        if self.observed[number as usize] {
+            self.call(client, command, |context| context.run_observed_again(number, &borrowed));
+        } else {
+            self.call(client, command, |context| context.run(number, &borrowed));
+        }
         if client.block_request.take().is_none() {
             self.unblock(client);
             self.resume(client);

@@ -10,14 +10,14 @@
 //!    closed, or has more output waiting than the soft limit.
 //! 4. [`Shard::execute`] finds a command and refuses it if it may not run, in Redis' order of
 //!    checks; inside MULTI it queues the command. [`Shard::call`] builds the [`Context`] and runs
-//!    the handler.
+//!    the handler. A command that is observed takes the way of `shard/observe.rs` there.
 
 use super::Shard;
 use crate::acl::Denied;
 use crate::clients::{Client, Closing, ReplyMode};
 use crate::commands::{Command, Context, added_bytes, runs_inside};
 use crate::data::keyspace::Data;
-use crate::foundation::command::{flag, full_name, refuse_subcommand, subcommand};
+use crate::foundation::command::{flag, full_name, refuse_subcommand};
 use crate::foundation::protocol::{
     Fault, Limits, Parser, PipelineBatch, Progress, ProtocolError, Reply, text_before_zero,
 };
@@ -251,9 +251,12 @@ impl Shard {
             return self.queue(client, arguments);
         }
         client.last_command = command.spec.name;
-        client.last_subcommand =
-            if self.table.is_container(number) { subcommand(&command.spec, arguments) } else { None };
-        self.call(client, number, command, arguments);
+        if self.observed[number as usize] {
+            self.execute_observed(client, number, command, arguments);
+        } else {
+            client.last_subcommand = None;
+            self.call(client, command, |context| context.run(number, arguments));
+        }
         if let Some(mut blocked) = client.block_request.take() {
             blocked.arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
             self.block(client, blocked);
@@ -286,7 +289,7 @@ impl Shard {
     fn admit(&mut self, client: &Client, command: &Command, arguments: &[&[u8]]) -> Result<(), Fault> {
         let writes = command.spec.flags.has(flag::WRITE);
         if self.store.settings.maxmemory > 0
-            && !self.store.make_room(self.now)
+            && !self.make_room()
             && (command.spec.flags.has(flag::DENY_OOM) || self.holds_denied_command(client, command))
         {
             return Err(Fault::OUT_OF_MEMORY);
@@ -374,13 +377,13 @@ impl Shard {
         }
     }
 
-    /// Runs a handler for a client.
+    /// Runs a handler for a client, by `run`.
+    #[inline]
     pub(super) fn call(
         &mut self,
         client: &mut Client,
-        number: u16,
         command: &'static Command,
-        arguments: &[&[u8]],
+        run: impl FnOnce(&mut Context<'_>),
     ) {
         let start = client.output.bytes.len();
         let reply = Reply::new(std::mem::take(&mut client.output.bytes), client.resp3);
@@ -398,7 +401,7 @@ impl Shard {
             pushed: Vec::new(),
             must_not_block: false,
         };
-        context.run(number, arguments);
+        run(&mut context);
         let Context { reply: Reply { mut bytes, .. }, pushed, .. } = context;
         if client.reply_mode != ReplyMode::On {
             bytes.truncate(start);

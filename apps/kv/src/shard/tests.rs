@@ -1,5 +1,6 @@
 //! What a client, or the event loop, would miss.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 
 use super::*;
@@ -8,6 +9,7 @@ mod access;
 mod durability;
 mod limits;
 mod memory;
+mod observation;
 mod protocol;
 mod recovery;
 mod sessions;
@@ -33,6 +35,23 @@ impl Bench {
     fn connect(&mut self) -> ClientId {
         let address = SocketAddr::from(([127, 0, 0, 1], 40_000));
         self.shard.connect(address, address, self.now).expect("fewer than maxclients")
+    }
+
+    /// A shard whose clock advances by `step` nanoseconds whenever it is read, and by the whole time
+    /// of a sleep.
+    fn timed(step: u64) -> Self {
+        thread_local!(static CLOCK: Cell<(u64, u64)> = const { Cell::new((0, 0)) });
+        CLOCK.set((0, step));
+        let mut bench = Self::new();
+        bench.shard.measure_with(TimeSource {
+            monotonic_ns: || {
+                let (now, step) = CLOCK.get();
+                CLOCK.set((now + step, step));
+                now
+            },
+            sleep: |time| CLOCK.set((CLOCK.get().0 + time.as_nanos() as u64, CLOCK.get().1)),
+        });
+        bench
     }
 
     /// Lets time pass and the shard tick.

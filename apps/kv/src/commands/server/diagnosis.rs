@@ -1,4 +1,4 @@
-//! MEMORY, LATENCY, SLOWLOG, DEBUG.
+//! MEMORY and DEBUG.
 
 use crate::commands::context::{Context, Outcome};
 use crate::foundation::command::{integer, is};
@@ -55,62 +55,6 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
                 "    Return information about the memory usage of the server.",
                 "USAGE <key> [SAMPLES <count>]",
                 "    Return memory in bytes used by <key> and its value.",
-            ],
-        ),
-        _ => return Err(context.subcommand_fault(arguments)),
-    }
-    Ok(())
-}
-
-/// No latency is sampled, because the shard reads no clock while it runs commands. The replies are
-/// empty, in Redis' format.
-pub(super) fn latency(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let subcommand = arguments[1].to_ascii_lowercase();
-    match (subcommand.as_slice(), arguments.len()) {
-        (b"latest", 2) | (b"history", 3) => context.reply.array(0),
-        (b"histogram", _) => context.reply.map(0),
-        (b"reset", _) => context.reply.integer(0),
-        (b"doctor", 2) => context
-            .reply
-            .verbatim(b"Latency is not monitored here; `sietch stat` has histograms of the data path.\n"),
-        (b"graph", 3) => {
-            let mut text = b"ERR No samples available for event '".to_vec();
-            text.extend_from_slice(arguments[2]);
-            text.push(b'\'');
-            return Err(Fault::new(text));
-        }
-        (b"help", 2) => context.reply.help(
-            "LATENCY",
-            &["LATEST", "    Return the latest latency samples for all events: none are taken."],
-        ),
-        _ => return Err(context.subcommand_fault(arguments)),
-    }
-    Ok(())
-}
-
-/// No command is timed, so none is slow.
-pub(super) fn slowlog(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let subcommand = arguments[1].to_ascii_lowercase();
-    match (subcommand.as_slice(), arguments.len()) {
-        (b"get", 2 | 3) => {
-            if let Some(count) = arguments.get(2)
-                && integer(count).map_or(true, |count| count < -1)
-            {
-                return Err(Fault::of("ERR count should be greater than or equal to -1"));
-            }
-            context.reply.array(0);
-        }
-        (b"len", 2) => context.reply.integer(0),
-        (b"reset", 2) => context.reply.ok(),
-        (b"help", 2) => context.reply.help(
-            "SLOWLOG",
-            &[
-                "GET [<count>]",
-                "    Return top <count> entries from the slowlog: it is always empty.",
-                "LEN",
-                "    Return the length of the slowlog.",
-                "RESET",
-                "    Reset the slowlog.",
             ],
         ),
         _ => return Err(context.subcommand_fault(arguments)),

@@ -8,11 +8,11 @@ use std::fmt::Write;
 
 use crate::commands::context::{Context, Outcome};
 use crate::data::keyspace::{NEVER, Store};
-use crate::foundation::command::is;
+use crate::foundation::command::{full_name_of, is};
 use crate::foundation::settings::REDIS_VERSION;
 
 /// The sections, and whether they are shown when none is named.
-const SECTIONS: [(&str, bool); 12] = [
+const SECTIONS: [(&str, bool); 13] = [
     ("server", true),
     ("clients", true),
     ("memory", true),
@@ -23,6 +23,7 @@ const SECTIONS: [(&str, bool); 12] = [
     ("modules", true),
     ("commandstats", false),
     ("errorstats", true),
+    ("latencystats", false),
     ("cluster", true),
     ("keyspace", true),
 ];
@@ -89,12 +90,16 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
         "commandstats" => {
             let rows = context.table.commands().iter().zip(&store.metrics.by_command);
             for (command, count) in rows.filter(|(_, count)| count.calls + count.rejected > 0) {
-                // No clock is read for each command, so the times are zero.
+                // The times are of those calls that were timed; see `foundation/observation.rs`.
+                let per_call = count.nanoseconds as f64 / 1000.0 / count.timed.max(1) as f64;
                 lines.put(
                     &format!("cmdstat_{}", command.spec.name),
                     format_args!(
-                        "calls={},usec=0,usec_per_call=0.00,rejected_calls={},failed_calls={}",
-                        count.calls, count.rejected, count.failed
+                        "calls={},usec={},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}",
+                        count.calls,
+                        count.nanoseconds / 1000,
+                        count.rejected,
+                        count.failed
                     ),
                 );
             }
@@ -105,6 +110,7 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
                 lines.put(&format!("errorstat_{code}"), format_args!("count={count}"));
             }
         }
+        "latencystats" => latencies(context, store, &mut lines),
         "cpu" => {
             let usage = store.persistence.usage;
             lines.put("used_cpu_sys", format_args!("{:.6}", usage.system_ticks as f64 / 100.0));
@@ -185,6 +191,23 @@ fn memory(store: &Store, lines: &mut Lines<'_>) {
     lines.put("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
     lines.put("mem_allocator", "system");
     lines.put("lazyfree_pending_objects", u8::from(store.has_pending_frees()));
+}
+
+/// Percentiles of the durations of each command, while `latency-tracking` is on.
+fn latencies(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
+    for (&(number, subcommand), histogram) in &store.observation.histograms {
+        let name = full_name_of(context.table.commands()[number as usize].spec.name, subcommand);
+        let microseconds = |percent| histogram.percentile(percent) as f64 / 1000.0;
+        lines.put(
+            &format!("latency_percentiles_usec_{name}"),
+            format_args!(
+                "p50={:.3},p99={:.3},p99.9={:.3}",
+                microseconds(50.0),
+                microseconds(99.0),
+                microseconds(99.9)
+            ),
+        );
+    }
 }
 
 /// The status as Redis writes it: "ok" or "err".

@@ -16,6 +16,7 @@ use crate::data::journal::Journal;
 use crate::data::value::{StringValue, Value};
 use crate::foundation::client_id::ClientId;
 use crate::foundation::metrics::{Metrics, Persistence};
+use crate::foundation::observation::Observation;
 use crate::foundation::settings::Settings;
 
 /// How SHUTDOWN was requested.
@@ -44,6 +45,8 @@ pub(crate) struct Store {
     pub settings: Settings,
     /// Counters.
     pub metrics: Metrics,
+    /// What is recorded of commands and keys at run time.
+    pub observation: Observation,
     /// The users and their permissions.
     pub users: Users,
     /// Effects that are to be logged.
@@ -98,6 +101,7 @@ impl Store {
         Self {
             databases: (0..settings.databases.max(1)).map(|_| Database::new(seeds.next())).collect(),
             settings,
+            observation: Observation::default(),
             users: Users::new(commands),
             metrics: Metrics::new(commands),
             journal: Journal::default(),

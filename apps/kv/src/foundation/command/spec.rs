@@ -143,6 +143,26 @@ impl CommandSpec {
         }
     }
 
+    /// Whether the work of this command is bounded by its arguments and its reply: it does not visit
+    /// other elements. Redis' flag `fast` includes only some of these.
+    pub(crate) fn is_bounded(&self) -> bool {
+        let bounded = matches!(
+            self.name,
+            "append"
+                | "del"
+                | "getrange"
+                | "mget"
+                | "mset"
+                | "msetnx"
+                | "psetex"
+                | "set"
+                | "setex"
+                | "setrange"
+                | "substr"
+        );
+        bounded || self.flags.has(flag::FAST)
+    }
+
     /// Whether the arguments of this command may stay in the data set.
     pub(crate) fn may_grow(&self) -> bool {
         let shrinks = matches!(

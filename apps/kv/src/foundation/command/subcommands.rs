@@ -81,6 +81,11 @@ pub(crate) fn full_name(command: &CommandSpec, arguments: &[&[u8]]) -> String {
         .map_or_else(|| command.name.into(), |name| format!("{}|{name}", command.name))
 }
 
+/// The name of a command with that of a subcommand (empty: it has none).
+pub(crate) fn full_name_of(command: &str, subcommand: &str) -> String {
+    if subcommand.is_empty() { command.to_owned() } else { format!("{command}|{subcommand}") }
+}
+
 /// Why the subcommand of these arguments cannot be queued in a transaction, if it cannot.
 pub(crate) fn refuse_subcommand(command: &CommandSpec, arguments: &[&[u8]]) -> Option<Fault> {
     let (_, known) = SUBCOMMANDS.iter().find(|(name, _)| *name == command.name)?;

@@ -187,18 +187,16 @@ impl Persistence {
         }
     }
 
-    /// Notes that everything up to `sequence` is durable.
+    /// Notes that everything up to `sequence` is durable. Returns the nanoseconds that the sampled
+    /// commit took, if it is the one that has ended.
     #[inline]
-    pub fn committed(&mut self, sequence: u64, now: u64) {
-        if let Some((sampled, begin)) = self.sample
-            && sampled <= sequence
-        {
-            self.sample = None;
-            let took = now.saturating_sub(begin);
-            self.commits_timed += 1;
-            self.commits_ns += took;
-            self.longest_commit_ns = self.longest_commit_ns.max(took);
-        }
+    pub fn committed(&mut self, sequence: u64, now: u64) -> Option<u64> {
+        let (_, begin) = self.sample.take_if(|(sampled, _)| *sampled <= sequence)?;
+        let took = now.saturating_sub(begin);
+        self.commits_timed += 1;
+        self.commits_ns += took;
+        self.longest_commit_ns = self.longest_commit_ns.max(took);
+        Some(took)
     }
 }
 

@@ -176,7 +176,7 @@ impl Reply {
         self.simple(&format!("{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
         lines.iter().for_each(|line| self.simple(line));
         self.simple("HELP");
-        self.simple("    Print this help.");
+        self.simple("    Prints this help.");
     }
 
     /// Notes the position of the header of an array of yet unknown length.

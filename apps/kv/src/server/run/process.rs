@@ -12,12 +12,18 @@ use crate::shard::Now;
 
 /// Both clocks, read once per iteration.
 pub(super) fn clock() -> Now {
-    let nanoseconds = |clock| {
-        let time = clock_gettime(clock);
-        // Both are positive on every running Linux.
-        (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
-    };
-    Now { monotonic_ns: nanoseconds(ClockId::Monotonic), unix_ms: nanoseconds(ClockId::Realtime) / 1_000_000 }
+    Now { monotonic_ns: monotonic_ns(), unix_ms: nanoseconds(ClockId::Realtime) / 1_000_000 }
+}
+
+/// The monotonic clock, in nanoseconds.
+pub(super) fn monotonic_ns() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    // Both are positive on every running Linux.
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
 /// Bytes that no client can predict.

@@ -10,14 +10,14 @@ use super::Server;
 use super::devices::{open_log, open_network, open_sockets};
 use super::doorbells::{DISK, LEASE, SIGNAL, VNIC, watch};
 use super::password::require_password;
-use super::process::random_bytes;
+use super::process::{monotonic_ns, random_bytes};
 use crate::foundation::settings::Settings;
 use crate::server::key_view::KeyView;
 use crate::server::metrics::MetricsPages;
 use crate::server::reactor::Reactor;
 use crate::server::transport::vnic::VnicTransport;
 use crate::server::{Error, Options};
-use crate::shard::Shard;
+use crate::shard::{Shard, TimeSource};
 
 /// Descriptors reserved for other uses than clients: standard streams, rings, devices, counter
 /// pages, the control connection, and one to refuse a client with. Redis reserves 32.
@@ -46,6 +46,7 @@ impl Server {
         let mut settings = settings(&options);
         settings.maxclients = settings.maxclients.min(files.saturating_sub(RESERVED_DESCRIPTORS)).max(1);
         let mut shard = Shard::new(settings, u64::from_ne_bytes(random_bytes()?));
+        shard.measure_with(TimeSource { monotonic_ns, sleep: std::thread::sleep });
         require_password(&mut shard)?;
         if let Some(address) = options.listen
             && !address.ip().is_loopback()

@@ -1,0 +1,89 @@
+//! Commands and other work that is observed.
+//!
+//! 1. [`Shard::observe`] decides which commands are observed, whenever a setting or a client has
+//!    changed that decides it. Only commands that are always observed can change it.
+//! 2. An observed command runs by [`Context::run_observed`], which measures and records it. All other
+//!    commands pay one comparison of a byte.
+//! 3. Expiry and eviction are measured while latencies are monitored.
+//!
+//! [`Context::run_observed`]: crate::commands::Context::run_observed
+
+use super::Shard;
+use crate::clients::Client;
+use crate::commands::Command;
+use crate::foundation::command::{CommandSpec, subcommand};
+use crate::foundation::observation::Timed;
+use crate::foundation::observation::latency::Cause;
+
+/// Most keys that one tick expires: well below a millisecond.
+const TICK_KEYS: usize = 256;
+
+/// Whether a command may change what is observed, or runs commands that are observed one by one.
+fn is_always_observed(command: &CommandSpec) -> bool {
+    command.name == "exec"
+}
+
+impl Shard {
+    /// Decides which commands are observed.
+    pub(super) fn observe(&mut self) {
+        self.store.observation.changed = false;
+        let timed = Timed::by(&self.store.settings);
+        let rows = self.table.commands().iter().zip(&mut self.observed).enumerate();
+        for (number, (command, observed)) in rows {
+            *observed = is_always_observed(&command.spec)
+                || self.table.is_container(number as u16)
+                || match timed {
+                    Timed::None => false,
+                    Timed::Unbounded => !command.spec.is_bounded(),
+                    Timed::All => true,
+                };
+        }
+    }
+
+    /// Runs a command that is observed.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn execute_observed(
+        &mut self,
+        client: &mut Client,
+        number: u16,
+        command: &'static Command,
+        arguments: &[&[u8]],
+    ) {
+        client.last_subcommand = subcommand(&command.spec, arguments);
+        self.call(client, command, |context| context.run_observed(number, arguments));
+        if self.store.observation.changed {
+            self.observe();
+        }
+    }
+
+    /// Runs `work`, and records it as a latency event if it took long.
+    fn measure<T>(&mut self, cause: Cause, work: impl FnOnce(&mut Self) -> T) -> T {
+        let threshold = self.store.settings.latency_monitor_threshold;
+        if threshold == 0 {
+            return work(self);
+        }
+        let clock = self.store.observation.time.monotonic_ns;
+        let begin = clock();
+        let result = work(self);
+        let took = clock().saturating_sub(begin);
+        self.store.observation.latency.record(cause, took, threshold, self.now.unix_ms);
+        result
+    }
+
+    /// Evicts keys until there is room; whether there is.
+    pub(super) fn make_room(&mut self) -> bool {
+        self.measure(Cause::EvictionCycle, |shard| shard.store.make_room(shard.now))
+    }
+
+    /// Deletes a bounded number of the keys whose time is over.
+    pub(super) fn expire_due(&mut self) {
+        self.behind = self.measure(Cause::ExpireCycle, |shard| shard.store.expire_due(shard.now, TICK_KEYS));
+    }
+
+    /// Notes that a record of the log took so many nanoseconds from its append until it was durable.
+    pub fn note_commit(&mut self, nanoseconds: u64) {
+        let threshold = self.store.settings.latency_monitor_threshold;
+        self.store.observation.latency.record(Cause::LogCommit, nanoseconds, threshold, self.now.unix_ms);
+    }
+}

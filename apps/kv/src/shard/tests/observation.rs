@@ -1,0 +1,126 @@
+//! Slow commands and latencies.
+//!
+//! The clock of the bench advances by a fixed step whenever it is read, so a timed command takes
+//! exactly one step.
+
+use super::*;
+
+/// The reply of SLOWLOG GET with one entry for `client`'s command.
+fn entry(id: u64, microseconds: u64, arguments: &[&str], name: &str) -> String {
+    let words: String = arguments.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    format!(
+        "*6\r\n:{id}\r\n:1700000000\r\n:{microseconds}\r\n*{}\r\n{words}$15\r\n127.0.0.1:40000\r\n${}\r\n{name}\r\n",
+        arguments.len(),
+        name.len()
+    )
+}
+
+#[test]
+fn slow_commands_are_logged_without_secrets() {
+    let mut bench = Bench::timed(20_000_000);
+    let client = bench.connect();
+    bench.request(client, "CLIENT SETNAME me");
+    bench.request(client, "CONFIG SET requirepass x");
+    // Commands that are bounded by their arguments are not timed with this threshold.
+    bench.request(client, "SET a b");
+    bench.request(client, "KEYS *");
+    let secret = entry(1, 20_000, &["CONFIG", "SET", "requirepass", "(redacted)"], "me");
+    let keys = entry(2, 20_000, &["KEYS", "*"], "me");
+    assert_eq!(bench.request(client, "SLOWLOG GET 2"), format!("*2\r\n{keys}{secret}"));
+    assert_eq!(bench.request(client, "SLOWLOG LEN"), ":4\r\n");
+    assert_eq!(bench.request(client, "SLOWLOG RESET"), "+OK\r\n");
+    assert_eq!(bench.request(client, "CONFIG SET slowlog-log-slower-than 999"), "+OK\r\n");
+    bench.request(client, "MULTI");
+    bench.request(client, "SET a c");
+    bench.request(client, "EXEC");
+    let log = bench.request(client, "SLOWLOG GET -1");
+    // MULTI and the command within; EXEC would only repeat it.
+    assert!(log.contains(&entry(7, 20_000, &["SET", "a", "c"], "me")), "{log}");
+    assert!(!log.contains("EXEC") && log.contains("MULTI"), "{log}");
+    bench.request(client, "CONFIG SET slowlog-max-len 1");
+    bench.request(client, "GET a");
+    assert_eq!(bench.request(client, "SLOWLOG LEN"), ":1\r\n");
+    bench.request(client, "CONFIG SET slowlog-log-slower-than -1");
+    bench.request(client, "SLOWLOG RESET");
+    bench.request(client, "KEYS *");
+    assert_eq!(bench.request(client, "SLOWLOG LEN"), ":0\r\n");
+}
+
+#[test]
+fn a_blocked_command_is_logged_when_it_is_served() {
+    let mut bench = Bench::timed(20_000_000);
+    let client = bench.connect();
+    let other = bench.connect();
+    assert_eq!(bench.request(client, "BLPOP list 0"), "");
+    assert_eq!(bench.request(other, "SLOWLOG LEN"), ":0\r\n");
+    bench.request(other, "SLOWLOG RESET");
+    bench.request(other, "RPUSH list a");
+    assert_eq!(bench.output(client), "*2\r\n$4\r\nlist\r\n$1\r\na\r\n");
+    let log = bench.request(other, "SLOWLOG GET");
+    assert!(log.contains("BLPOP") && !log.contains("RPUSH"), "{log}");
+}
+
+#[test]
+fn latencies_are_recorded_by_their_cause() {
+    let mut bench = Bench::timed(15_000_000);
+    let client = bench.connect();
+    assert_eq!(bench.request(client, "LATENCY LATEST"), "*0\r\n");
+    assert!(bench.request(client, "LATENCY DOCTOR").contains("is disabled"));
+    assert_eq!(bench.request(client, "CONFIG SET latency-monitor-threshold 10"), "+OK\r\n");
+    bench.request(client, "SET a b PX 5");
+    bench.request(client, "GET a");
+    bench.pass(1000);
+    bench.shard.note_commit(30_000_000);
+    let sample = |name: &str, second: u64, milliseconds: u64| {
+        format!(
+            "*4\r\n${}\r\n{name}\r\n:{second}\r\n:{milliseconds}\r\n:{milliseconds}\r\n",
+            name.len()
+        )
+    };
+    let latest = bench.request(client, "LATENCY LATEST");
+    for expected in [
+        sample("command", 1_700_000_000, 15),
+        sample("fast-command", 1_700_000_000, 15),
+        sample("expire-cycle", 1_700_000_001, 15),
+        sample("log-commit", 1_700_000_001, 30),
+    ] {
+        assert!(latest.contains(&expected), "{latest}");
+    }
+    assert_eq!(
+        bench.request(client, "LATENCY HISTORY fast-command"),
+        "*1\r\n*2\r\n:1700000000\r\n:15\r\n"
+    );
+    assert_eq!(bench.request(client, "LATENCY HISTORY nothing"), "*0\r\n");
+    assert!(bench.request(client, "LATENCY GRAPH log-commit").contains("high 30 ms, low 30 ms"));
+    assert!(bench.request(client, "LATENCY GRAPH nothing").starts_with("-ERR No samples available"));
+    assert!(bench.request(client, "LATENCY DOCTOR").contains("log-commit: 1 latency spikes"));
+    assert_eq!(bench.request(client, "LATENCY RESET log-commit nothing"), ":1\r\n");
+    bench.request(client, "CONFIG SET maxmemory 1 maxmemory-policy allkeys-lru");
+    bench.request(client, "GET a");
+    assert!(bench.request(client, "LATENCY HISTORY eviction-cycle").starts_with("*1\r\n"));
+}
+
+#[test]
+fn histograms_are_of_timed_commands() {
+    let mut bench = Bench::timed(3_000);
+    let client = bench.connect();
+    bench.request(client, "SET a b");
+    assert_eq!(bench.request(client, "LATENCY HISTOGRAM"), "*0\r\n");
+    bench.request(client, "CONFIG SET latency-tracking yes");
+    bench.request(client, "SET a b");
+    bench.request(client, "SET a b");
+    bench.request(client, "CONFIG GET port");
+    let set = "$3\r\nset\r\n*4\r\n$5\r\ncalls\r\n:2\r\n$14\r\nhistogram_usec\r\n*2\r\n:4\r\n:2\r\n";
+    assert_eq!(bench.request(client, "LATENCY HISTOGRAM set nothing"), format!("*2\r\n{set}"));
+    assert!(bench.request(client, "LATENCY HISTOGRAM config").contains("\r\nconfig|get\r\n"));
+    let info = bench.request(client, "INFO latencystats");
+    assert!(info.contains("latency_percentiles_usec_set:p50=3.007,p99=3.007,p99.9=3.007\r\n"), "{info}");
+    let info = bench.request(client, "INFO commandstats");
+    assert!(info.contains("cmdstat_set:calls=3,usec=6,usec_per_call=3.00,"), "{info}");
+    bench.request(client, "CONFIG RESETSTAT");
+    assert!(!bench.request(client, "LATENCY HISTOGRAM").contains("\r\nset\r\n"));
+    for (name, value) in [("slowlog-log-slower-than", "-2"), ("slowlog-max-len", "-1"), ("latency-tracking", "2")] {
+        let reply = bench.request(client, &format!("CONFIG SET {name} {value}"));
+        assert!(reply.starts_with("-ERR CONFIG SET failed"), "{reply}");
+    }
+}
