@@ -2,7 +2,9 @@
 
 mod client;
 mod output;
+mod publish;
 mod table;
 
 pub(crate) use client::{Blocked, Client, Closing, ReplyMode, TimeoutReply, Transaction, Watch};
+pub(crate) use publish::write_message;
 pub(crate) use table::Clients;

@@ -20,7 +20,9 @@
 //!      value). A command that changed nothing records nothing. Every effect must name its key as
 //!      `arguments[1]`. The effect that follows a `changed` which removed the key because it is
 //!      empty is recorded as a DEL of it.
-//! 5. A blocking command tries first. If there is nothing, it returns `context.block(keys, timeout,
+//! 5. A handler that changes something also calls `context.notify` with the event that Redis sends
+//!    for it (`notify-keyspace-events`), before `data.changed`.
+//! 6. A blocking command tries first. If there is nothing, it returns `context.block(keys, timeout,
 //!    on_timeout)`. The shard calls the same handler with the same arguments again when one of the
 //!    keys has changed, oldest waiter first. Inside MULTI, `block` replies as after the timeout.
 

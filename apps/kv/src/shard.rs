@@ -375,6 +375,7 @@ impl Shard {
             }
         }
         self.serve_ready();
+        self.send_events();
     }
 
     /// When [`Shard::tick`] is due next, in monotonic nanoseconds; `None` if nothing will be due.

@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::connection::Connection;
@@ -38,7 +39,11 @@ impl Oracle {
         if !String::from_utf8_lossy(&version.stdout).contains("v=7.0.") {
             return None;
         }
-        let directory = std::env::temp_dir().join(format!("sietch-kv-oracle-{}", std::process::id()));
+        // Several tests of a process may run one each.
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let name = format!("sietch-kv-oracle-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).ok()?;
         let socket = directory.join("redis.sock");
         let mut child = Command::new("redis-server")

@@ -9,6 +9,7 @@ use crate::clients::{Client, Clients, ReplyMode, TimeoutReply};
 use crate::data::keyspace::Data;
 use crate::data::value;
 use crate::foundation::command::{CommandSpec, Flags, Keys, Names, refused_subcommand, subcommands};
+use crate::foundation::observation::key_events::EventClasses;
 use crate::foundation::protocol::{Fault, Reply};
 
 /// The result of a handler: `Ok` after exactly one reply, or the error that is the reply.
@@ -129,6 +130,14 @@ impl Context<'_> {
         if !matches!(self.client.reply_mode, ReplyMode::On) {
             self.pushed.extend_from_slice(&self.reply.bytes[start..]);
         }
+    }
+
+    /// Notes an event of a key, for the clients that subscribe to such events. It must precede
+    /// `data.changed`, which notes the deletion of a key that has become empty.
+    #[inline]
+    pub(crate) fn notify(&mut self, class: EventClasses, name: &'static str, key: &[u8]) {
+        let database = self.data.database();
+        self.data.store().observation.events.note(class, name, database, key);
     }
 
     /// Blocks the client on `keys` for `timeout_ms` (0: for ever); see `commands.rs`.

@@ -9,6 +9,7 @@ use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
 use crate::data::value::{Field, Hash};
 use crate::foundation::command::{Flags, Keys, flag, integer, is};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 use crate::foundation::text::number::{Digits, Extended, parse_integer};
 
@@ -52,6 +53,7 @@ fn hset(context: &mut Context<'_>, arguments: &[&[u8]], answer_ok: bool) -> Outc
     for pair in arguments[2..].chunks_exact(2) {
         created += usize::from(hash.insert(pair[0], pair[1]));
     }
+    context.notify(class::HASH, "hset", key);
     context.data.changed(key);
     context.data.effect(arguments);
     if answer_ok {
@@ -69,6 +71,7 @@ fn hsetnx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let new = !hash.contains(name);
     if new {
         hash.insert(name, value);
+        context.notify(class::HASH, "hset", key);
         context.data.changed(key);
         context.data.effect(&[b"HSET", key, name, value]);
     }
@@ -117,6 +120,7 @@ fn hdel(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         removed = arguments[2..].iter().filter(|name| hash.remove(name)).count();
     }
     if removed > 0 {
+        context.notify(class::HASH, "hdel", key);
         context.data.changed(key);
         context.data.effect(arguments);
     }
@@ -154,6 +158,7 @@ fn update(
     let value = change(hash.and_then(|hash| hash.get(name)))?;
     let seed = context.data.seed();
     write_or_create::<Hash>(&mut context.data, key, seed)?.insert(name, &value);
+    context.notify(class::HASH, context.command.spec.name, key);
     context.data.changed(key);
     context.data.effect(&[b"HSET", key, name, &value]);
     Ok(value)

@@ -5,9 +5,10 @@
 
 use super::context::{Command, Context, Outcome};
 use crate::data::index::Keyed as _;
-use crate::data::keyspace::{Data, NEVER};
+use crate::data::keyspace::NEVER;
 use crate::data::value::Value;
 use crate::foundation::command::{Flags, Keys, flag, integer, is};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 use crate::foundation::text::glob;
 
@@ -58,7 +59,13 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 fn del(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let deleted = arguments[1..].iter().filter(|key| context.data.delete(key)).count();
+    let mut deleted = 0;
+    for key in &arguments[1..] {
+        if context.data.delete(key) {
+            context.notify(class::GENERIC, "del", key);
+            deleted += 1;
+        }
+    }
     context.reply.count(deleted);
     Ok(())
 }
@@ -103,12 +110,16 @@ fn randomkey(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
 }
 
 /// Moves a value and its expiry to another key, which is replaced.
-fn put(data: &mut Data<'_>, key: &[u8], value: Value, expire_at: u64) {
-    data.insert(key, value);
-    if expire_at != NEVER {
-        data.set_expiry(key, expire_at);
+fn put(context: &mut Context<'_>, key: &[u8], value: Value, expire_at: u64) {
+    // Redis deletes the former key first, so that it is a new one.
+    if context.data.exists(key) {
+        context.notify(class::NEW, "new", key);
     }
-    data.effect_rebuild(key);
+    context.data.insert(key, value);
+    if expire_at != NEVER {
+        context.data.set_expiry(key, expire_at);
+    }
+    context.data.effect_rebuild(key);
 }
 
 /// Refuses a new name with which a value would exceed the log's area: a snapshot repeats the name.
@@ -128,7 +139,9 @@ fn rename(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         && let Some((value, expire_at)) = context.data.remove_entry(from)
     {
         context.data.effect_delete(from);
-        put(&mut context.data, to, value, expire_at);
+        put(context, to, value, expire_at);
+        context.notify(class::GENERIC, "rename_from", from);
+        context.notify(class::GENERIC, "rename_to", to);
     }
     context.reply.ok();
     Ok(())
@@ -146,7 +159,9 @@ fn renamenx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     admit_name(context, from, to)?;
     if let Some((value, expire_at)) = context.data.remove_entry(from) {
         context.data.effect_delete(from);
-        put(&mut context.data, to, value, expire_at);
+        put(context, to, value, expire_at);
+        context.notify(class::GENERIC, "rename_from", from);
+        context.notify(class::GENERIC, "rename_to", to);
     }
     context.reply.integer(1);
     Ok(())
@@ -191,7 +206,9 @@ fn copy(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
                 context.data.select(here);
                 return admitted;
             }
-            put(&mut context.data, to, value, expire_at);
+            put(context, to, value, expire_at);
+        context.notify(class::GENERIC, "rename_from", from);
+        context.notify(class::GENERIC, "rename_to", to);
             true
         }
         _ => false,
@@ -216,7 +233,11 @@ fn move_key(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if let Some((value, expire_at)) = moved {
         context.data.effect_delete(key);
         context.data.select(there);
-        put(&mut context.data, key, value, expire_at);
+        put(context, key, value, expire_at);
+        context.data.select(here);
+        context.notify(class::GENERIC, "move_from", key);
+        context.data.select(there);
+        context.notify(class::GENERIC, "move_to", key);
         context.data.select(here);
     }
     context.reply.integer(i64::from(done));

@@ -10,6 +10,7 @@ use crate::clients::TimeoutReply;
 use crate::data::keyspace::EffectDetail;
 use crate::data::value::List;
 use crate::foundation::command::{Flags, Keys, flag, integer, is, timeout_milliseconds};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 
 const WRITE: Flags = flag::WRITE;
@@ -64,6 +65,7 @@ fn push(context: &mut Context<'_>, arguments: &[&[u8]], front: bool, only_existi
     };
     arguments[2..].iter().for_each(|element| list.push(front, element));
     let len = list.len();
+    context.notify(class::LIST, if front { "lpush" } else { "rpush" }, key);
     context.data.changed(key);
     context.data.effect(arguments);
     context.reply.count(len);
@@ -80,6 +82,7 @@ fn take(context: &mut Context<'_>, key: &[u8], front: bool, many: usize) -> Resu
         left = list.len();
     }
     if !taken.is_empty() {
+        context.notify(class::LIST, if front { "lpop" } else { "rpop" }, key);
         context.data.changed(key);
         let name: &[u8] = if front { b"LPOP" } else { b"RPOP" };
         let (many, detail) =
@@ -154,6 +157,7 @@ fn lset(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let index = integer(arguments[2])?;
     let at = position(index, list.len()).ok_or(Fault::OUT_OF_RANGE)?;
     list.set(at, arguments[3]);
+    context.notify(class::LIST, "lset", key);
     context.data.changed(key);
     context.data.effect_detail(arguments, &EffectDetail::Element(at));
     context.reply.ok();
@@ -170,6 +174,7 @@ fn lrem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         (removed, of_head) = list.remove_equal(arguments[3], most, limit < 0, head);
     }
     if removed > 0 {
+        context.notify(class::LIST, "lrem", key);
         context.data.changed(key);
         context.data.effect_detail(arguments, &EffectDetail::Removed { of_head, from_back: limit < 0 });
     }
@@ -183,6 +188,7 @@ fn ltrim(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if let Some(list) = write::<List>(&mut context.data, key)? {
         let (first, many) = span(start, end, list.len());
         list.trim(first, many);
+        context.notify(class::LIST, "ltrim", key);
         context.data.changed(key);
         context.data.effect_detail(arguments, &EffectDetail::Kept { first, many });
     }
@@ -207,6 +213,7 @@ fn linsert(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     list.insert(at + after, arguments[4]);
     let len = list.len();
+    context.notify(class::LIST, "linsert", key);
     context.data.changed(key);
     context.data.effect_detail(arguments, &EffectDetail::Inserted(at + after));
     context.reply.count(len);
@@ -347,12 +354,16 @@ fn transfer(
     if source == destination {
         return rotate(context, source, from_front, to_front);
     }
+    let before = context.data.store_ref().observation.events.len();
     let taken = take(context, source, from_front, 1)?;
+    let popped = context.data.store_ref().observation.events.len();
     let Some(element) = taken.first() else {
         context.reply.nil();
         return Ok(());
     };
     put(context, destination, to_front, element)?;
+    // Redis notes the push first.
+    context.data.store().observation.events.move_to_end(before, popped);
     context.reply.bulk(element);
     Ok(())
 }
@@ -375,6 +386,7 @@ fn rotate(context: &mut Context<'_>, key: &[u8], from_front: bool, to_front: boo
 /// Pushes one element and records it.
 fn put(context: &mut Context<'_>, key: &[u8], front: bool, element: &[u8]) -> Outcome {
     write_or_create::<List>(&mut context.data, key, 0)?.push(front, element);
+    context.notify(class::LIST, if front { "lpush" } else { "rpush" }, key);
     context.data.changed(key);
     let name: &[u8] = if front { b"LPUSH" } else { b"RPUSH" };
     context.data.effect(&[name, key, element]);

@@ -4,13 +4,17 @@
 //!    transaction are measured one by one, and EXEC as a whole; the slow log has only the former.
 //! 2. A command that blocks is not recorded. When it is served, it runs again, and that run is.
 //! 3. Records show no passwords ([`redacted`]).
+//! 4. The events of keys that the command has caused are sent after it. Its own client receives them
+//!    before the reply, as from Redis.
 
 use super::context::Context;
+use crate::clients::{ReplyMode, write_message};
 use crate::foundation::command::{flag, subcommand};
 use crate::foundation::observation::Timed;
 use crate::foundation::observation::latency::Cause;
 use crate::foundation::observation::redaction::redacted;
 use crate::foundation::observation::slow_log::{SlowCommand, shorten};
+use crate::foundation::protocol::Reply;
 
 impl Context<'_> {
     /// As [`Context::run`], and records what the settings request.
@@ -20,6 +24,12 @@ impl Context<'_> {
 
     /// The same for a command that has been blocked.
     pub(crate) fn run_observed_again(&mut self, number: u16, arguments: &[&[u8]]) {
+        let start = self.reply.bytes.len();
+        self.run_timed(number, arguments);
+        self.send_events(start);
+    }
+
+    fn run_timed(&mut self, number: u16, arguments: &[&[u8]]) {
         if Timed::by(self.data.settings()) == Timed::None {
             return self.run(number, arguments);
         }
@@ -30,6 +40,27 @@ impl Context<'_> {
         if self.client.block_request.is_none() {
             self.record(number, arguments, took);
         }
+    }
+
+    /// Sends the events of keys. The messages to the client itself go before its reply, which begins
+    /// at `start`.
+    fn send_events(&mut self, start: usize) {
+        let events = self.data.store().observation.events.take();
+        let classes = self.data.store_ref().observation.events.enabled();
+        let limit = self.data.settings().output_limit_pubsub;
+        let mut own = Reply::new(Vec::new(), self.reply.resp3);
+        for event in &events {
+            for (channel, message) in event.messages(classes) {
+                let delivery = self.clients.publish(&channel, message, limit, Some(self.client.id()));
+                for pattern in &delivery.own {
+                    write_message(&mut own, pattern.as_deref(), &channel, message);
+                }
+            }
+        }
+        if !matches!(self.client.reply_mode, ReplyMode::On) {
+            self.pushed.extend_from_slice(&own.bytes);
+        }
+        self.reply.bytes.splice(start..start, own.bytes);
     }
 
     /// Records a command that took so many nanoseconds.

@@ -5,9 +5,8 @@
 //! to each subscriber's output at once, within the limit of its output buffer.
 
 use super::context::{Command, Context, Outcome};
-use crate::foundation::client_id::ClientId;
+use crate::clients::write_message;
 use crate::foundation::command::{Flags, Keys, flag, is};
-use crate::foundation::protocol::Reply;
 use crate::foundation::text::glob;
 
 const SUBSCRIPTION: Flags = flag::PUBSUB.and(flag::NO_SCRIPT).and(flag::LOADING).and(flag::STALE);
@@ -100,46 +99,16 @@ fn punsubscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
-fn write_message(reply: &mut Reply, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) {
-    match pattern {
-        None => {
-            reply.push(3);
-            reply.bulk(b"message");
-        }
-        Some(pattern) => {
-            reply.push(4);
-            reply.bulk(b"pmessage");
-            reply.bulk(pattern);
-        }
-    }
-    reply.bulk(channel);
-    reply.bulk(message);
-}
-
 fn publish(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let (channel, message) = (arguments[1], arguments[2]);
     let limit = context.data.settings().output_limit_pubsub;
-    let mut receivers: Vec<(ClientId, Option<Vec<u8>>)> =
-        context.clients.subscribers(channel).into_iter().map(|id| (id, None)).collect();
-    for (pattern, subscribers) in context.clients.patterns() {
-        if glob::matches(pattern, channel) {
-            receivers.extend(subscribers.iter().map(|&id| (id, Some(pattern.to_vec()))));
-        }
+    let delivery = context.clients.publish(channel, message, limit, Some(context.client.id()));
+    for pattern in &delivery.own {
+        let start = context.reply.bytes.len();
+        write_message(&mut context.reply, pattern.as_deref(), channel, message);
+        context.push(start);
     }
-    for (id, pattern) in &receivers {
-        if *id == context.client.id() {
-            let start = context.reply.bytes.len();
-            write_message(&mut context.reply, pattern.as_deref(), channel, message);
-            context.push(start);
-            continue;
-        }
-        context.clients.send(*id, limit, |resp3, bytes| {
-            let mut reply = Reply::new(std::mem::take(bytes), resp3);
-            write_message(&mut reply, pattern.as_deref(), channel, message);
-            *bytes = reply.bytes;
-        });
-    }
-    context.reply.count(receivers.len());
+    context.reply.count(delivery.receivers);
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use super::scan::{Options, cursor};
 use crate::data::keyspace::Data;
 use crate::data::value::Set;
 use crate::foundation::command::{Flags, Keys, flag, is};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 
 const READ: Flags = flag::READONLY;
@@ -52,6 +53,7 @@ fn sadd(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let set: &mut Set = write_or_create(&mut context.data, key, seed)?;
     let added = arguments[2..].iter().filter(|member| set.insert(member)).count();
     if added > 0 {
+        context.notify(class::SET, "sadd", key);
         context.data.changed(key);
         context.data.effect(arguments);
     }
@@ -66,6 +68,7 @@ fn srem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         removed = arguments[2..].iter().filter(|member| set.remove(member)).count();
     }
     if removed > 0 {
+        context.notify(class::SET, "srem", key);
         context.data.changed(key);
         context.data.effect(arguments);
     }
@@ -88,10 +91,12 @@ fn smove(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if let Some(set) = write::<Set>(&mut context.data, source)? {
         set.remove(member);
     }
+    context.notify(class::SET, "srem", source);
     context.data.changed(source);
     context.data.effect(&[b"SREM", source, member]);
     let seed = context.data.seed();
     if write_or_create::<Set>(&mut context.data, destination, seed)?.insert(member) {
+        context.notify(class::SET, "sadd", destination);
         context.data.changed(destination);
         context.data.effect(&[b"SADD", destination, member]);
     }
@@ -147,6 +152,7 @@ fn spop(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         }
     }
     if !taken.is_empty() {
+        context.notify(class::SET, "spop", key);
         context.data.changed(key);
         let mut effect: Vec<&[u8]> = vec![b"SREM", key];
         effect.extend(taken.iter().map(Vec::as_slice));
@@ -310,6 +316,7 @@ fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operation) -
     };
     if members.is_empty() {
         if context.data.remove(destination).is_some() {
+            context.notify(class::GENERIC, "del", destination);
             context.data.effect_delete(destination);
         }
     } else {
@@ -326,6 +333,7 @@ fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operation) -
         let value = set.into_value();
         context.data.admit_value(destination, &value)?;
         context.data.insert(destination, value);
+        context.notify(class::SET, context.command.spec.name, destination);
         context.data.effect_rebuild(destination);
     }
     context.reply.count(members.len());

@@ -6,6 +6,7 @@ use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
 use crate::data::value::SortedSet;
 use crate::foundation::command::{Flags, Keys, flag, integer, is};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::{Fault, Reply};
 use crate::foundation::text::number::{format_double, parse_float};
 
@@ -188,6 +189,7 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
         }
     }
     if !changes.is_empty() {
+        context.notify(class::SORTED_SET, if options.increment { "zincr" } else { "zadd" }, key);
         context.data.changed(key);
         if context.data.effects_on() {
             let mut effect: Vec<&[u8]> = vec![b"ZADD", key];
@@ -210,6 +212,7 @@ fn zrem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         removed = arguments[2..].iter().filter(|name| set.remove(name).is_some()).count();
     }
     if removed > 0 {
+        context.notify(class::SORTED_SET, "zrem", key);
         context.data.changed(key);
         context.data.effect(arguments);
     }

@@ -7,6 +7,7 @@ use super::context::{Command, Context, Outcome};
 use crate::data::keyspace::{NEVER, Now};
 use crate::data::value::{StringValue, Value};
 use crate::foundation::command::{Flags, Keys, flag, integer, is};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 use crate::foundation::text::number::Digits;
 
@@ -72,11 +73,13 @@ fn get(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 /// Sets a key to a string and records it. `deadline` is [`NEVER`] for none.
 fn store(context: &mut Context<'_>, key: &[u8], value: &[u8], deadline: u64) {
     context.data.insert_string(key, value);
+    context.notify(class::STRING, "set", key);
     if deadline == NEVER {
         context.data.effect(&[b"SET", key, value]);
         return;
     }
     context.data.set_expiry(key, deadline);
+    context.notify(class::GENERIC, "expire", key);
     let mut digits = Digits::default();
     context.data.effect(&[b"SET", key, value, b"PXAT", digits.write(deadline as i64)]);
 }
@@ -165,6 +168,7 @@ fn set(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if options.keep_expiry {
         let new = Value::String(StringValue::new(value));
         context.data.insert_keeping_expiry(key, new);
+        context.notify(class::STRING, "set", key);
         context.data.effect(&[b"SET", key, value, b"KEEPTTL"]);
     } else {
         store(context, key, value, options.deadline.unwrap_or(NEVER));
@@ -208,6 +212,7 @@ fn getdel(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     reply_string(context, key)?;
     if context.data.remove(key).is_some() {
+        context.notify(class::GENERIC, "del", key);
         context.data.effect_delete(key);
     }
     Ok(())
@@ -236,13 +241,16 @@ fn getex(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if target == NEVER {
         if current != NEVER {
             context.data.set_expiry(key, NEVER);
+            context.notify(class::GENERIC, "persist", key);
             context.data.effect(&[b"PERSIST", key]);
         }
     } else if target <= context.data.now().unix_ms {
         context.data.remove(key);
+        context.notify(class::GENERIC, "del", key);
         context.data.effect_delete(key);
     } else {
         context.data.set_expiry(key, target);
+        context.notify(class::GENERIC, "expire", key);
         let mut digits = Digits::default();
         context.data.effect(&[b"PEXPIREAT", key, digits.write(target as i64)]);
     }
@@ -308,6 +316,7 @@ fn append(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
             length
         }
     };
+    context.notify(class::STRING, "append", key);
     context.data.effect(arguments);
     context.reply.count(length);
     Ok(())
@@ -340,6 +349,7 @@ fn setrange(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     }
     bytes[start..end].copy_from_slice(patch);
     let length = bytes.len();
+    context.notify(class::STRING, "setrange", key);
     context.data.changed(key);
     context.data.effect(arguments);
     context.reply.count(length);

@@ -5,6 +5,7 @@
 //! | `slow_log` | commands that took long: SLOWLOG |
 //! | `latency` | spikes by their cause: LATENCY LATEST, HISTORY, GRAPH, DOCTOR |
 //! | `histogram` | durations of every timed command: LATENCY HISTOGRAM |
+//! | `key_events` | events of keys for subscribers: `notify-keyspace-events` |
 //! | `redaction` | arguments that no record may show |
 //! | `time` | the clock that measures a command |
 //!
@@ -14,6 +15,7 @@
 //! by their arguments take it only while something observes them.
 
 pub(crate) mod histogram;
+pub(crate) mod key_events;
 pub(crate) mod latency;
 pub(crate) mod redaction;
 pub(crate) mod slow_log;
@@ -22,6 +24,7 @@ pub(crate) mod time;
 use std::collections::BTreeMap;
 
 use histogram::Histogram;
+use key_events::KeyEvents;
 use latency::LatencyMonitor;
 use slow_log::SlowLog;
 use time::TimeSource;
@@ -44,6 +47,8 @@ pub(crate) struct Observation {
     pub latency: LatencyMonitor,
     /// Durations by command and subcommand (empty: it has none).
     pub histograms: BTreeMap<(u16, &'static str), Histogram>,
+    /// Events of keys that are to be sent.
+    pub events: KeyEvents,
     /// Settings or clients have changed, so other commands may be observed than before. The shard
     /// resets it.
     pub changed: bool,

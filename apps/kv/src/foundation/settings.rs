@@ -5,6 +5,7 @@
 //! 2. Settings that tools only query (redis-benchmark queries `save` and `appendonly`) are shown
 //!    with the value that is true here.
 
+use super::observation::key_events::EventClasses;
 use crate::foundation::protocol::Fault;
 
 /// The version of Redis whose behaviour this is; tools read it from HELLO and INFO.
@@ -149,6 +150,8 @@ pub struct Settings {
     pub latency_monitor_threshold: u64,
     /// Whether every command is timed for LATENCY HISTOGRAM.
     pub latency_tracking: bool,
+    /// The classes of events of keys that subscribers receive.
+    pub(crate) notify_keyspace_events: EventClasses,
     /// Settings that are kept and shown but change nothing here.
     pub(crate) shown: Vec<(&'static str, String)>,
 }
@@ -196,7 +199,6 @@ const SHOWN: &[(&str, &str)] = &[
     ("loglevel", "notice"),
     ("masterauth", ""),
     ("min-replicas-to-write", "0"),
-    ("notify-keyspace-events", ""),
     ("protected-mode", "yes"),
     ("rdbcompression", "yes"),
     ("replicaof", ""),
@@ -237,6 +239,7 @@ impl Default for Settings {
             slowlog_max_len: 128,
             latency_monitor_threshold: 0,
             latency_tracking: false,
+            notify_keyspace_events: EventClasses::default(),
             shown: SHOWN.iter().map(|&(name, value)| (name, value.to_owned())).collect(),
         }
     }
@@ -285,6 +288,7 @@ impl Settings {
             ("maxmemory", self.maxmemory.to_string()),
             ("maxmemory-policy", self.policy.name().to_owned()),
             ("maxmemory-samples", self.maxmemory_samples.to_string()),
+            ("notify-keyspace-events", self.notify_keyspace_events.to_string()),
             ("port", self.port.to_string()),
             ("proto-max-bulk-len", self.proto_max_bulk_len.to_string()),
             ("slowlog-log-slower-than", self.slowlog_log_slower_than.to_string()),
@@ -366,9 +370,8 @@ impl Settings {
             // The caller of `set` passes it to the users.
             "requirepass" => self.show(name, value),
             "notify-keyspace-events" => {
-                if !value.is_empty() {
-                    return Err(failed("Sietch sends no keyspace events; only \"\" can be set"));
-                }
+                self.notify_keyspace_events = EventClasses::parse(value)
+                    .ok_or_else(|| failed("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."))?;
             }
             _ if is_fixed(name) => {
                 let current = self.shown.iter().find(|(known, _)| *known == name);

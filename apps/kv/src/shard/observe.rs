@@ -11,6 +11,7 @@
 use super::Shard;
 use crate::clients::Client;
 use crate::commands::Command;
+use crate::data::keyspace::Store;
 use crate::foundation::command::{CommandSpec, subcommand};
 use crate::foundation::observation::Timed;
 use crate::foundation::observation::latency::Cause;
@@ -26,11 +27,15 @@ fn is_always_observed(command: &CommandSpec) -> bool {
 impl Shard {
     /// Decides which commands are observed.
     pub(super) fn observe(&mut self) {
-        self.store.observation.changed = false;
+        let Store { observation, settings, .. } = &mut self.store;
+        observation.changed = false;
+        observation.events.enable(settings.notify_keyspace_events);
+        let all = observation.events.is_enabled();
         let timed = Timed::by(&self.store.settings);
         let rows = self.table.commands().iter().zip(&mut self.observed).enumerate();
         for (number, (command, observed)) in rows {
-            *observed = is_always_observed(&command.spec)
+            *observed = all
+                || is_always_observed(&command.spec)
                 || self.table.is_container(number as u16)
                 || match timed {
                     Timed::None => false,
@@ -69,6 +74,17 @@ impl Shard {
         let took = clock().saturating_sub(begin);
         self.store.observation.latency.record(cause, took, threshold, self.now.unix_ms);
         result
+    }
+
+    /// Sends the events of keys that no command has caused.
+    pub(super) fn send_events(&mut self) {
+        let classes = self.store.observation.events.enabled();
+        let limit = self.store.settings.output_limit_pubsub;
+        for event in self.store.observation.events.take() {
+            for (channel, message) in event.messages(classes) {
+                self.clients.publish(&channel, message, limit, None);
+            }
+        }
     }
 
     /// Evicts keys until there is room; whether there is.

@@ -3,3 +3,4 @@
 
 mod compatibility;
 mod golden;
+mod key_events;

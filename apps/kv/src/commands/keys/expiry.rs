@@ -6,6 +6,7 @@
 use crate::commands::context::{Context, Outcome};
 use crate::data::keyspace::NEVER;
 use crate::foundation::command::{integer, is};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 use crate::foundation::text::number::Digits;
 
@@ -70,8 +71,10 @@ fn set(context: &mut Context<'_>, arguments: &[&[u8]], seconds: bool, absolute: 
     }
     if deadline <= context.data.now().unix_ms as i64 && !context.data.replaying() {
         context.data.delete(key);
+        context.notify(class::GENERIC, "del", key);
     } else {
         context.data.set_expiry(key, u64::try_from(deadline).unwrap_or(0));
+        context.notify(class::GENERIC, "expire", key);
         let mut digits = Digits::default();
         context.data.effect(&[b"PEXPIREAT", key, digits.write(deadline)]);
     }
@@ -136,6 +139,7 @@ pub(super) fn persist(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
     let had = context.data.expiry(key).is_some_and(|at| at != NEVER);
     if had {
         context.data.set_expiry(key, NEVER);
+        context.notify(class::GENERIC, "persist", key);
         context.data.effect(&[b"PERSIST", key]);
     }
     context.reply.integer(i64::from(had));

@@ -8,6 +8,7 @@ use crate::commands::context::{Context, Outcome};
 use crate::data::journal::{self, Reader};
 use crate::data::keyspace::NEVER;
 use crate::foundation::command::{flag, integer, is};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 
 const MAGIC: &[u8] = b"SIETCH1";
@@ -174,11 +175,13 @@ pub(super) fn restore(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
         ttl if options.absolute => ttl,
         ttl => now.saturating_add(ttl).min(i64::MAX as u64),
     };
-    context.data.delete(key);
+    let replaced = context.data.delete(key);
+    let noted = context.data.store_ref().observation.events.len();
     // The effect is the value, not the payload's commands: each of these would repeat the key.
     context.data.store().building = true;
     let built = build(context, key, commands);
     context.data.store().building = false;
+    context.data.store().observation.events.truncate(noted);
     if let Err(fault) = built {
         context.data.delete(key);
         return Err(fault);
@@ -186,8 +189,13 @@ pub(super) fn restore(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
     if deadline != NEVER && deadline <= now {
         // The key is created already expired: it never exists.
         context.data.remove(key);
+        if replaced {
+            context.notify(class::GENERIC, "del", key);
+        }
     } else {
         context.data.set_expiry(key, deadline);
+        context.notify(class::NEW, "new", key);
+        context.notify(class::GENERIC, "restore", key);
         context.data.effect_rebuild(key);
         context.data.set_access(key, options.idle_seconds, options.frequency);
     }

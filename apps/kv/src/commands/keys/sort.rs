@@ -13,6 +13,7 @@ use std::cmp::Ordering;
 use crate::commands::context::{Context, Outcome};
 use crate::data::value::{List, StringValue, Value};
 use crate::foundation::command::{integer, is};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 
 #[derive(Default)]
@@ -183,13 +184,16 @@ fn run(context: &mut Context<'_>, arguments: &[&[u8]], may_store: bool) -> Outco
         return Ok(());
     };
     if result.is_empty() {
-        context.data.delete(target);
+        if context.data.delete(target) {
+            context.notify(class::GENERIC, "del", target);
+        }
     } else {
         let mut list = List::new();
         result.iter().for_each(|found| list.push_back(found.as_deref().unwrap_or_default()));
         let value = Value::List(Box::new(list));
         context.data.admit_value(target, &value)?;
         context.data.insert(target, value);
+        context.notify(class::LIST, "sortstore", target);
         context.data.effect_rebuild(target);
     }
     context.reply.count(result.len());

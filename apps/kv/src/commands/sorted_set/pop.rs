@@ -6,6 +6,7 @@ use crate::commands::collection::{at_least, count, read, write};
 use crate::commands::context::{Context, Outcome};
 use crate::data::value::SortedSet;
 use crate::foundation::command::{is, timeout_milliseconds};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 
 /// Pops up to `many` members and records it.
@@ -23,6 +24,7 @@ fn take(
         });
     }
     if !taken.is_empty() {
+        context.notify(class::SORTED_SET, if highest { "zpopmax" } else { "zpopmin" }, key);
         context.data.changed(key);
         let mut effect: Vec<&[u8]> = vec![b"ZREM", key];
         effect.extend(taken.iter().map(|(name, _)| name.as_slice()));

@@ -10,6 +10,7 @@ use crate::commands::context::{Context, Outcome};
 use crate::data::keyspace::EffectDetail;
 use crate::data::value::SortedSet;
 use crate::foundation::command::{integer, is};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 use crate::foundation::text::number::parse_bound;
 
@@ -234,8 +235,10 @@ pub(super) fn store(context: &mut Context<'_>, destination: &[u8], result: Sorte
         let value = result.into_value();
         context.data.admit_value(destination, &value)?;
         context.data.insert(destination, value);
+        context.notify(class::SORTED_SET, context.command.spec.name, destination);
         context.data.effect_rebuild(destination);
     } else if context.data.remove(destination).is_some() {
+        context.notify(class::GENERIC, "del", destination);
         context.data.effect_delete(destination);
     }
     context.reply.count(len);
@@ -260,6 +263,7 @@ pub(super) fn remove(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind)
         (removed, start) = (set.remove_range(first, count), first);
     }
     if !removed.is_empty() {
+        context.notify(class::SORTED_SET, context.command.spec.name, key);
         context.data.changed(key);
         let detail = EffectDetail::Members(&removed);
         if kind == Kind::Lex {

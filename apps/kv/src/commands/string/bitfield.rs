@@ -13,6 +13,7 @@ use crate::commands::context::{Context, Outcome};
 use crate::data::journal::MOST_ARGUMENTS;
 use crate::data::value::{StringValue, Value};
 use crate::foundation::command::{integer, is};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 use crate::foundation::text::number::Digits;
 
@@ -212,6 +213,7 @@ fn run(context: &mut Context<'_>, arguments: &[&[u8]], operations: &[Operation])
     let long = arguments.len() > MOST_ARGUMENTS || given > bytes.len();
     let value = long.then(|| bytes.clone());
     if written {
+        context.notify(class::STRING, "setbit", key);
         context.data.changed(key);
     } else {
         context.data.changed_unseen(key);

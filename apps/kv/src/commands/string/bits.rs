@@ -7,6 +7,7 @@ use super::access::{check_length, clamp_range, string, string_mut};
 use crate::commands::context::{Context, Outcome};
 use crate::data::value::{StringValue, Value};
 use crate::foundation::command::{integer, is};
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 use crate::foundation::text::number::Digits;
 
@@ -46,6 +47,7 @@ pub(super) fn setbit(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
     }
     // Setting a bit to its old value is no change for clients that watch the key.
     if grown || before != on {
+        context.notify(class::STRING, "setbit", key);
         context.data.changed(key);
         context.data.effect(arguments);
     }
@@ -209,12 +211,14 @@ pub(super) fn bitop(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     }
     if result.is_empty() {
         if context.data.remove(target).is_some() {
+            context.notify(class::GENERIC, "del", target);
             context.data.effect_delete(target);
         }
     } else {
         let value = Value::String(StringValue::Grown(result.clone()));
         context.data.admit_value(target, &value)?;
         context.data.insert(target, value);
+        context.notify(class::STRING, "set", target);
         context.data.effect(&[b"SET", target, &result]);
     }
     context.reply.count(length);

@@ -4,6 +4,7 @@ use super::access::{string, string_mut};
 use crate::commands::context::{Context, Outcome};
 use crate::data::value::{StringValue, Value};
 use crate::foundation::command::integer;
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 use crate::foundation::text::number::{Digits, Extended};
 
@@ -23,6 +24,7 @@ fn add(context: &mut Context<'_>, key: &[u8], delta: i64, arguments: &[&[u8]]) -
             sum
         }
     };
+    context.notify(class::STRING, "incrby", key);
     context.data.effect(arguments);
     context.reply.integer(sum);
     Ok(())
@@ -61,6 +63,7 @@ pub(super) fn incrbyfloat(context: &mut Context<'_>, arguments: &[&[u8]]) -> Out
     }
     let text = sum.print().into_bytes();
     context.data.insert_keeping_expiry(key, Value::String(StringValue::from_bytes(&text)));
+    context.notify(class::STRING, "incrbyfloat", key);
     context.data.effect(&[b"SET", key, &text, b"KEEPTTL"]);
     context.reply.bulk(&text);
     Ok(())

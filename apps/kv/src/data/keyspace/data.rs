@@ -5,6 +5,7 @@ use super::entry::Entry;
 use super::partial_dump::EffectDetail;
 use super::store::Store;
 use crate::data::value::Value;
+use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 use crate::foundation::settings::Settings;
 
@@ -89,9 +90,10 @@ impl<'a> Data<'a> {
     /// The value of a key, for a command that reads. Counts a hit or a miss.
     pub(crate) fn read(&mut self, key: &[u8]) -> Option<&Value> {
         self.expire_if_due(key);
-        let Store { databases, settings, metrics, random, .. } = &mut *self.store;
+        let Store { databases, settings, metrics, observation, random, .. } = &mut *self.store;
         let Some(entry) = databases[self.database].index.get_mut(key) else {
             metrics.misses += 1;
+            observation.events.note(class::MISS, "keymiss", self.database, key);
             return None;
         };
         metrics.hits += 1;
@@ -104,6 +106,9 @@ impl<'a> Data<'a> {
         let found = self.exists(key);
         self.store.metrics.hits += u64::from(found);
         self.store.metrics.misses += u64::from(!found);
+        if !found {
+            self.store.observation.events.note(class::MISS, "keymiss", self.database, key);
+        }
         found
     }
 
@@ -143,6 +148,9 @@ impl<'a> Data<'a> {
     /// Must follow every change through [`Data::write`]; see `commands.rs`.
     pub(crate) fn changed(&mut self, key: &[u8]) {
         self.emptied = self.store.reweigh(self.database, key);
+        if self.emptied {
+            self.store.observation.events.note(class::GENERIC, "del", self.database, key);
+        }
         self.store.signal(self.database, key);
     }
 

@@ -13,6 +13,7 @@ use super::candidates::{CANDIDATES, Candidate};
 use super::clock::Now;
 use super::entry::{Entry, NEVER};
 use super::store::Store;
+use crate::foundation::observation::key_events::class;
 use crate::foundation::settings::Policy;
 
 /// Random entries tried for one with an expiry before the search uses the expiry map.
@@ -42,6 +43,7 @@ impl Store {
             if let Some(entry) = self.take(database, &key) {
                 self.discard(entry.value);
                 self.metrics.evicted += 1;
+                self.observation.events.note(class::EVICTED, "evicted", database, &key);
                 self.record(database, &[b"DEL", &key]);
                 self.signal(database, &key);
             }

@@ -17,6 +17,7 @@ use crate::data::value::{StringValue, Value};
 use crate::foundation::client_id::ClientId;
 use crate::foundation::metrics::{Metrics, Persistence};
 use crate::foundation::observation::Observation;
+use crate::foundation::observation::key_events::class;
 use crate::foundation::settings::Settings;
 
 /// How SHUTDOWN was requested.
@@ -276,6 +277,7 @@ impl Store {
             Entry { key: key.into(), value, expire_at: NEVER, charged: Weight::default(), ticket: 0, access };
         entry.reweigh(weight, &mut self.weight);
         index.insert(entry);
+        self.observation.events.note(class::NEW, "new", database, key);
     }
 
     /// As [`Store::put`] with a string. A string of the same length and without an expiry is
@@ -311,6 +313,7 @@ impl Store {
         if let Some(entry) = self.take(database, key) {
             self.discard(entry.value);
             self.metrics.expired += 1;
+            self.observation.events.note(class::EXPIRED, "expired", database, key);
             self.record(database, &[b"DEL", key]);
             self.signal(database, key);
         }

@@ -1,4 +1,4 @@
-//! Slow commands and latencies.
+//! Slow commands, latencies, and events of keys.
 //!
 //! The clock of the bench advances by a fixed step whenever it is read, so a timed command takes
 //! exactly one step.
@@ -123,4 +123,58 @@ fn histograms_are_of_timed_commands() {
         let reply = bench.request(client, &format!("CONFIG SET {name} {value}"));
         assert!(reply.starts_with("-ERR CONFIG SET failed"), "{reply}");
     }
+}
+
+/// A message of an event to a subscriber of `pattern`.
+fn message(pattern: &str, channel: &str, text: &str) -> String {
+    let words = ["pmessage", pattern, channel, text];
+    let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    format!("*4\r\n{words}")
+}
+
+#[test]
+fn subscribers_receive_the_events_of_keys() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    let subscriber = bench.connect();
+    bench.request(subscriber, "PSUBSCRIBE __key*__:*");
+    bench.request(client, "SET a b");
+    assert_eq!(bench.output(subscriber), "", "all classes are off");
+    let refused = bench.request(client, "CONFIG SET notify-keyspace-events Kq");
+    assert!(refused.contains("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."), "{refused}");
+    bench.request(client, "CONFIG SET notify-keyspace-events K$gxm");
+    bench.request(client, "SET a b PX 5");
+    let event = |key: &str, name: &str| message("__key*__:*", &format!("__keyspace@0__:{key}"), name);
+    assert_eq!(bench.output(subscriber), event("a", "set") + &event("a", "expire"));
+    bench.request(client, "RPUSH list x");
+    assert_eq!(bench.output(subscriber), "", "lists are off");
+    bench.pass(10);
+    assert_eq!(bench.output(subscriber), event("a", "expired"));
+    bench.request(client, "SUNION none none");
+    assert_eq!(bench.output(subscriber), event("none", "keymiss"));
+    bench.request(client, "CONFIG SET notify-keyspace-events Elge");
+    bench.request(client, "LPOP list");
+    let popped = message("__key*__:*", "__keyevent@0__:lpop", "list");
+    let deleted = message("__key*__:*", "__keyevent@0__:del", "list");
+    assert_eq!(bench.output(subscriber), popped + &deleted);
+    bench.request(client, "MULTI");
+    bench.request(client, "RPUSH list x");
+    bench.request(client, "EXEC");
+    assert_eq!(bench.output(subscriber), message("__key*__:*", "__keyevent@0__:rpush", "list"));
+    bench.request(client, "CONFIG SET maxmemory 1 maxmemory-policy allkeys-random");
+    bench.request(client, "GET a");
+    assert_eq!(bench.output(subscriber), message("__key*__:*", "__keyevent@0__:evicted", "list"));
+}
+
+#[test]
+fn events_reach_their_own_client_before_the_reply() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    bench.request(client, "HELLO 3");
+    bench.request(client, "CONFIG SET notify-keyspace-events E$");
+    bench.request(client, "SUBSCRIBE __keyevent@0__:set");
+    let push = ">3\r\n$7\r\nmessage\r\n$18\r\n__keyevent@0__:set\r\n$1\r\na\r\n";
+    assert_eq!(bench.request(client, "SET a b"), format!("{push}+OK\r\n"));
+    assert_eq!(bench.request(client, "CLIENT REPLY OFF"), "");
+    assert_eq!(bench.request(client, "SET a b"), push);
 }

@@ -1,0 +1,68 @@
+//! Messages to subscribers.
+//!
+//! A message is appended to the output of each subscriber at once, within the limit of its output
+//! buffer. The client that is being served is not among the others: its messages are returned.
+
+use super::table::Clients;
+use crate::foundation::client_id::ClientId;
+use crate::foundation::protocol::Reply;
+use crate::foundation::text::glob;
+
+/// Where a message went.
+#[derive(Debug, Default)]
+pub(crate) struct Delivery {
+    /// Subscriptions that matched.
+    pub(crate) receivers: usize,
+    /// Those of the client that is being served: the pattern, or `None` for the channel itself.
+    pub(crate) own: Vec<Option<Box<[u8]>>>,
+}
+
+/// Writes a message, which matched a pattern or the channel itself.
+pub(crate) fn write_message(reply: &mut Reply, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) {
+    match pattern {
+        None => {
+            reply.push(3);
+            reply.bulk(b"message");
+        }
+        Some(pattern) => {
+            reply.push(4);
+            reply.bulk(b"pmessage");
+            reply.bulk(pattern);
+        }
+    }
+    reply.bulk(channel);
+    reply.bulk(message);
+}
+
+impl Clients {
+    /// Sends a message to every subscriber of a channel but `own`, the client that is being served.
+    /// The output of each may have `limit` bytes.
+    pub(crate) fn publish(
+        &mut self,
+        channel: &[u8],
+        message: &[u8],
+        limit: u64,
+        own: Option<ClientId>,
+    ) -> Delivery {
+        let mut receivers: Vec<(ClientId, Option<Box<[u8]>>)> =
+            self.subscribers(channel).into_iter().map(|id| (id, None)).collect();
+        for (pattern, subscribers) in self.patterns() {
+            if glob::matches(pattern, channel) {
+                receivers.extend(subscribers.iter().map(|&id| (id, Some(pattern.into()))));
+            }
+        }
+        let mut delivery = Delivery { receivers: receivers.len(), own: Vec::new() };
+        for (id, pattern) in receivers {
+            if Some(id) == own {
+                delivery.own.push(pattern);
+                continue;
+            }
+            self.send(id, limit, |resp3, bytes| {
+                let mut reply = Reply::new(std::mem::take(bytes), resp3);
+                write_message(&mut reply, pattern.as_deref(), channel, message);
+                *bytes = reply.bytes;
+            });
+        }
+        delivery
+    }
+}
