@@ -212,6 +212,9 @@ impl Shard {
         client.unwatch_all(&mut self.store);
         self.clients.unsubscribe_all(client);
         self.unblock(client);
+        if self.clients.monitors.remove(&client.id) {
+            self.observe();
+        }
     }
 
     /// Takes bytes from a client and runs every complete command.

@@ -123,6 +123,8 @@ pub(crate) struct Client {
     pub connected_ns: u64,
     /// Monotonic nanoseconds of its last input.
     pub active_ns: u64,
+    /// It receives every command, by MONITOR.
+    pub monitor: bool,
     /// CLIENT NO-EVICT.
     pub no_evict: bool,
     /// Bytes of the input that is being run.
@@ -170,6 +172,7 @@ impl Client {
             last_subcommand: None,
             connected_ns: now_ns,
             active_ns: now_ns,
+            monitor: false,
             no_evict: false,
             reading: 0,
             input: Vec::new(),

@@ -1,4 +1,4 @@
-//! Messages to subscribers.
+//! Messages to subscribers and monitors.
 //!
 //! A message is appended to the output of each subscriber at once, within the limit of its output
 //! buffer. The client that is being served is not among the others: its messages are returned.
@@ -64,5 +64,14 @@ impl Clients {
             });
         }
         delivery
+    }
+
+    /// Sends a line to every monitor but the client that is being served. The output of each may
+    /// have `limit` bytes: a monitor that does not read is closed, so that it holds up no client.
+    pub(crate) fn send_to_monitors(&mut self, line: &[u8], limit: u64) {
+        let monitors: Vec<ClientId> = self.monitors.iter().copied().collect();
+        for id in monitors {
+            self.send(id, limit, |_, bytes| bytes.extend_from_slice(line));
+        }
     }
 }

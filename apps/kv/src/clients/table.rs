@@ -34,6 +34,8 @@ pub(crate) struct Clients {
     pub(crate) blocked: usize,
     channels: Subscribers,
     patterns: BTreeMap<Box<[u8]>, BTreeSet<ClientId>>,
+    /// Clients that receive every command.
+    pub(crate) monitors: BTreeSet<ClientId>,
     /// Clients that wait for the snapshot of a number to be durable.
     pub(crate) saving: Vec<(u64, ClientId)>,
     /// Blocked clients that CLIENT UNBLOCK names, and whether with an error.
@@ -58,6 +60,7 @@ impl Clients {
             channels: HashMap::new(),
             patterns: BTreeMap::new(),
             unblock_requests: Vec::new(),
+            monitors: BTreeSet::new(),
             saving: Vec::new(),
             overflowed: 0,
         }
@@ -262,7 +265,7 @@ impl Clients {
     pub(crate) fn close_idle(&mut self, now_ns: u64, limit_ns: u64) -> u64 {
         let idle: Vec<ClientId> = self
             .iter()
-            .filter(|client| client.blocked.is_none() && !client.is_subscriber())
+            .filter(|client| client.blocked.is_none() && !client.is_subscriber() && !client.monitor)
             .filter(|client| now_ns.saturating_sub(client.active_ns) > limit_ns)
             .map(Client::id)
             .collect();

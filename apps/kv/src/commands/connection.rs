@@ -174,6 +174,10 @@ fn reset(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     client.resp3 = false;
     client.reply_mode = ReplyMode::On;
     client.no_evict = false;
+    client.monitor = false;
+    if context.clients.monitors.remove(&context.client.id()) {
+        context.data.store().observation.changed = true;
+    }
     context.reply.resp3 = false;
     context.reply.simple("RESET");
     Ok(())

@@ -4,14 +4,17 @@
 //!    transaction are measured one by one, and EXEC as a whole; the slow log has only the former.
 //! 2. A command that blocks is not recorded. When it is served, it runs again, and that run is.
 //! 3. Records show no passwords ([`redacted`]).
-//! 4. The events of keys that the command has caused are sent after it. Its own client receives them
+//! 4. Monitors receive it after it has run, as from Redis: EXEC after its commands.
+//! 5. The events of keys that the command has caused are sent after it. Its own client receives them
 //!    before the reply, as from Redis.
 
 use super::context::Context;
+use crate::acl::subcommand_belongs;
 use crate::clients::{ReplyMode, write_message};
 use crate::foundation::command::{flag, subcommand};
 use crate::foundation::observation::Timed;
 use crate::foundation::observation::latency::Cause;
+use crate::foundation::observation::monitor::{self, unix_microseconds};
 use crate::foundation::observation::redaction::redacted;
 use crate::foundation::observation::slow_log::{SlowCommand, shorten};
 use crate::foundation::protocol::Reply;
@@ -20,6 +23,9 @@ impl Context<'_> {
     /// As [`Context::run`], and records what the settings request.
     pub(crate) fn run_observed(&mut self, number: u16, arguments: &[&[u8]]) {
         self.run_observed_again(number, arguments);
+        if !self.clients.monitors.is_empty() {
+            self.feed_monitors(arguments);
+        }
     }
 
     /// The same for a command that has been blocked.
@@ -61,6 +67,29 @@ impl Context<'_> {
             self.pushed.extend_from_slice(&own.bytes);
         }
         self.reply.bytes.splice(start..start, own.bytes);
+    }
+
+    /// Sends the command to the monitors. Like Redis, it hides administrative commands.
+    fn feed_monitors(&mut self, arguments: &[&[u8]]) {
+        let spec = &self.command.spec;
+        let hidden = match subcommand(spec, arguments) {
+            Some(name) => subcommand_belongs(spec, name, "admin"),
+            None => spec.flags.has(flag::ADMIN),
+        };
+        if hidden {
+            return;
+        }
+        let now = self.data.now();
+        let microseconds = unix_microseconds(now.unix_ms, now.monotonic_ns);
+        let shown = redacted(spec.name, arguments);
+        let line = monitor::line(microseconds, self.client.database, self.client.peer, &shown);
+        let limit = self.data.settings().output_limit_pubsub;
+        self.clients.send_to_monitors(&line, limit);
+        if self.client.monitor && matches!(self.client.reply_mode, ReplyMode::On) {
+            self.reply.bytes.extend_from_slice(&line);
+        } else if self.client.monitor {
+            self.pushed.extend_from_slice(&line);
+        }
     }
 
     /// Records a command that took so many nanoseconds.

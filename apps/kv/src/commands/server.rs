@@ -1,12 +1,13 @@
 //! Commands about the server.
 //!
-//! `server/info.rs` has INFO, `server/table.rs` COMMAND, `server/diagnosis.rs` MEMORY and DEBUG,
+//! `server/info.rs` has INFO, `server/table.rs` COMMAND, `server/diagnosis.rs` MEMORY, DEBUG, MONITOR,
 //! `server/latency.rs` LATENCY, `server/slow_log.rs` SLOWLOG.
 
 use super::context::{Command, Context, Handler, Outcome};
 use crate::clients::TimeoutReply;
 use crate::data::keyspace::ShutdownMode;
 use crate::foundation::command::{Flags, Keys, flag, integer, is};
+use crate::foundation::observation::monitor::unix_microseconds;
 use crate::foundation::protocol::Fault;
 use crate::foundation::text::glob;
 
@@ -39,6 +40,7 @@ pub(super) const COMMANDS: &[Command] = &[
     server("latency", -2, ADMIN, latency::latency),
     server("lolwut", -1, flag::READONLY.and(flag::FAST), lolwut),
     Command::new("memory", -2, flag::READONLY, Keys::Range(2, 2, 1), "server", diagnosis::memory),
+    server("monitor", 1, ADMIN, diagnosis::monitor),
     server("replicaof", 3, ADMIN, replicaof),
     server("role", 1, ANY.and(flag::NO_SCRIPT).and(flag::FAST), role),
     server("save", 1, ADMIN_NOT_QUEUED, save),
@@ -105,8 +107,7 @@ fn time(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     let now = context.data.now();
     context.reply.array(2);
     context.reply.bulk((now.unix_ms / 1000).to_string().as_bytes());
-    // The clock reading of the batch has milliseconds; the monotonic one supplies the microseconds.
-    let micros = now.unix_ms % 1000 * 1000 + now.monotonic_ns / 1000 % 1000;
+    let micros = unix_microseconds(now.unix_ms, now.monotonic_ns) % 1_000_000;
     context.reply.bulk(micros.to_string().as_bytes());
     Ok(())
 }

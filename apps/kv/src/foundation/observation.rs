@@ -6,6 +6,7 @@
 //! | `latency` | spikes by their cause: LATENCY LATEST, HISTORY, GRAPH, DOCTOR |
 //! | `histogram` | durations of every timed command: LATENCY HISTOGRAM |
 //! | `key_events` | events of keys for subscribers: `notify-keyspace-events` |
+//! | `monitor` | the lines of MONITOR |
 //! | `redaction` | arguments that no record may show |
 //! | `time` | the clock that measures a command |
 //!
@@ -17,6 +18,7 @@
 pub(crate) mod histogram;
 pub(crate) mod key_events;
 pub(crate) mod latency;
+pub(crate) mod monitor;
 pub(crate) mod redaction;
 pub(crate) mod slow_log;
 pub(crate) mod time;

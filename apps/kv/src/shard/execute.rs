@@ -201,7 +201,7 @@ impl Shard {
     }
 
     /// Refuses a command before it runs; a transaction it was meant for must fail.
-    fn reject(&mut self, client: &mut Client, number: Option<u16>, fault: &Fault) {
+    pub(super) fn reject(&mut self, client: &mut Client, number: Option<u16>, fault: &Fault) {
         if let Some(transaction) = client.transaction.as_mut() {
             transaction.broken = true;
         }

@@ -12,16 +12,17 @@ use super::Shard;
 use crate::clients::Client;
 use crate::commands::Command;
 use crate::data::keyspace::Store;
-use crate::foundation::command::{CommandSpec, subcommand};
+use crate::foundation::command::{CommandSpec, flag, subcommand};
 use crate::foundation::observation::Timed;
 use crate::foundation::observation::latency::Cause;
+use crate::foundation::protocol::Fault;
 
 /// Most keys that one tick expires: well below a millisecond.
 const TICK_KEYS: usize = 256;
 
 /// Whether a command may change what is observed, or runs commands that are observed one by one.
 fn is_always_observed(command: &CommandSpec) -> bool {
-    command.name == "exec"
+    matches!(command.name, "exec" | "monitor" | "reset")
 }
 
 impl Shard {
@@ -30,7 +31,7 @@ impl Shard {
         let Store { observation, settings, .. } = &mut self.store;
         observation.changed = false;
         observation.events.enable(settings.notify_keyspace_events);
-        let all = observation.events.is_enabled();
+        let all = observation.events.is_enabled() || !self.clients.monitors.is_empty();
         let timed = Timed::by(&self.store.settings);
         let rows = self.table.commands().iter().zip(&mut self.observed).enumerate();
         for (number, (command, observed)) in rows {
@@ -56,10 +57,25 @@ impl Shard {
         arguments: &[&[u8]],
     ) {
         client.last_subcommand = subcommand(&command.spec, arguments);
+        if client.monitor && self.touches_keys(client, &command.spec) {
+            return self.reject(client, Some(number), &Fault::of("ERR Replica can't interact with the keyspace"));
+        }
         self.call(client, command, |context| context.run_observed(number, arguments));
         if self.store.observation.changed {
             self.observe();
         }
+    }
+
+    /// Whether a command reads or changes data, itself or by the transaction that it runs. As in
+    /// Redis, a monitor may not.
+    fn touches_keys(&self, client: &Client, command: &CommandSpec) -> bool {
+        let touches = |command: &CommandSpec| {
+            command.flags.has(flag::READONLY) || command.flags.has(flag::WRITE) || command.name == "publish"
+        };
+        let queued = |name: &[u8]| self.table.find(name).is_some_and(|(_, row)| touches(&row.spec));
+        touches(command)
+            || command.name == "exec"
+                && client.transaction.iter().flat_map(|transaction| &transaction.queue).any(|words| queued(&words[0]))
     }
 
     /// Runs `work`, and records it as a latency event if it took long.

@@ -138,6 +138,9 @@ fn reply_mode(context: &mut Context<'_>, mode: &[u8]) -> Outcome {
 fn describe(client: &Client, now_ns: u64) -> Vec<u8> {
     let seconds = |since: u64| now_ns.saturating_sub(since) / 1_000_000_000;
     let mut flags = String::new();
+    if client.monitor {
+        flags.push('O');
+    }
     if client.is_subscriber() {
         flags.push('P');
     }

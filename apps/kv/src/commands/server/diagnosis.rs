@@ -1,4 +1,4 @@
-//! MEMORY and DEBUG.
+//! MEMORY, MONITOR and DEBUG.
 
 use crate::commands::context::{Context, Outcome};
 use crate::foundation::command::{integer, is};
@@ -58,6 +58,20 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
             ],
         ),
         _ => return Err(context.subcommand_fault(arguments)),
+    }
+    Ok(())
+}
+
+/// Sends every later command of all clients to this one, until RESET.
+pub(super) fn monitor(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    if context.must_not_block {
+        return Err(Fault::of("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
+    // As in Redis, a monitor that repeats the command has no reply.
+    if context.clients.monitors.insert(context.client.id()) {
+        context.client.monitor = true;
+        context.data.store().observation.changed = true;
+        context.reply.ok();
     }
     Ok(())
 }

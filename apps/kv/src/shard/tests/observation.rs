@@ -1,4 +1,4 @@
-//! Slow commands, latencies, and events of keys.
+//! Slow commands, latencies, events of keys, and monitors.
 //!
 //! The clock of the bench advances by a fixed step whenever it is read, so a timed command takes
 //! exactly one step.
@@ -177,4 +177,75 @@ fn events_reach_their_own_client_before_the_reply() {
     assert_eq!(bench.request(client, "SET a b"), format!("{push}+OK\r\n"));
     assert_eq!(bench.request(client, "CLIENT REPLY OFF"), "");
     assert_eq!(bench.request(client, "SET a b"), push);
+}
+
+#[test]
+fn a_monitor_receives_the_commands_of_all_clients() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    let monitor = bench.connect();
+    assert_eq!(bench.request(monitor, "MONITOR"), "+OK\r\n");
+    assert_eq!(bench.request(monitor, "MONITOR"), "");
+    let line = |database: u8, words: &[&str]| {
+        let words: String = words.iter().map(|word| format!(" \"{word}\"")).collect();
+        format!("+1700000000.000000 [{database} 127.0.0.1:40000]{words}\r\n")
+    };
+    bench.request(client, "SET a b");
+    assert_eq!(bench.output(monitor), line(0, &["SET", "a", "b"]));
+    // Administrative commands and those that are refused are not shown, and no password is.
+    for command in ["CONFIG GET port", "CLIENT LIST", "SLOWLOG LEN", "ACL SETUSER bob on", "NOPE", "GET"] {
+        bench.request(client, command);
+    }
+    assert_eq!(bench.output(monitor), "");
+    for command in ["AUTH default secret", "CLIENT ID", "ACL WHOAMI", "SELECT 3", "BLPOP none 1"] {
+        bench.request(client, command);
+    }
+    let shown = line(0, &["AUTH", "(redacted)", "(redacted)"])
+        + &line(0, &["CLIENT", "ID"])
+        + &line(0, &["ACL", "WHOAMI"])
+        + &line(3, &["SELECT", "3"])
+        + &line(3, &["BLPOP", "none", "1"]);
+    assert_eq!(bench.output(monitor), shown);
+    bench.pass(2000);
+    assert_eq!(bench.output(monitor), "", "the end of a wait is no command");
+    let other = bench.connect();
+    for command in ["MULTI", "PING", "EXEC"] {
+        bench.request(other, command);
+    }
+    let shown = line(0, &["MULTI"]) + &line(0, &["PING"]) + &line(0, &["EXEC"]);
+    assert_eq!(bench.output(monitor).replace("1700000002", "1700000000"), shown);
+    bench.now.unix_ms = 1_700_000_000_000;
+    bench.now.monotonic_ns = 3_000_000_000;
+    assert_eq!(bench.request(monitor, "PING"), format!("+PONG\r\n{}", line(0, &["PING"])));
+    let refused = "-ERR Replica can't interact with the keyspace\r\n";
+    assert_eq!(bench.request(monitor, "GET a"), refused);
+    assert!(bench.request(client, "CLIENT LIST").contains(" flags=O "));
+    bench.request(monitor, "RESET");
+    bench.output(monitor);
+    bench.request(client, "PING");
+    assert_eq!(bench.output(monitor), "");
+    assert_eq!(bench.request(monitor, "GET a"), "$1\r\nb\r\n");
+    for command in ["MULTI", "MONITOR"] {
+        bench.request(client, command);
+    }
+    assert_eq!(
+        bench.request(client, "EXEC"),
+        "*1\r\n-ERR MONITOR isn't allowed for DENY BLOCKING client\r\n"
+    );
+}
+
+#[test]
+fn a_monitor_that_does_not_read_is_closed() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    let monitor = bench.connect();
+    bench.request(monitor, "MONITOR");
+    bench.request(client, "CONFIG SET client-output-buffer-limit \"pubsub 4096 0 0\"");
+    for _ in 0..40 {
+        assert_eq!(bench.request(client, &format!("SET a {}", "x".repeat(100))), "+OK\r\n");
+    }
+    assert!(bench.shard.wants_close(monitor));
+    bench.shard.disconnect(monitor);
+    assert_eq!(bench.request(client, "GET a").len(), 108);
+    assert_eq!(bench.shard.metrics().output_limit_closed, 1);
 }
