@@ -5,6 +5,6 @@ mod output;
 mod publish;
 mod table;
 
-pub(crate) use client::{Blocked, Client, Closing, ReplyMode, TimeoutReply, Transaction, Watch};
+pub(crate) use client::{Blocked, Client, Closing, Pause, ReplyMode, TimeoutReply, Transaction, Watch};
 pub(crate) use publish::write_message;
 pub(crate) use table::Clients;

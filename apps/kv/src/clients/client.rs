@@ -25,6 +25,8 @@ pub(crate) enum TimeoutReply {
     NilArray,
     /// `+OK`: the snapshot that it waited for is durable.
     Done,
+    /// None: the command was postponed by CLIENT PAUSE, and runs now.
+    RunAgain,
 }
 
 impl TimeoutReply {
@@ -33,6 +35,7 @@ impl TimeoutReply {
         match self {
             Self::NilArray => reply.nil_array(),
             Self::Done => reply.ok(),
+            Self::RunAgain => {}
         }
     }
 }
@@ -46,6 +49,22 @@ pub(crate) struct Blocked {
     pub(crate) on_timeout: TimeoutReply,
     /// The command, which is run again.
     pub(crate) arguments: Vec<Vec<u8>>,
+}
+
+impl Blocked {
+    /// Whether the client only waits for the end of a pause. It then does not count as blocked.
+    pub(crate) fn is_postponed(&self) -> bool {
+        self.on_timeout == TimeoutReply::RunAgain
+    }
+}
+
+/// Commands are postponed, by CLIENT PAUSE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pause {
+    /// Monotonic nanoseconds.
+    pub(crate) until: u64,
+    /// Every command is postponed, not only those that write.
+    pub(crate) all: bool,
 }
 
 /// Commands between MULTI and EXEC.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use super::client::{Client, Closing};
+use super::client::{Client, Closing, Pause};
 use crate::foundation::client_id::ClientId;
 
 #[derive(Debug, Default)]
@@ -34,6 +34,10 @@ pub(crate) struct Clients {
     pub(crate) blocked: usize,
     channels: Subscribers,
     patterns: BTreeMap<Box<[u8]>, BTreeSet<ClientId>>,
+    /// The pause of commands, if there is one.
+    pub(crate) pause: Option<Pause>,
+    /// Clients whose commands it has postponed, oldest first.
+    pub(crate) postponed: Vec<ClientId>,
     /// Clients that receive every command.
     pub(crate) monitors: BTreeSet<ClientId>,
     /// Clients that wait for the snapshot of a number to be durable.
@@ -60,6 +64,8 @@ impl Clients {
             channels: HashMap::new(),
             patterns: BTreeMap::new(),
             unblock_requests: Vec::new(),
+            pause: None,
+            postponed: Vec::new(),
             monitors: BTreeSet::new(),
             saving: Vec::new(),
             overflowed: 0,
@@ -219,6 +225,11 @@ impl Clients {
     /// The same for a client that is being served; its flag is set already.
     pub(crate) fn push_resumable(&mut self, id: ClientId) {
         self.resumable.push(id);
+    }
+
+    /// Lets the postponed clients run their commands, in the order of their arrival.
+    pub(crate) fn release_postponed(&mut self) {
+        self.unblock_requests.extend(self.postponed.drain(..).map(|id| (id, false)));
     }
 
     pub(crate) fn has_unblock_requests(&self) -> bool {

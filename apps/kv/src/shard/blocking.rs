@@ -7,6 +7,8 @@
 //!    finds nothing, the client stays in its queues. Otherwise it has its reply, and its input is
 //!    processed.
 //! 3. A deadline answers with the command's timeout reply.
+//! 4. CLIENT PAUSE postpones commands: their clients are blocked until it ends, and the commands
+//!    run then, with all checks.
 
 use super::Shard;
 use crate::clients::{Blocked, Client, Closing};
@@ -26,7 +28,11 @@ impl Shard {
         if let Some(deadline) = blocked.deadline {
             self.clients.deadlines.insert((deadline, client.id));
         }
-        self.clients.blocked += 1;
+        if blocked.is_postponed() {
+            self.clients.postponed.push(client.id);
+        } else {
+            self.clients.blocked += 1;
+        }
         client.blocked = Some(blocked);
     }
 
@@ -44,7 +50,11 @@ impl Shard {
         if let Some(deadline) = blocked.deadline {
             self.clients.deadlines.remove(&(deadline, client.id));
         }
-        self.clients.blocked -= 1;
+        if blocked.is_postponed() {
+            self.clients.postponed.retain(|&id| id != client.id);
+        } else {
+            self.clients.blocked -= 1;
+        }
         Some(blocked)
     }
 
@@ -105,7 +115,14 @@ impl Shard {
             && deadline <= self.now.monotonic_ns
         {
             self.clients.deadlines.pop_first();
-            self.end_block(id, None);
+            // All clients that a pause has postponed have its end as their deadline. They run in the
+            // order of their arrival.
+            let is_postponed = |client: &Client| client.blocked.as_ref().is_some_and(Blocked::is_postponed);
+            if self.clients.get(id).is_some_and(is_postponed) {
+                self.clients.release_postponed();
+            } else {
+                self.end_block(id, None);
+            }
         }
     }
 
@@ -115,6 +132,10 @@ impl Shard {
             return;
         };
         if let Some(blocked) = self.unblock(&mut client) {
+            if blocked.is_postponed() && client.closing == Closing::No {
+                let arguments: Vec<&[u8]> = blocked.arguments.iter().map(Vec::as_slice).collect();
+                self.execute(&mut client, &arguments);
+            }
             let mut reply = Reply::new(std::mem::take(&mut client.output.bytes), client.resp3);
             match error {
                 Some(fault) => reply.error(fault),
@@ -129,7 +150,8 @@ impl Shard {
 
     /// Schedules the input of a client that no longer waits for the next tick.
     fn resume(&mut self, client: &mut Client) {
-        if (!client.input.is_empty() || client.input_ended) && !client.resumable {
+        let waits = client.blocked.is_some();
+        if !waits && (!client.input.is_empty() || client.input_ended) && !client.resumable {
             client.resumable = true;
             self.clients.push_resumable(client.id);
         }

@@ -248,14 +248,17 @@ impl Shard {
             if let Some(fault) = refuse_subcommand(&command.spec, arguments) {
                 return self.reject(client, Some(number), &fault);
             }
-            return self.queue(client, arguments);
-        }
-        client.last_command = command.spec.name;
-        if self.observed[number as usize] {
-            self.execute_observed(client, number, command, arguments);
+            if !self.postpone(client, &command.spec) {
+                return self.queue(client, arguments);
+            }
         } else {
-            client.last_subcommand = None;
-            self.call(client, command, |context| context.run(number, arguments));
+            client.last_command = command.spec.name;
+            if self.observed[number as usize] {
+                self.execute_observed(client, number, command, arguments);
+            } else {
+                client.last_subcommand = None;
+                self.call(client, command, |context| context.run(number, arguments));
+            }
         }
         if let Some(mut blocked) = client.block_request.take() {
             blocked.arguments = arguments.iter().map(|argument| argument.to_vec()).collect();

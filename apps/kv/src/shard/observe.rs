@@ -9,7 +9,7 @@
 //! [`Context::run_observed`]: crate::commands::Context::run_observed
 
 use super::Shard;
-use crate::clients::Client;
+use crate::clients::{Client, TimeoutReply};
 use crate::commands::Command;
 use crate::data::keyspace::Store;
 use crate::foundation::command::{CommandSpec, flag, subcommand};
@@ -31,7 +31,9 @@ impl Shard {
         let Store { observation, settings, .. } = &mut self.store;
         observation.changed = false;
         observation.events.enable(settings.notify_keyspace_events);
-        let all = observation.events.is_enabled() || !self.clients.monitors.is_empty();
+        let all = observation.events.is_enabled()
+            || !self.clients.monitors.is_empty()
+            || self.clients.pause.is_some();
         let timed = Timed::by(&self.store.settings);
         let rows = self.table.commands().iter().zip(&mut self.observed).enumerate();
         for (number, (command, observed)) in rows {
@@ -57,6 +59,9 @@ impl Shard {
         arguments: &[&[u8]],
     ) {
         client.last_subcommand = subcommand(&command.spec, arguments);
+        if self.postpone(client, &command.spec) {
+            return;
+        }
         if client.monitor && self.touches_keys(client, &command.spec) {
             return self.reject(client, Some(number), &Fault::of("ERR Replica can't interact with the keyspace"));
         }
@@ -66,16 +71,40 @@ impl Shard {
         }
     }
 
-    /// Whether a command reads or changes data, itself or by the transaction that it runs. As in
-    /// Redis, a monitor may not.
+    /// Blocks the client until the end of a pause, if the pause postpones this command.
+    pub(super) fn postpone(&mut self, client: &mut Client, command: &CommandSpec) -> bool {
+        let Some(pause) = self.clients.pause else { return false };
+        if pause.until <= self.now.monotonic_ns {
+            self.clients.pause = None;
+            self.store.observation.changed = true;
+            return false;
+        }
+        if !pause.all && !self.any_command(client, command, |command| {
+            command.flags.has(flag::WRITE) || command.name == "publish"
+        }) {
+            return false;
+        }
+        client.want_block(&[], client.database, Some(pause.until), TimeoutReply::RunAgain);
+        true
+    }
+
+    /// Whether a command reads or changes data. As in Redis, a monitor may run no such command.
     fn touches_keys(&self, client: &Client, command: &CommandSpec) -> bool {
-        let touches = |command: &CommandSpec| {
+        self.any_command(client, command, |command| {
             command.flags.has(flag::READONLY) || command.flags.has(flag::WRITE) || command.name == "publish"
-        };
-        let queued = |name: &[u8]| self.table.find(name).is_some_and(|(_, row)| touches(&row.spec));
-        touches(command)
-            || command.name == "exec"
-                && client.transaction.iter().flat_map(|transaction| &transaction.queue).any(|words| queued(&words[0]))
+        })
+    }
+
+    /// Whether this is true of a command, or of one in the transaction that it runs.
+    fn any_command(
+        &self,
+        client: &Client,
+        command: &CommandSpec,
+        is: impl Fn(&CommandSpec) -> bool,
+    ) -> bool {
+        let queued = client.transaction.iter().flat_map(|transaction| &transaction.queue);
+        let mut queued = queued.filter_map(|words| self.table.find(&words[0]));
+        is(command) || command.name == "exec" && queued.any(|(_, row)| is(&row.spec))
     }
 
     /// Runs `work`, and records it as a latency event if it took long.

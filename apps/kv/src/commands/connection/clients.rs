@@ -3,7 +3,7 @@
 //! The lines of CLIENT LIST have the fields of Redis 7.0, in their order, because tools split them.
 //! A filter of CLIENT LIST and CLIENT KILL is checked as a whole before any client is touched.
 
-use crate::clients::{Client, Closing, ReplyMode};
+use crate::clients::{Client, Closing, Pause, ReplyMode};
 use crate::commands::context::{Context, Outcome};
 use crate::foundation::client_id::ClientId;
 use crate::foundation::command::{integer, is};
@@ -51,7 +51,14 @@ pub(super) fn client(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
             context.reply.ok();
         }
         (b"getredir", 2) => context.reply.integer(-1),
-        (b"tracking" | b"caching" | b"trackinginfo" | b"pause" | b"unpause", _) => {
+        (b"pause", 3 | 4) => return pause(context, arguments),
+        (b"unpause", 2) => {
+            context.clients.pause = None;
+            context.clients.release_postponed();
+            context.data.store().observation.changed = true;
+            context.reply.ok();
+        }
+        (b"tracking" | b"caching" | b"trackinginfo", _) => {
             return Err(Fault::new(format!(
                 "ERR CLIENT {} is not supported by Sietch",
                 String::from_utf8_lossy(&lowered).to_ascii_uppercase()
@@ -76,6 +83,8 @@ const HELP: &[&str] = &[
     "    Return information about client connections.",
     "NO-EVICT (ON|OFF)",
     "    Protect current client connection from eviction.",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Suspend all, or just write, clients for <timeout> milliseconds.",
     "REPLY (ON|OFF|SKIP)",
     "    Control the replies sent to the current connection.",
     "SETINFO <option> <value>",
@@ -84,7 +93,31 @@ const HELP: &[&str] = &[
     "    Assign the name <name> to the current connection.",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",
     "    Unblock the specified blocked client.",
+    "UNPAUSE",
+    "    Stop the current client pause, resuming traffic.",
 ];
+
+/// Postpones the commands of all clients, or those that write. A pause that runs already is neither
+/// shortened nor weakened.
+fn pause(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    let all = match arguments.get(3) {
+        None => true,
+        Some(mode) if is(mode, "all") => true,
+        Some(mode) if is(mode, "write") => false,
+        Some(_) => return Err(Fault::of("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+    };
+    let milliseconds = integer(arguments[2])
+        .map_err(|_| Fault::of("ERR timeout is not an integer or out of range"))?;
+    let milliseconds = u64::try_from(milliseconds).map_err(|_| Fault::TIMEOUT_NEGATIVE)?;
+    let now = context.data.now().monotonic_ns;
+    let new = Pause { until: now.saturating_add(milliseconds.saturating_mul(1_000_000)), all };
+    let running = context.clients.pause.filter(|pause| pause.until > now).unwrap_or(new);
+    context.clients.pause =
+        Some(Pause { until: running.until.max(new.until), all: running.all || new.all });
+    context.data.store().observation.changed = true;
+    context.reply.ok();
+    Ok(())
+}
 
 fn on_or_off(argument: &[u8]) -> Result<bool, Fault> {
     if is(argument, "on") {
@@ -147,7 +180,7 @@ fn describe(client: &Client, now_ns: u64) -> Vec<u8> {
     if client.in_transaction() {
         flags.push('x');
     }
-    if client.blocked.is_some() {
+    if client.blocked.as_ref().is_some_and(|blocked| !blocked.is_postponed()) {
         flags.push('b');
     }
     if client.no_evict {

@@ -214,3 +214,51 @@ fn a_blocked_client_can_be_unblocked_by_another() {
     assert_eq!(bench.output(client), "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n");
     assert_eq!(bench.request(other, "CLIENT UNBLOCK 1"), ":0\r\n");
 }
+
+#[test]
+fn a_pause_postpones_commands_until_its_end() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    let writer = bench.connect();
+    let third = bench.connect();
+    for (words, fault) in [
+        ("x", "timeout is not an integer or out of range"),
+        ("-1", "timeout is negative"),
+        ("5 SOME", "CLIENT PAUSE mode must be WRITE or ALL"),
+    ] {
+        assert_eq!(bench.request(client, &format!("CLIENT PAUSE {words}")), format!("-ERR {fault}\r\n"));
+    }
+    assert_eq!(bench.request(client, "CLIENT PAUSE 100 WRITE"), "+OK\r\n");
+    assert_eq!(bench.request(client, "GET a"), "$-1\r\n");
+    assert_eq!(bench.request(third, "APPEND a 2"), "");
+    assert_eq!(bench.request(writer, "APPEND a 1"), "");
+    assert_eq!(bench.request(writer, "GET a"), "", "later input waits");
+    let list = bench.request(client, "CLIENT LIST");
+    assert!(!list.contains("flags=b") && bench.request(client, "INFO clients").contains("blocked_clients:0"));
+    for command in ["MULTI", "GET a", "PUBLISH a b"] {
+        bench.request(client, command);
+    }
+    bench.pass(99);
+    assert_eq!(bench.output(writer), "");
+    bench.pass(1);
+    // They run in the order of their arrival.
+    assert_eq!((bench.output(third), bench.output(writer)), (":1\r\n".into(), ":2\r\n".into()));
+    bench.pass(1);
+    assert_eq!(bench.output(writer), "$2\r\n21\r\n");
+    assert_eq!(bench.output(client), "+QUEUED\r\n");
+    assert_eq!(bench.request(client, "EXEC"), "*2\r\n$2\r\n21\r\n:0\r\n");
+    bench.request(client, "CLIENT PAUSE 100 WRITE");
+    bench.request(client, "CLIENT PAUSE 50 ALL");
+    assert_eq!(bench.request(writer, "GET a"), "", "the pause is not weakened");
+    bench.pass(60);
+    assert_eq!(bench.output(writer), "", "nor shortened");
+    bench.pass(60);
+    assert_eq!(bench.output(writer), "$2\r\n21\r\n");
+    bench.request(client, "CLIENT PAUSE 10000 WRITE");
+    assert_eq!(bench.request(writer, "SET a 3"), "");
+    assert_eq!(bench.request(third, "SET a 4"), "");
+    bench.shard.disconnect(third);
+    assert_eq!(bench.request(client, "CLIENT UNPAUSE"), "+OK\r\n");
+    assert_eq!(bench.output(writer), "+OK\r\n");
+    assert_eq!(bench.request(client, "GET a"), "$1\r\n3\r\n");
+}
