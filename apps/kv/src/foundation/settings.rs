@@ -178,6 +178,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("cluster-enabled", "no"),
     ("daemonize", "no"),
     ("dbfilename", ""),
+    ("enable-debug-command", "local"),
     ("hash-max-listpack-entries", "512"),
     ("hash-max-listpack-value", "64"),
     ("hash-max-ziplist-entries", "512"),

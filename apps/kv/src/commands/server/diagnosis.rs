@@ -1,8 +1,11 @@
 //! MEMORY, MONITOR and DEBUG.
 
+use std::time::Duration;
+
 use crate::commands::context::{Context, Outcome};
 use crate::foundation::command::{integer, is};
 use crate::foundation::protocol::Fault;
+use crate::foundation::text::number::parse_float;
 
 pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let subcommand = arguments[1].to_ascii_lowercase();
@@ -76,9 +79,78 @@ pub(super) fn monitor(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
-/// As in a Redis with the default `enable-debug-command no`.
-pub(super) fn debug(_: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
-    Err(Fault::of(
-        "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
-    ))
+/// Subcommands of Redis that look into its own structures, or crash it.
+const UNSUPPORTED: &[&str] = &[
+    "aof-flush-sleep",
+    "assert",
+    "change-repl-id",
+    "client-eviction",
+    "clusterlink",
+    "config-rewrite-force-all",
+    "crash-and-recover",
+    "digest",
+    "digest-value",
+    "drop-cluster-packet-filter",
+    "error",
+    "htstats",
+    "htstats-key",
+    "jmap",
+    "leak",
+    "listpack",
+    "loadaof",
+    "log",
+    "mallctl",
+    "mallctl-str",
+    "object",
+    "oom",
+    "panic",
+    "pause-cron",
+    "populate",
+    "protocol",
+    "quicklist",
+    "quicklist-packed-threshold",
+    "reload",
+    "replicate",
+    "replybuffer",
+    "restart",
+    "sdslen",
+    "segfault",
+    "set-active-expire",
+    "set-skip-checksum-validation",
+    "stringmatch-test",
+    "structsize",
+    "ziplist",
+];
+
+/// Longest sleep of DEBUG SLEEP, in seconds: nothing else is done meanwhile.
+const LONGEST_SLEEP: f64 = 3600.0;
+
+/// As in a Redis with `enable-debug-command local`. It has SLEEP, with which the effect of a slow
+/// command can be tried.
+pub(super) fn debug(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    if !context.client.peer.ip().to_canonical().is_loopback() {
+        return Err(Fault::of(
+            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+        ));
+    }
+    match arguments[1..] {
+        [name, seconds] if is(name, "sleep") => {
+            let seconds = parse_float(seconds).ok_or(Fault::NOT_FLOAT)?;
+            if !(0.0..=LONGEST_SLEEP).contains(&seconds) {
+                return Err(Fault::of("ERR DEBUG SLEEP takes between 0 and 3600 seconds"));
+            }
+            (context.data.store_ref().observation.time.sleep)(Duration::from_secs_f64(seconds));
+            context.reply.ok();
+        }
+        [name] if is(name, "help") => context.reply.help(
+            "DEBUG",
+            &["SLEEP <seconds>", "    Stop the server for <seconds>. Decimals allowed."],
+        ),
+        [name, ..] if UNSUPPORTED.iter().any(|known| is(name, known)) => {
+            let name = String::from_utf8_lossy(name).to_ascii_uppercase();
+            return Err(Fault::new(format!("ERR DEBUG {name} is not supported by Sietch")));
+        }
+        _ => return Err(Fault::subcommand_syntax("DEBUG", arguments[1])),
+    }
+    Ok(())
 }

@@ -249,3 +249,25 @@ fn a_monitor_that_does_not_read_is_closed() {
     assert_eq!(bench.request(client, "GET a").len(), 108);
     assert_eq!(bench.shard.metrics().output_limit_closed, 1);
 }
+
+#[test]
+fn debug_sleeps_and_refuses_everything_else_by_name() {
+    let mut bench = Bench::timed(1000);
+    let client = bench.connect();
+    assert_eq!(bench.request(client, "DEBUG SLEEP 0.05"), "+OK\r\n");
+    let slow = entry(0, 50_001, &["DEBUG", "SLEEP", "0.05"], "");
+    assert_eq!(bench.request(client, "SLOWLOG GET"), format!("*1\r\n{slow}"));
+    assert_eq!(bench.request(client, "DEBUG SLEEP x"), "-ERR value is not a valid float\r\n");
+    for seconds in ["-1", "1e9", "inf"] {
+        let reply = bench.request(client, &format!("DEBUG SLEEP {seconds}"));
+        assert!(reply.starts_with("-ERR DEBUG SLEEP takes between 0 and 3600"), "{reply}");
+    }
+    assert_eq!(bench.request(client, "debug segfault"), "-ERR DEBUG SEGFAULT is not supported by Sietch\r\n");
+    assert_eq!(
+        bench.request(client, "DEBUG NOPE"),
+        "-ERR unknown subcommand or wrong number of arguments for 'NOPE'. Try DEBUG HELP.\r\n"
+    );
+    let address = SocketAddr::from(([192, 0, 2, 1], 40_000));
+    let other = bench.shard.connect(address, address, bench.now).expect("fewer than maxclients");
+    assert!(bench.request(other, "DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed."));
+}
