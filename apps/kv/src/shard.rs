@@ -79,6 +79,10 @@ const SAVE_FAILED: Fault = Fault::of(
     "ERR the data set was not saved: the log has failed, or its area has no room; see INFO persistence",
 );
 
+/// The reply of WAIT when the log has failed.
+const SYNC_FAILED: Fault =
+    Fault::of("MISCONF the log has failed: the last writes are not durable; see INFO persistence");
+
 /// The store of one core; see the module documentation.
 pub struct Shard {
     store: Store,
@@ -257,6 +261,29 @@ impl Shard {
     pub fn durable(&mut self, sequence: u64) {
         self.durable = self.durable.max(sequence);
         self.clients.release(self.durable);
+        if !self.clients.syncing.is_empty() {
+            self.end_syncs(|wanted| wanted.is_some_and(|wanted| wanted <= sequence), None);
+        }
+    }
+
+    /// Notes that the clients that wait for their batch to be durable (WAIT) wait for `sequence`.
+    /// Returns whether there are new ones, for which the log must be flushed.
+    pub fn begin_syncs(&mut self, sequence: u64) -> bool {
+        let new = self.clients.syncing.iter_mut().filter(|(wanted, _)| wanted.is_none());
+        new.map(|(wanted, _)| *wanted = Some(sequence)).count() > 0
+    }
+
+    /// Whether clients wait until a sequence is durable.
+    pub fn has_syncs(&self) -> bool {
+        !self.clients.syncing.is_empty()
+    }
+
+    /// Answers the clients that wait for sequences which are `over`.
+    fn end_syncs(&mut self, over: impl Fn(Option<u64>) -> bool, error: Option<&Fault>) {
+        let waiting = std::mem::take(&mut self.clients.syncing);
+        let (ended, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|&(wanted, _)| over(wanted));
+        self.clients.syncing = left;
+        ended.into_iter().for_each(|(_, id)| self.end_block(id, error));
     }
 
     /// Notes that the log failed for this reason. Clients that wait for a write to become durable
@@ -268,6 +295,7 @@ impl Shard {
         self.unlogged = unlogged;
         self.clients.fail();
         self.end_saves(u64::MAX, Some(&SAVE_FAILED));
+        self.end_syncs(|_| true, Some(&SYNC_FAILED));
         self.store.journal.clear();
     }
 

@@ -25,6 +25,8 @@ pub(crate) enum TimeoutReply {
     NilArray,
     /// `+OK`: the snapshot that it waited for is durable.
     Done,
+    /// `:0`: no replica has acknowledged what was waited for.
+    NoReplicas,
     /// None: the command was postponed by CLIENT PAUSE, and runs now.
     RunAgain,
 }
@@ -35,6 +37,7 @@ impl TimeoutReply {
         match self {
             Self::NilArray => reply.nil_array(),
             Self::Done => reply.ok(),
+            Self::NoReplicas => reply.integer(0),
             Self::RunAgain => {}
         }
     }

@@ -42,6 +42,9 @@ pub(crate) struct Clients {
     pub(crate) monitors: BTreeSet<ClientId>,
     /// Clients that wait for the snapshot of a number to be durable.
     pub(crate) saving: Vec<(u64, ClientId)>,
+    /// Clients that wait until a sequence of the log is durable; `None`: the one that their batch
+    /// will have.
+    pub(crate) syncing: Vec<(Option<u64>, ClientId)>,
     /// Blocked clients that CLIENT UNBLOCK names, and whether with an error.
     pub(crate) unblock_requests: Vec<(ClientId, bool)>,
     /// Clients closed because their output exceeded the limit.
@@ -64,6 +67,7 @@ impl Clients {
             channels: HashMap::new(),
             patterns: BTreeMap::new(),
             unblock_requests: Vec::new(),
+            syncing: Vec::new(),
             pause: None,
             postponed: Vec::new(),
             monitors: BTreeSet::new(),

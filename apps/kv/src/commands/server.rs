@@ -9,6 +9,7 @@ use crate::data::keyspace::ShutdownMode;
 use crate::foundation::command::{Flags, Keys, flag, integer, is};
 use crate::foundation::observation::monitor::unix_microseconds;
 use crate::foundation::protocol::Fault;
+use crate::foundation::settings::Durability;
 use crate::foundation::text::glob;
 
 mod diagnosis;
@@ -134,16 +135,25 @@ fn replicaof(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Err(Fault::of("ERR REPLICAOF is not supported: Sietch does not replicate"))
 }
 
-/// There are no replicas, so no replica has acknowledged anything.
+/// There are no replicas, so none has acknowledged anything: the reply is 0, at once. But it means
+/// what it can mean here: everything that came before it is durable. With `--durability always`
+/// every reply waits for that. With `interval` and `never`, WAIT has the log flushed and waits for
+/// it, up to the timeout.
 fn wait(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     integer(arguments[1])?;
     let timeout =
         integer(arguments[2]).map_err(|_| Fault::of("ERR timeout is not an integer or out of range"))?;
-    if timeout < 0 {
-        return Err(Fault::TIMEOUT_NEGATIVE);
+    let timeout = u64::try_from(timeout).map_err(|_| Fault::TIMEOUT_NEGATIVE)?;
+    if let Some(reason) = context.failed {
+        return Err(Fault::new(format!("MISCONF Errors writing to the AOF file: {reason}")));
     }
-    context.reply.integer(0);
-    Ok(())
+    let flushes = matches!(context.data.settings().durability, Durability::Interval | Durability::Never);
+    if !flushes || context.must_not_block {
+        context.reply.integer(0);
+        return Ok(());
+    }
+    context.clients.syncing.push((None, context.client.id()));
+    context.block(&[], timeout, TimeoutReply::NoReplicas)
 }
 
 /// Requests a compaction of the log, which stands for every way to save.

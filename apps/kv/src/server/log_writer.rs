@@ -5,7 +5,7 @@
 //! 1. The effects of the batch are appended as one record, and its write starts at once. A few
 //!    writes may be in flight; effects of that time go into the next one: group commit without a
 //!    timer. With `interval` and `never`, replies do not wait for the disk, and records are batched
-//!    for up to 20 ms.
+//!    for up to 20 ms. Only WAIT waits there: it has the log flushed at once.
 //! 2. All replies made so far are sealed behind the last record. With `always` they leave when it
 //!    is durable, otherwise at once.
 //! 3. When the log should be compacted, or a command requests it, a snapshot of the shard is
@@ -101,6 +101,8 @@ pub struct LogWriter<D: DiskQueue> {
     refusing: bool,
     failed: bool,
     flush_due: Option<u64>,
+    /// Clients wait for a flush (WAIT).
+    syncing: bool,
     /// When the batched records must be written.
     write_due: Option<u64>,
     retry_at: u64,
@@ -135,6 +137,7 @@ impl<D: DiskQueue> LogWriter<D> {
             refusing: false,
             failed: false,
             flush_due: None,
+            syncing: false,
             write_due: None,
             retry_at: 0,
         }
@@ -169,7 +172,7 @@ impl<D: DiskQueue> LogWriter<D> {
     /// Whether replies wait for the disk, or commands for room in the log.
     pub fn is_awaited(&self) -> bool {
         let replies = self.durability == Durability::Always && self.log.durable() < self.last;
-        !self.failed && (self.blocked || self.is_compacting_for_room() || replies)
+        !self.failed && (self.blocked || self.is_compacting_for_room() || replies || self.syncing)
     }
 
     /// Whether everything appended is as durable as it can become.
@@ -239,7 +242,17 @@ impl<D: DiskQueue> LogWriter<D> {
             busy |= shard_durable(shard, durable);
         } else {
             shard.seal(0);
+            if shard.begin_syncs(self.last) {
+                self.write_due = None;
+                self.log.submit().and_then(|()| self.log.flush()).map_err(|cause| cause.to_string())?;
+            }
             self.write_lazily(busy, now).map_err(|cause| cause.to_string())?;
+            if shard.has_syncs() {
+                busy |= shard_durable(shard, durable);
+                // What has ended is sent in the next iteration, or at once if others end.
+                shard.seal(0);
+            }
+            self.syncing = shard.has_syncs();
         }
         busy |= self.compact(shard, now)?;
         Ok(busy)

@@ -11,7 +11,7 @@
 //!    run then, with all checks.
 
 use super::Shard;
-use crate::clients::{Blocked, Client, Closing};
+use crate::clients::{Blocked, Client, Closing, TimeoutReply};
 use crate::data::keyspace::Data;
 use crate::foundation::client_id::ClientId;
 use crate::foundation::protocol::{Fault, Reply};
@@ -54,6 +54,9 @@ impl Shard {
             self.clients.postponed.retain(|&id| id != client.id);
         } else {
             self.clients.blocked -= 1;
+        }
+        if blocked.on_timeout == TimeoutReply::NoReplicas {
+            self.clients.syncing.retain(|&(_, id)| id != client.id);
         }
         Some(blocked)
     }

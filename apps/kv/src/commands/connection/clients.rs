@@ -3,7 +3,7 @@
 //! The lines of CLIENT LIST have the fields of Redis 7.0, in their order, because tools split them.
 //! A filter of CLIENT LIST and CLIENT KILL is checked as a whole before any client is touched.
 
-use crate::clients::{Client, Closing, Pause, ReplyMode};
+use crate::clients::{Client, Closing, Pause, ReplyMode, TimeoutReply};
 use crate::commands::context::{Context, Outcome};
 use crate::foundation::client_id::ClientId;
 use crate::foundation::command::{integer, is};
@@ -370,8 +370,10 @@ fn unblock(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         .clients
         .iter()
         .find(|client| {
-            // A client that waits for a snapshot (SAVE) waits for no key, and cannot be unblocked.
-            let waits = client.blocked.as_ref().is_some_and(|blocked| !blocked.keys.is_empty());
+            // A client that waits for a snapshot (SAVE) or for the end of a pause cannot be unblocked.
+            let waits = client.blocked.as_ref().is_some_and(|blocked| {
+                !blocked.keys.is_empty() || blocked.on_timeout == TimeoutReply::NoReplicas
+            });
             client.number as i64 == number && waits
         })
         .map(Client::id);

@@ -4,6 +4,7 @@
 //! which replies have left by then.
 
 use super::*;
+use crate::foundation::settings::Durability;
 
 #[test]
 fn no_reply_leaves_before_its_effects_are_durable() {
@@ -172,4 +173,38 @@ fn a_store_without_a_log_says_that_nothing_is_kept() {
     assert!(bench.request(client, "CONFIG GET appendonly").contains("no"));
     assert_eq!(bench.request(client, "CONFIG SET appendonly no"), "+OK\r\n");
     assert!(bench.request(client, "CONFIG SET appendonly yes").starts_with('-'));
+}
+
+#[test]
+fn wait_answers_once_its_batch_is_durable() {
+    let mut settings = Settings::default();
+    settings.durability = Durability::Interval;
+    let mut bench = Bench::with(settings);
+    let client = bench.connect();
+    let released = |bench: &mut Bench| {
+        bench.shard.seal(0);
+        let text = String::from_utf8_lossy(bench.shard.output(client)).into_owned();
+        bench.shard.consumed(client, text.len());
+        text
+    };
+    bench.shard.feed(client, b"SET a b\r\nWAIT 1 0\r\nGET a\r\n", bench.now);
+    assert_eq!(released(&mut bench), "+OK\r\n");
+    assert!(bench.shard.begin_syncs(7) && !bench.shard.begin_syncs(8), "new ones are noted once");
+    bench.shard.durable(6);
+    assert_eq!(released(&mut bench), "");
+    bench.shard.durable(7);
+    assert_eq!(released(&mut bench), ":0\r\n");
+    assert!(!bench.shard.has_syncs());
+    bench.pass(1);
+    assert_eq!(released(&mut bench), "$1\r\nb\r\n");
+    // The timeout ends the wait; so does a failed log, with an error.
+    bench.shard.feed(client, b"WAIT 0 50\r\n", bench.now);
+    bench.pass(50);
+    assert_eq!(released(&mut bench), ":0\r\n");
+    bench.shard.feed(client, b"MULTI\r\nWAIT 0 0\r\nEXEC\r\n", bench.now);
+    assert_eq!(released(&mut bench), "+OK\r\n+QUEUED\r\n*1\r\n:0\r\n");
+    bench.shard.feed(client, b"WAIT 0 0\r\n", bench.now);
+    bench.shard.fail_writes("no disk", false);
+    assert!(released(&mut bench).starts_with("-MISCONF the log has failed"));
+    assert!(!bench.shard.has_syncs());
 }
