@@ -96,6 +96,8 @@ pub struct Shard {
     failed: Option<String>,
     /// The data set holds writes that the log does not have and never will.
     unlogged: bool,
+    /// The log has failed or is full, so some commands are refused.
+    restricted: bool,
     /// Why commands that need room are refused, while the log's area is full.
     full: Option<String>,
     snapshot: Option<SnapshotWalk>,
@@ -132,6 +134,7 @@ impl Shard {
             durable: 0,
             failed: None,
             unlogged: false,
+            restricted: false,
             full: None,
             snapshot: None,
             snapshot_aborted: false,
@@ -293,6 +296,7 @@ impl Shard {
     pub fn fail_writes(&mut self, reason: &str, unlogged: bool) {
         self.failed = Some(reason.replace(['\r', '\n'], " "));
         self.unlogged = unlogged;
+        self.restricted = true;
         self.clients.fail();
         self.end_saves(u64::MAX, Some(&SAVE_FAILED));
         self.end_syncs(|_| true, Some(&SYNC_FAILED));
@@ -303,6 +307,7 @@ impl Shard {
     /// accepts them again. Commands that delete are always accepted.
     pub fn refuse_growth(&mut self, reason: Option<&str>) {
         self.full = reason.map(|reason| reason.replace(['\r', '\n'], " "));
+        self.restricted = self.failed.is_some() || self.full.is_some();
     }
 
     /// Sets the bytes that all entries may take in a snapshot. A command that would exceed them is

@@ -290,15 +290,34 @@ impl Shard {
     /// Redis' checks between the arity of a command and its execution.
     #[inline]
     fn admit(&mut self, client: &Client, command: &Command, arguments: &[&[u8]]) -> Result<(), Fault> {
-        let writes = command.spec.flags.has(flag::WRITE);
         if self.store.settings.maxmemory > 0
             && !self.make_room()
             && (command.spec.flags.has(flag::DENY_OOM) || self.holds_denied_command(client, command))
         {
             return Err(Fault::OUT_OF_MEMORY);
         }
+        if self.restricted {
+            self.admit_restricted(client, command)?;
+        }
+        if command.spec.name == "exec" && self.store.most_dumped != u64::MAX {
+            self.admit_transaction(client)?;
+        }
+        if client.is_subscriber() && !client.resp3 && !allowed_to_subscribers(command.spec.name) {
+            return Err(refuse_subcommand(&command.spec, arguments).unwrap_or_else(|| {
+                Fault::new(format!(
+                    "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                    full_name(&command.spec, arguments)
+                ))
+            }));
+        }
+        Ok(())
+    }
+
+    /// Refuses what a failed or a full log forbids.
+    #[cold]
+    fn admit_restricted(&self, client: &Client, command: &Command) -> Result<(), Fault> {
         if let Some(reason) = &self.failed
-            && writes
+            && command.spec.flags.has(flag::WRITE)
         {
             return Err(Fault::new(format!("MISCONF Errors writing to the AOF file: {reason}")));
         }
@@ -314,17 +333,6 @@ impl Shard {
             && (command.spec.flags.has(flag::DENY_OOM) || self.holds_denied_command(client, command))
         {
             return Err(Fault::new(format!("MISCONF {reason}")));
-        }
-        if command.spec.name == "exec" && self.store.most_dumped != u64::MAX {
-            self.admit_transaction(client)?;
-        }
-        if client.is_subscriber() && !client.resp3 && !allowed_to_subscribers(command.spec.name) {
-            return Err(refuse_subcommand(&command.spec, arguments).unwrap_or_else(|| {
-                Fault::new(format!(
-                    "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-                    full_name(&command.spec, arguments)
-                ))
-            }));
         }
         Ok(())
     }
@@ -407,16 +415,23 @@ impl Shard {
         run(&mut context);
         let Context { reply: Reply { mut bytes, .. }, pushed, .. } = context;
         if client.reply_mode != ReplyMode::On {
-            bytes.truncate(start);
-            bytes.extend_from_slice(&pushed);
+            suppress_reply(client, &mut bytes, start, &pushed);
         }
-        client.reply_mode = match client.reply_mode {
-            ReplyMode::SkipThis => ReplyMode::SkipNext,
-            ReplyMode::SkipNext => ReplyMode::On,
-            mode => mode,
-        };
         client.output.bytes = bytes;
     }
+}
+
+/// Drops the reply that begins at `start`, except messages about subscriptions, for a client whose
+/// replies are turned off.
+#[cold]
+fn suppress_reply(client: &mut Client, bytes: &mut Vec<u8>, start: usize, pushed: &[u8]) {
+    bytes.truncate(start);
+    bytes.extend_from_slice(pushed);
+    client.reply_mode = match client.reply_mode {
+        ReplyMode::SkipThis => ReplyMode::SkipNext,
+        ReplyMode::SkipNext => ReplyMode::On,
+        mode => mode,
+    };
 }
 
 /// Whether this begins a line of HTTP. Another site may have made a browser send it (cross-protocol
