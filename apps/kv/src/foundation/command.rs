@@ -11,4 +11,6 @@ mod subcommands;
 pub(crate) use arguments::{integer, is, timeout_milliseconds};
 pub(crate) use names::Names;
 pub(crate) use spec::{CommandSpec, Flags, Keys, flag};
-pub(crate) use subcommands::{full_name, full_name_of, refuse_subcommand, refused_subcommand, subcommand, subcommands};
+pub(crate) use subcommands::{
+    full_name, full_name_of, refuse_subcommand, refused_subcommand, subcommand, subcommands,
+};

@@ -63,7 +63,11 @@ impl Shard {
             return;
         }
         if client.monitor && self.touches_keys(client, &command.spec) {
-            return self.reject(client, Some(number), &Fault::of("ERR Replica can't interact with the keyspace"));
+            return self.reject(
+                client,
+                Some(number),
+                &Fault::of("ERR Replica can't interact with the keyspace"),
+            );
         }
         self.call(client, command, |context| context.run_observed(number, arguments));
         if self.store.observation.changed {
@@ -79,9 +83,11 @@ impl Shard {
             self.store.observation.changed = true;
             return false;
         }
-        if !pause.all && !self.any_command(client, command, |command| {
-            command.flags.has(flag::WRITE) || command.name == "publish"
-        }) {
+        if !pause.all
+            && !self.any_command(client, command, |command| {
+                command.flags.has(flag::WRITE) || command.name == "publish"
+            })
+        {
             return false;
         }
         client.want_block(&[], client.database, Some(pause.until), TimeoutReply::RunAgain);
@@ -96,12 +102,7 @@ impl Shard {
     }
 
     /// Whether this is true of a command, or of one in the transaction that it runs.
-    fn any_command(
-        &self,
-        client: &Client,
-        command: &CommandSpec,
-        is: impl Fn(&CommandSpec) -> bool,
-    ) -> bool {
+    fn any_command(&self, client: &Client, command: &CommandSpec, is: impl Fn(&CommandSpec) -> bool) -> bool {
         let queued = client.transaction.iter().flat_map(|transaction| &transaction.queue);
         let mut queued = queued.filter_map(|words| self.table.find(&words[0]));
         is(command) || command.name == "exec" && queued.any(|(_, row)| is(&row.spec))

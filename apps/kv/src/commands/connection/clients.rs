@@ -106,14 +106,13 @@ fn pause(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         Some(mode) if is(mode, "write") => false,
         Some(_) => return Err(Fault::of("ERR CLIENT PAUSE mode must be WRITE or ALL")),
     };
-    let milliseconds = integer(arguments[2])
-        .map_err(|_| Fault::of("ERR timeout is not an integer or out of range"))?;
+    let milliseconds =
+        integer(arguments[2]).map_err(|_| Fault::of("ERR timeout is not an integer or out of range"))?;
     let milliseconds = u64::try_from(milliseconds).map_err(|_| Fault::TIMEOUT_NEGATIVE)?;
     let now = context.data.now().monotonic_ns;
     let new = Pause { until: now.saturating_add(milliseconds.saturating_mul(1_000_000)), all };
     let running = context.clients.pause.filter(|pause| pause.until > now).unwrap_or(new);
-    context.clients.pause =
-        Some(Pause { until: running.until.max(new.until), all: running.all || new.all });
+    context.clients.pause = Some(Pause { until: running.until.max(new.until), all: running.all || new.all });
     context.data.store().observation.changed = true;
     context.reply.ok();
     Ok(())

@@ -142,10 +142,9 @@ pub(super) fn debug(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
             (context.data.store_ref().observation.time.sleep)(Duration::from_secs_f64(seconds));
             context.reply.ok();
         }
-        [name] if is(name, "help") => context.reply.help(
-            "DEBUG",
-            &["SLEEP <seconds>", "    Stop the server for <seconds>. Decimals allowed."],
-        ),
+        [name] if is(name, "help") => context
+            .reply
+            .help("DEBUG", &["SLEEP <seconds>", "    Stop the server for <seconds>. Decimals allowed."]),
         [name, ..] if UNSUPPORTED.iter().any(|known| is(name, known)) => {
             let name = String::from_utf8_lossy(name).to_ascii_uppercase();
             return Err(Fault::new(format!("ERR DEBUG {name} is not supported by Sietch")));

@@ -43,7 +43,8 @@ pub(super) fn latency(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
             context.reply.verbatim(report.as_bytes());
         }
         (b"graph", 3) => {
-            let Some((cause, series)) = context.data.store_ref().observation.latency.find(arguments[2]) else {
+            let Some((cause, series)) = context.data.store_ref().observation.latency.find(arguments[2])
+            else {
                 let mut text = b"ERR No samples available for event '".to_vec();
                 text.extend_from_slice(arguments[2]);
                 text.push(b'\'');

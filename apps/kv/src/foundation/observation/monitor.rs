@@ -7,7 +7,12 @@ pub(crate) fn unix_microseconds(unix_ms: u64, monotonic_ns: u64) -> u64 {
 }
 
 /// The line of a command.
-pub(crate) fn line(microseconds: u64, database: usize, peer: impl std::fmt::Display, arguments: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn line(
+    microseconds: u64,
+    database: usize,
+    peer: impl std::fmt::Display,
+    arguments: &[&[u8]],
+) -> Vec<u8> {
     let (seconds, rest) = (microseconds / 1_000_000, microseconds % 1_000_000);
     let mut line = format!("+{seconds}.{rest:06} [{database} {peer}]").into_bytes();
     for argument in arguments {
@@ -42,8 +47,14 @@ mod tests {
 
     #[test]
     fn a_line_is_that_of_redis() {
-        let line = line(1_795_615_093_000_764, 3, "127.0.0.1:44522", &[b"SET", b"a\0\xff\n\r\t\x07\x08\"\\'", b"\xc3\xa4"]);
-        let expected = r#"+1795615093.000764 [3 127.0.0.1:44522] "SET" "a\x00\xff\n\r\t\a\b\"\\'" "\xc3\xa4""#;
+        let line = line(
+            1_795_615_093_000_764,
+            3,
+            "127.0.0.1:44522",
+            &[b"SET", b"a\0\xff\n\r\t\x07\x08\"\\'", b"\xc3\xa4"],
+        );
+        let expected =
+            r#"+1795615093.000764 [3 127.0.0.1:44522] "SET" "a\x00\xff\n\r\t\a\b\"\\'" "\xc3\xa4""#;
         assert_eq!(String::from_utf8(line).expect("quoted"), format!("{expected}\r\n"));
     }
 }

@@ -354,9 +354,7 @@ fn settings_without_an_effect_are_refused() {
         bench.request(client, "CONFIG SET maxmemory 1 maxmemory 2"),
         "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - duplicate parameter\r\n"
     );
-    for name in
-        ["hash-max-listpack-entries", "zset-max-ziplist-value", "latency-tracking-info-percentiles"]
-    {
+    for name in ["hash-max-listpack-entries", "zset-max-ziplist-value", "latency-tracking-info-percentiles"] {
         assert!(
             bench.request(client, &format!("CONFIG SET {name} 7")).contains("no effect in Sietch"),
             "{name}"

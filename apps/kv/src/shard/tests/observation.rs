@@ -72,10 +72,7 @@ fn latencies_are_recorded_by_their_cause() {
     bench.pass(1000);
     bench.shard.note_commit(30_000_000);
     let sample = |name: &str, second: u64, milliseconds: u64| {
-        format!(
-            "*4\r\n${}\r\n{name}\r\n:{second}\r\n:{milliseconds}\r\n:{milliseconds}\r\n",
-            name.len()
-        )
+        format!("*4\r\n${}\r\n{name}\r\n:{second}\r\n:{milliseconds}\r\n:{milliseconds}\r\n", name.len())
     };
     let latest = bench.request(client, "LATENCY LATEST");
     for expected in [
@@ -86,10 +83,7 @@ fn latencies_are_recorded_by_their_cause() {
     ] {
         assert!(latest.contains(&expected), "{latest}");
     }
-    assert_eq!(
-        bench.request(client, "LATENCY HISTORY fast-command"),
-        "*1\r\n*2\r\n:1700000000\r\n:15\r\n"
-    );
+    assert_eq!(bench.request(client, "LATENCY HISTORY fast-command"), "*1\r\n*2\r\n:1700000000\r\n:15\r\n");
     assert_eq!(bench.request(client, "LATENCY HISTORY nothing"), "*0\r\n");
     assert!(bench.request(client, "LATENCY GRAPH log-commit").contains("high 30 ms, low 30 ms"));
     assert!(bench.request(client, "LATENCY GRAPH nothing").starts_with("-ERR No samples available"));
@@ -119,7 +113,9 @@ fn histograms_are_of_timed_commands() {
     assert!(info.contains("cmdstat_set:calls=3,usec=6,usec_per_call=3.00,"), "{info}");
     bench.request(client, "CONFIG RESETSTAT");
     assert!(!bench.request(client, "LATENCY HISTOGRAM").contains("\r\nset\r\n"));
-    for (name, value) in [("slowlog-log-slower-than", "-2"), ("slowlog-max-len", "-1"), ("latency-tracking", "2")] {
+    for (name, value) in
+        [("slowlog-log-slower-than", "-2"), ("slowlog-max-len", "-1"), ("latency-tracking", "2")]
+    {
         let reply = bench.request(client, &format!("CONFIG SET {name} {value}"));
         assert!(reply.starts_with("-ERR CONFIG SET failed"), "{reply}");
     }
