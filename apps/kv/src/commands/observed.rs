@@ -5,8 +5,8 @@
 //! 2. A command that blocks is not recorded. When it is served, it runs again, and that run is.
 //! 3. Records show no passwords ([`redacted`]).
 //! 4. Monitors receive it after it has run, as from Redis: EXEC after its commands.
-//! 5. The events of keys that the command has caused are sent after it. Its own client receives them
-//!    before the reply, as from Redis.
+//! 5. The events of keys that the command has caused are sent after it. Its own client receives
+//!    them before the reply, as from Redis.
 
 use super::context::Context;
 use crate::acl::subcommand_belongs;
@@ -48,8 +48,8 @@ impl Context<'_> {
         }
     }
 
-    /// Sends the events of keys. The messages to the client itself go before its reply, which begins
-    /// at `start`.
+    /// Sends the events of keys. The messages to the client itself go before its reply, which
+    /// begins at `start`.
     fn send_events(&mut self, start: usize) {
         let events = self.data.store().observation.events.take();
         let classes = self.data.store_ref().observation.events.enabled();

@@ -1,7 +1,7 @@
 //! Commands about the server.
 //!
-//! `server/info.rs` has INFO, `server/table.rs` COMMAND, `server/diagnosis.rs` MEMORY, DEBUG, MONITOR,
-//! `server/latency.rs` LATENCY, `server/slow_log.rs` SLOWLOG.
+//! `server/info.rs` has INFO, `server/table.rs` COMMAND, `server/diagnosis.rs` MEMORY, DEBUG,
+//! MONITOR, `server/latency.rs` LATENCY, `server/slow_log.rs` SLOWLOG.
 
 use super::context::{Command, Context, Handler, Outcome};
 use crate::clients::TimeoutReply;

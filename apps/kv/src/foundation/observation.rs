@@ -12,8 +12,8 @@
 //!
 //! All of it is off the fast path. The shard has a byte for each row of the command table; the byte
 //! says whether the command takes the longer way through
-//! [`Context::run_observed`](crate::commands::Context::run_observed). Commands whose work is bounded
-//! by their arguments take it only while something observes them.
+//! [`Context::run_observed`](crate::commands::Context::run_observed). Commands whose work is
+//! bounded by their arguments take it only while something observes them.
 
 pub(crate) mod histogram;
 pub(crate) mod key_events;

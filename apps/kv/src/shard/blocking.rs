@@ -118,8 +118,8 @@ impl Shard {
             && deadline <= self.now.monotonic_ns
         {
             self.clients.deadlines.pop_first();
-            // All clients that a pause has postponed have its end as their deadline. They run in the
-            // order of their arrival.
+            // All clients that a pause has postponed have its end as their deadline. They run in
+            // the order of their arrival.
             let is_postponed = |client: &Client| client.blocked.as_ref().is_some_and(Blocked::is_postponed);
             if self.clients.get(id).is_some_and(is_postponed) {
                 self.clients.release_postponed();

@@ -2,8 +2,8 @@
 //!
 //! 1. [`Shard::observe`] decides which commands are observed, whenever a setting or a client has
 //!    changed that decides it. Only commands that are always observed can change it.
-//! 2. An observed command runs by [`Context::run_observed`], which measures and records it. All other
-//!    commands pay one comparison of a byte.
+//! 2. An observed command runs by [`Context::run_observed`], which measures and records it. All
+//!    other commands pay one comparison of a byte.
 //! 3. Expiry and eviction are measured while latencies are monitored.
 //!
 //! [`Context::run_observed`]: crate::commands::Context::run_observed
@@ -143,7 +143,8 @@ impl Shard {
         self.behind = self.measure(Cause::ExpireCycle, |shard| shard.store.expire_due(shard.now, TICK_KEYS));
     }
 
-    /// Notes that a record of the log took so many nanoseconds from its append until it was durable.
+    /// Notes that a record of the log took so many nanoseconds from its append until it was
+    /// durable.
     pub fn note_commit(&mut self, nanoseconds: u64) {
         let threshold = self.store.settings.latency_monitor_threshold;
         self.store.observation.latency.record(Cause::LogCommit, nanoseconds, threshold, self.now.unix_ms);

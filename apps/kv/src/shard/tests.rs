@@ -37,8 +37,8 @@ impl Bench {
         self.shard.connect(address, address, self.now).expect("fewer than maxclients")
     }
 
-    /// A shard whose clock advances by `step` nanoseconds whenever it is read, and by the whole time
-    /// of a sleep.
+    /// A shard whose clock advances by `step` nanoseconds whenever it is read, and by the whole
+    /// time of a sleep.
     fn timed(step: u64) -> Self {
         thread_local!(static CLOCK: Cell<(u64, u64)> = const { Cell::new((0, 0)) });
         CLOCK.set((0, step));

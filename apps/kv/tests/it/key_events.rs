@@ -2,8 +2,8 @@
 //!
 //! 1. Random programs of commands run on a redis-server and on a shard in this process, as in
 //!    `compatibility.rs`. On both, a second client is subscribed to all events.
-//! 2. After each command, a message to the same pattern marks its end, so that a difference is shown
-//!    with its command.
+//! 2. After each command, a message to the same pattern marks its end, so that a difference is
+//!    shown with its command.
 //! 3. Programs have no command that chooses at random, since both sides would choose differently.
 //!    Events of class `m` are not compared: the store looks some keys up more often.
 

@@ -369,7 +369,8 @@ fn unblock(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         .clients
         .iter()
         .find(|client| {
-            // A client that waits for a snapshot (SAVE) or for the end of a pause cannot be unblocked.
+            // A client that waits for a snapshot (SAVE) or for the end of a pause cannot be
+            // unblocked.
             let waits = client.blocked.as_ref().is_some_and(|blocked| {
                 !blocked.keys.is_empty() || blocked.on_timeout == TimeoutReply::NoReplicas
             });

@@ -143,8 +143,8 @@ impl CommandSpec {
         }
     }
 
-    /// Whether the work of this command is bounded by its arguments and its reply: it does not visit
-    /// other elements. Redis' flag `fast` includes only some of these.
+    /// Whether the work of this command is bounded by its arguments and its reply: it does not
+    /// visit other elements. Redis' flag `fast` includes only some of these.
     pub(crate) fn is_bounded(&self) -> bool {
         let bounded = matches!(
             self.name,
