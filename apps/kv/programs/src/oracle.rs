@@ -47,7 +47,8 @@ impl Oracle {
         std::fs::create_dir_all(&directory).ok()?;
         let socket = directory.join("redis.sock");
         let mut child = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--hz", "500", "--unixsocket"])
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--hz", "500"])
+            .args(["--enable-debug-command", "local", "--unixsocket"])
             .arg(&socket)
             .arg("--dir")
             .arg(&directory)

@@ -7,73 +7,17 @@
 //! 3. Programs have no command that chooses at random, since both sides would choose differently.
 //!    Events of class `m` are not compared: the store looks some keys up more often.
 
-use std::net::SocketAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use sietch_kv::settings::Settings;
-use sietch_kv::shard::{ClientId, Now, Shard};
-use sietch_kv_programs::connection::{encode, words};
+use sietch_kv_programs::connection::words;
 use sietch_kv_programs::generate::program;
 use sietch_kv_programs::oracle::Oracle;
-use sietch_kv_programs::reply::Reply;
+
+use crate::subject::Subject;
 
 /// Programs in one run; each has about 300 commands.
 const PROGRAMS: u64 = 20;
 
 /// The channels of events, and of the marks.
 const PATTERN: &str = "__key*__:*";
-
-/// The side under test: a shard with a client, and a subscriber.
-struct Subject {
-    shard: Shard,
-    client: ClientId,
-    subscriber: ClientId,
-    now: Now,
-    sequence: u64,
-}
-
-impl Subject {
-    fn new(seed: u64) -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-        let now = Now { monotonic_ns: 1_000_000_000, unix_ms: unix.as_millis() as u64 };
-        let mut shard = Shard::new(Settings::default(), seed);
-        let address = SocketAddr::from(([127, 0, 0, 1], 40_000));
-        let client = shard.connect(address, address, now).expect("the first client");
-        let subscriber = shard.connect(address, address, now).expect("the second client");
-        Self { shard, client, subscriber, now, sequence: 0 }
-    }
-
-    fn drain(&mut self, id: ClientId) -> Vec<u8> {
-        self.sequence += 1;
-        self.shard.seal(self.sequence);
-        self.shard.durable(self.sequence);
-        let output = self.shard.output(id).to_vec();
-        self.shard.consumed(id, output.len());
-        output
-    }
-
-    fn run(&mut self, id: ClientId, command: &[Vec<u8>]) {
-        self.shard.feed(id, &encode(command), self.now);
-        if self.drain(id).is_empty() {
-            // It blocks, and no other client will wake it: let its timeout pass.
-            self.now.monotonic_ns += 1_000_000_000;
-            self.shard.tick(self.now);
-            self.drain(id);
-        }
-    }
-
-    /// The messages to the subscriber since the last call.
-    fn messages(&mut self) -> Vec<String> {
-        let output = self.drain(self.subscriber);
-        let mut bytes = output.as_slice();
-        let mut messages = Vec::new();
-        while let Some((reply, rest)) = Reply::parse(bytes) {
-            bytes = &bytes[bytes.len() - rest..];
-            messages.push(reply.to_string());
-        }
-        messages
-    }
-}
 
 /// Whether a command chooses elements at random.
 fn is_random(command: &[Vec<u8>]) -> bool {
@@ -104,12 +48,12 @@ fn events_are_those_of_redis() {
         let sent: Vec<&[Vec<u8>]> = commands.iter().map(Vec::as_slice).collect();
         oracle.connection.request_all(&sent).expect("redis-server answers");
         let mut subject = Subject::new(seed);
-        subject.run(subject.client, &all);
-        subject.run(subject.subscriber, &subscribe);
+        subject.request(subject.client, &all);
+        subject.request(subject.observer, &subscribe);
         for command in &commands {
-            subject.run(subject.client, command);
-            for message in subject.messages() {
-                let expected = oracle.observer.receive().expect("as many messages").to_string();
+            subject.request(subject.client, command);
+            for message in subject.messages(subject.observer) {
+                let expected = oracle.observer.receive().expect("as many messages");
                 let shown: Vec<_> = command.iter().map(|word| String::from_utf8_lossy(word)).collect();
                 assert_eq!(message, expected, "seed {seed}, {shown:?}");
                 compared += 1;

@@ -4,3 +4,5 @@
 mod compatibility;
 mod golden;
 mod key_events;
+mod observation;
+mod subject;
