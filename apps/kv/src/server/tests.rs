@@ -394,6 +394,24 @@ fn a_compaction_that_a_flush_ends_begins_again() {
 }
 
 #[test]
+fn wait_has_the_log_flushed_and_is_answered_when_it_is_durable() {
+    for durability in [Durability::Always, Durability::Interval, Durability::Never] {
+        let settings = Settings { durability, ..Settings::default() };
+        let mut scene = Scene::with_durability(settings, 64 << 20, durability);
+        let client = scene.join();
+        let begin = scene.now.unix_ms;
+        for number in 0..5 {
+            assert_eq!(scene.request(client, &set(&format!("key{number}"), 200)), "+OK\r\n");
+            assert_eq!(scene.request(client, b"WAIT 1 0\r\n"), ":0\r\n");
+            let log = scene.reactor.log_writer().expect("it has a log").log();
+            assert_eq!((log.durable(), log.last()), (number + 1, number + 1), "{durability:?}");
+        }
+        assert!(scene.now.unix_ms - begin < 500, "it does not wait for the interval");
+        assert_eq!(scene.request(client, b"WAIT 0 0\r\n"), ":0\r\n", "nothing is left to flush");
+    }
+}
+
+#[test]
 fn save_is_answered_when_all_that_came_before_is_durable() {
     for durability in [Durability::Always, Durability::Never] {
         let mut scene =

@@ -177,8 +177,7 @@ fn a_store_without_a_log_says_that_nothing_is_kept() {
 
 #[test]
 fn wait_answers_once_its_batch_is_durable() {
-    let mut settings = Settings::default();
-    settings.durability = Durability::Interval;
+    let settings = Settings { durability: Durability::Interval, ..Settings::default() };
     let mut bench = Bench::with(settings);
     let client = bench.connect();
     let released = |bench: &mut Bench| {
