@@ -104,7 +104,7 @@ fn set(key: &str, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_refused_client_gets_the_reason_although_it_has_sent_a_command() {
+fn a_refused_client_receives_the_reason_although_it_has_sent_a_command() {
     let mut scene = Scene::new(Settings { maxclients: 1, ..Settings::default() }, 1 << 20);
     scene.join();
     let flow = scene.connect();
@@ -123,7 +123,7 @@ fn a_refused_client_gets_the_reason_although_it_has_sent_a_command() {
 }
 
 #[test]
-fn a_client_that_vanishes_is_forgotten() {
+fn a_vanished_client_is_removed() {
     let mut scene = Scene::new(Settings::default(), 1 << 20);
     scene.connect();
     scene.settle();
@@ -139,7 +139,7 @@ fn a_client_that_vanishes_is_forgotten() {
 }
 
 #[test]
-fn the_end_runs_nothing_more_and_says_goodbye() {
+fn shutdown_runs_no_more_commands_and_closes_connections() {
     let mut scene = Scene::new(Settings::default(), 1 << 20);
     let flow = scene.connect();
     scene.settle();

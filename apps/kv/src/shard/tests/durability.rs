@@ -76,7 +76,7 @@ fn a_failed_log_closes_waiting_clients_and_refuses_writes() {
 }
 
 #[test]
-fn nothing_is_said_to_be_saved_once_the_log_has_failed() {
+fn no_save_is_reported_once_the_log_has_failed() {
     let mut bench = Bench::new();
     bench.shard.enable_journal(true);
     bench.shard.fail_writes("No space left on device", false);
@@ -154,7 +154,7 @@ fn foreign_records_are_errors() {
 }
 
 #[test]
-fn a_store_without_a_log_says_that_nothing_is_kept() {
+fn a_store_without_a_log_reports_that_it_keeps_nothing() {
     use crate::foundation::settings::{Durability, Settings};
     let mut bench = Bench::with(Settings { durability: Durability::None, ..Settings::default() });
     let client = bench.connect();
