@@ -14,9 +14,7 @@ pub(crate) fn redacted<'a>(command: &str, arguments: &[&'a [u8]]) -> Vec<&'a [u8
     match command {
         "auth" => shown[1..].fill(REDACTED),
         "hello" => redact_hello(&mut shown),
-        "acl" if ["setuser", "deluser", "getuser"].iter().any(|name| is(arguments[1], name)) => {
-            shown[2..].fill(REDACTED);
-        }
+        "acl" if is(arguments[1], "setuser") => shown[2..].fill(REDACTED),
         "config" if is(arguments[1], "set") => {
             for pair in shown[2..].chunks_exact_mut(2) {
                 if SECRET_SETTINGS.iter().any(|name| is(pair[0], name)) {
@@ -63,7 +61,7 @@ mod tests {
         );
         assert_eq!(shown("HELLO 3 AUTH user"), "HELLO 3 AUTH (redacted)");
         assert_eq!(shown("ACL SETUSER bob >secret on"), "ACL SETUSER (redacted) (redacted) (redacted)");
-        assert_eq!(shown("ACL CAT"), "ACL CAT");
+        assert_eq!(shown("ACL DELUSER bob"), "ACL DELUSER bob");
         assert_eq!(
             shown("CONFIG SET maxmemory 1 RequirePass secret"),
             "CONFIG SET maxmemory 1 RequirePass (redacted)"
