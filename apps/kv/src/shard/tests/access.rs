@@ -134,7 +134,7 @@ fn a_category_holds_the_subcommands_that_redis_sorts_into_it() {
         bench.shard.disconnect(client);
         reply.starts_with("-NOPERM")
     };
-    for command in ["KILL TYPE pubsub", "LIST", "NO-EVICT on", "PAUSE 10", "UNPAUSE", "UNBLOCK 1"] {
+    for command in ["KILL TYPE pubsub", "LIST", "NO-EVICT on", "PAUSE 0", "UNPAUSE", "UNBLOCK 1"] {
         let command = format!("CLIENT {command}");
         for rules in ["+@all -@dangerous", "+@all -@admin", "-@all +@read", "+@all -@connection"] {
             assert!(denied(&mut bench, rules, &command), "{rules}: {command}");
