@@ -254,6 +254,7 @@ impl Store {
     }
 
     /// Sets a key to a value, and drops its expiry unless `keep_expiry`.
+    #[inline(never)]
     pub(super) fn put(&mut self, database: usize, key: &[u8], value: Value, keep_expiry: bool, now: Now) {
         self.before_change(database, key);
         let access = fresh_access(self.settings.policy, now);
@@ -282,6 +283,7 @@ impl Store {
 
     /// As [`Store::put`] with a string. A string of the same length and without an expiry is
     /// overwritten in place.
+    #[inline]
     pub(super) fn put_string(&mut self, database: usize, key: &[u8], bytes: &[u8], now: Now) {
         if let Some(entry) = self.databases[database].index.get_mut(key)
             && entry.expire_at == NEVER
