@@ -53,6 +53,11 @@ impl Subject {
         self.drain(id)
     }
 
+    /// Deletes the keys whose time is over.
+    pub(crate) fn expire(&mut self) {
+        self.shard.tick(self.now);
+    }
+
     /// The messages to a client since the last call.
     pub(crate) fn messages(&mut self, id: ClientId) -> Vec<Reply> {
         let output = self.drain(id);
