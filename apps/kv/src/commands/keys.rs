@@ -207,8 +207,7 @@ fn copy(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
                 return admitted;
             }
             put(context, to, value, expire_at);
-            context.notify(class::GENERIC, "rename_from", from);
-            context.notify(class::GENERIC, "rename_to", to);
+            context.notify(class::GENERIC, "copy_to", to);
             true
         }
         _ => false,
