@@ -62,7 +62,9 @@ fn events_are_those_of_redis() {
         for command in &commands {
             subject.request(subject.client, command);
             subject.expire();
-            for message in subject.messages(subject.observer).into_iter().filter(|message| !is_expiry(message)) {
+            for message in
+                subject.messages(subject.observer).into_iter().filter(|message| !is_expiry(message))
+            {
                 let expected = loop {
                     let expected = oracle.observer.receive().expect("as many messages");
                     if !is_expiry(&expected) {
