@@ -4,18 +4,18 @@
 //!    that is revoked or held is refused; the refusal names the holder.
 //! 2. Granting: a number from the state, the record into the state, then the device. Ending: the
 //!    device, then the record. So a restart finds whatever a crash leaves (`Control::restore`).
-//! 3. A grant ends when it is released, when its process ends (pidfd), when its living process has
-//!    been without a connection for `GRACE`, or when it is revoked. After a restart of the daemon a
-//!    process that lives keeps its grants without connecting.
+//! 3. A grant ends when it is released or revoked, or when its process ends (pidfd). It also ends
+//!    if its living process has been without a connection for `GRACE`. After a restart of the
+//!    daemon a process that lives keeps its grants without connecting.
 //! 4. Making or changing an area (`areas`) can take long, so it runs on a blocking thread and its
 //!    result comes back as an event. Making a VNIC takes milliseconds and runs in place.
 //! 5. Areas on volumes of extents are reached through the service core (`areas::brokered`).
-//! 6. Revoking works without the application: VNICs by their programs and veth, VSAs by their
-//!    inode, links (`links`) by a word in their memory that both sides check.
+//! 6. Revoking works without the application. It acts on VNICs by their programs and veth, VSAs by
+//!    their inode, links (`links`) by a word in their memory that both sides check.
 //!
-//! The files are layers: events and the tables of each subject (`event`, `tables`), the state and
-//! what every subject uses (`controller`), one file for each subject, and the handling of events
-//! (`dispatch`). A subject's methods may call those of another: the state is one.
+//! The files are layers, lowest first: events and the tables of each subject (`event`, `tables`);
+//! the shared state (`controller`); one file for each subject; the handling of events (`dispatch`).
+//! A subject's methods may call those of another: the state is one.
 
 mod admin;
 mod areas;
@@ -28,5 +28,5 @@ mod links;
 mod ports;
 mod tables;
 
-pub(crate) use controller::{Control, INSPECTION, MOST_PAGES, PATROL};
+pub(crate) use controller::{Control, INSPECTION, MOST_PAGES, RING_CHECK_INTERVAL};
 pub(crate) use event::{Answer, Event, Outgoing};

@@ -6,9 +6,9 @@
 //! 2. [`VnicDevices::open`] makes the device and returns the two descriptors that are the
 //!    capability. The daemon passes them on. When the holder has mapped the rings,
 //!    [`VnicDevices::bind`] lets frames pass, and only a mapping of the rings is kept.
-//! 3. [`VnicDevices::patrol`] finds holders whose rings cost the host time. [`VnicDevices::close`]
-//!    first stops the traffic (programs drop everything), then removes the device. It also handles
-//!    devices that are incomplete or already removed.
+//! 3. [`VnicDevices::check_rings`] finds holders whose rings cost the host time.
+//!    [`VnicDevices::close`] first stops the traffic (programs drop everything), then removes the
+//!    device. It also handles devices that are incomplete or already removed.
 //! 4. [`KernelDevices`] makes real devices; tests have theirs in memory.
 //! 5. Links ([`link`]) and ports of the switch ([`port`]) need no privilege and no such interface:
 //!    they are memory and a pair of sockets.
@@ -125,8 +125,8 @@ pub struct OpenedVnic {
     /// The memfd of its UMEM.
     pub umem: OwnedFd,
     /// Their shape.
-    pub geometry: XskLayout,
-    /// The gateway's Ethernet address, if it is known without asking.
+    pub layout: XskLayout,
+    /// The gateway's Ethernet address, if it is known without a query.
     pub gateway_mac: Option<Mac>,
     /// The largest IP packet, in bytes: what was planned, or what the kernel and the uplink allow.
     pub mtu: u32,
@@ -137,7 +137,7 @@ pub struct OpenedVnic {
 
 /// A holder whose rings cost the host time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offence {
+pub struct RingViolation {
     /// [`VnicPlan::host_interface`].
     pub host_interface: String,
     /// What it did.
@@ -211,10 +211,10 @@ pub trait VnicDevices {
     /// Checks the rings of all holders. The VNICs returned here get no more frames, and the
     /// kernel's walk over their entries has ended. Their process must be stopped before it starts
     /// another walk.
-    fn patrol(&mut self) -> Vec<Offence>;
+    fn check_rings(&mut self) -> Vec<RingViolation>;
 
     /// Ends the kernel's walk over a holder's entries once more, when the holder is stopped.
-    fn subdue(&mut self, host_interface: &str);
+    fn repair_rings(&mut self, host_interface: &str);
 
     /// Stops the traffic and removes the device. Nothing there is no error.
     fn close(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<(), DeviceError>>;

@@ -3,7 +3,7 @@
 //!
 //! 1. [`run`] locks its data directory, reads `sietch.toml` ([`configuration`]) and opens the state
 //!    (`state`). It adopts what an earlier daemon left (grants of processes that still live, their
-//!    veths and programs), removes what is orphaned, and only then opens its socket.
+//!    veths and programs). It removes what is orphaned, and only then opens its socket.
 //! 2. One task accepts connections (`server`). One task for each connection reads and writes frames
 //!    and enforces limits on hostile clients. One task (`control`) owns all state and handles one
 //!    event after another, so that no two decisions race.

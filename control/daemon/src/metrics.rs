@@ -19,14 +19,14 @@ pub(crate) struct Counters {
     pub requests_refused: u64,
     /// Grants issued.
     pub grants: u64,
-    /// Grants given back, or taken back because their process ended.
+    /// Grants that were released, or that ended with their process.
     pub grants_ended: u64,
     /// Grants found at the start whose process lived.
     pub grants_adopted: u64,
     /// Grants revoked.
     pub grants_revoked: u64,
     /// Holders killed because their rings cost the host time.
-    pub ring_offences: u64,
+    pub holders_killed: u64,
     /// Devices without an owner that were removed.
     pub orphans_removed: u64,
     /// Areas made, resized, trimmed or removed.
@@ -54,7 +54,7 @@ impl Counters {
             ("grants_ended", self.grants_ended),
             ("grants_adopted", self.grants_adopted),
             ("grants_revoked", self.grants_revoked),
-            ("ring_offences", self.ring_offences),
+            ("holders_killed", self.holders_killed),
             ("orphans_removed", self.orphans_removed),
             ("areas_changed", self.areas_changed),
             ("view_questions", self.view_questions),

@@ -6,8 +6,8 @@
 //! 2. Each connection has a task. It reads one request, passes it to the control task, and writes
 //!    the answer. Only then it reads on: a client cannot queue work. Notices may be written in
 //!    between.
-//! 3. Administrators use a socket of their own ([`sietch_protocol::administration`]), with places
-//!    of their own ([`MAX_ADMINISTRATORS`]): a crowd of other clients does not keep them out. The
+//! 3. Administrators use a socket of their own ([`sietch_protocol::administration`]), with a limit
+//!    of its own ([`MAX_ADMINISTRATORS`]): many other clients cannot keep them out. The
 //!    public socket accepts no request for administration.
 //! 4. A client costs at most: one task, one frame of input, [`OUTBOX`] notices,
 //!    [`MAX_CONNECTIONS_PER_UID`] connections for its user, and [`REQUESTS_PER_SECOND`] requests.
@@ -47,8 +47,8 @@ use crate::options::Options;
 use crate::state::State;
 use crate::volume::Volumes;
 
-/// Connections in all, if the limit of open files has room for them ([`places`]): each costs a
-/// task.
+/// Connections in all, if the limit of open files has room for them ([`connection_limit`]): each
+/// costs a task.
 pub(crate) const MAX_CONNECTIONS: usize = 256;
 /// Open files that the daemon raises its limit to where it may: what [`MAX_CONNECTIONS`] and all
 /// devices need, several times.
@@ -89,11 +89,11 @@ where
 {
     // The first step, so that a signal during the start takes effect after the start.
     let signals = Signals::new()?;
-    let places = Locations::of_this_user();
+    let locations = Locations::of_this_user();
     let configuration =
-        Configuration::load_or_create(options.configuration.as_deref().unwrap_or(&places.configuration))?;
-    let data = options.data.or_else(|| configuration.daemon.data.clone()).unwrap_or(places.data);
-    let socket = options.socket.or_else(|| configuration.daemon.socket.clone()).unwrap_or(places.socket);
+        Configuration::load_or_create(options.configuration.as_deref().unwrap_or(&locations.configuration))?;
+    let data = options.data.or_else(|| configuration.daemon.data.clone()).unwrap_or(locations.data);
+    let socket = options.socket.or_else(|| configuration.daemon.socket.clone()).unwrap_or(locations.socket);
     // Others could lock a file that they can open, and so keep the daemon from starting.
     make_directory(&data, 0o700)?;
     let lock = Lock::take(&data)?;
@@ -161,8 +161,8 @@ async fn control_loop<D: VnicDevices>(
     mut signals: Signals,
 ) -> Result<(), Error> {
     let mut inspection = tokio::time::interval(crate::control::INSPECTION);
-    let mut patrol = tokio::time::interval(crate::control::PATROL);
-    patrol.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut ring_check = tokio::time::interval(crate::control::RING_CHECK_INTERVAL);
+    ring_check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let event = tokio::select! {
             event = incoming.recv() => match event {
@@ -170,7 +170,7 @@ async fn control_loop<D: VnicDevices>(
                 None => Event::Stop("its event queue ended"),
             },
             _ = inspection.tick() => Event::Inspect,
-            _ = patrol.tick(), if control.has_vnics() => Event::Patrol,
+            _ = ring_check.tick(), if control.has_vnics() => Event::CheckRings,
             _ = signals.interrupt.recv() => Event::Stop("SIGINT"),
             _ = signals.terminate.recv() => Event::Stop("SIGTERM"),
         };
@@ -231,11 +231,11 @@ impl Listeners {
 }
 
 /// Connections by user.
-type Census = Rc<RefCell<HashMap<Who, usize>>>;
+type ConnectionCounts = Rc<RefCell<HashMap<ConnectionOwner, usize>>>;
 
 /// The user that a connection counts for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Who {
+enum ConnectionOwner {
     Administrator,
     User(u32),
 }
@@ -256,20 +256,22 @@ fn raise_open_files() -> usize {
 
 /// Connections for which there are open files, whatever rides on them: clients never take those
 /// that revoking needs.
-fn places(open_files: usize) -> usize {
+fn connection_limit(open_files: usize) -> usize {
     (open_files.saturating_sub(RESERVED_FILES) / FILES_OF_CONNECTION).clamp(2, MAX_CONNECTIONS)
 }
 
 /// Whether one more connection fits.
-fn has_place(census: &HashMap<Who, usize>, who: Who, places: usize) -> bool {
-    let own = census.get(&who).copied().unwrap_or(0);
-    match who {
-        Who::Administrator => own < MAX_ADMINISTRATORS,
-        Who::User(_) => {
-            let others = |(of, count): (&Who, &usize)| if *of == Who::Administrator { 0 } else { *count };
-            // When places are few, no user gets more than it leaves free: some are always free for
-            // another user.
-            let free = places.saturating_sub(census.iter().map(others).sum());
+fn has_room(counts: &HashMap<ConnectionOwner, usize>, owner: ConnectionOwner, limit: usize) -> bool {
+    let own = counts.get(&owner).copied().unwrap_or(0);
+    match owner {
+        ConnectionOwner::Administrator => own < MAX_ADMINISTRATORS,
+        ConnectionOwner::User(_) => {
+            let others = |(of, count): (&ConnectionOwner, &usize)| {
+                if *of == ConnectionOwner::Administrator { 0 } else { *count }
+            };
+            // When the limit is low, no user gets more than it leaves free: some are always free
+            // for another user.
+            let free = limit.saturating_sub(counts.iter().map(others).sum());
             own < MAX_CONNECTIONS_PER_UID.min(free)
         }
     }
@@ -282,7 +284,7 @@ async fn accept(
     counters: Rc<RefCell<Counters>>,
     mut stop: oneshot::Receiver<()>,
 ) {
-    let (census, places) = (Census::default(), places(raise_open_files()));
+    let (counts, limit) = (ConnectionCounts::default(), connection_limit(raise_open_files()));
     let mut tasks = JoinSet::new();
     let mut next = 0_u64;
     loop {
@@ -301,7 +303,8 @@ async fn accept(
             _ = &mut stop => break,
         };
         let Ok(peer) = stream.peer_cred() else { continue };
-        let who = if administers { Who::Administrator } else { Who::User(peer.uid()) };
+        let owner =
+            if administers { ConnectionOwner::Administrator } else { ConnectionOwner::User(peer.uid()) };
         if administers && !administration::shares_namespaces(peer.pid().and_then(Pid::from_raw)) {
             counters.borrow_mut().connections_refused += 1;
             farewell(
@@ -311,21 +314,21 @@ async fn accept(
             );
             continue;
         }
-        if !has_place(&census.borrow(), who, places) {
+        if !has_room(&counts.borrow(), owner, limit) {
             counters.borrow_mut().connections_refused += 1;
             farewell(&stream, "too many connections", "close some");
             continue;
         }
         next += 1;
         counters.borrow_mut().connections += 1;
-        *census.borrow_mut().entry(who).or_default() += 1;
-        let (events, counters, census) = (events.clone(), counters.clone(), census.clone());
+        *counts.borrow_mut().entry(owner).or_default() += 1;
+        let (events, counters, counts) = (events.clone(), counters.clone(), counts.clone());
         tasks.spawn_local(async move {
             connection(next, stream, administers, events, counters).await;
-            if let Some(count) = census.borrow_mut().get_mut(&who) {
+            if let Some(count) = counts.borrow_mut().get_mut(&owner) {
                 *count -= 1;
             }
-            census.borrow_mut().retain(|_, count| *count > 0);
+            counts.borrow_mut().retain(|_, count| *count > 0);
         });
     }
     drop((listeners, events));
@@ -439,7 +442,7 @@ async fn converse(
             Err(end) => return end,
         };
         let ClientFrame { id, request } = match decode(&frame.text) {
-            Ok(asked) => asked,
+            Ok(frame) => frame,
             Err(error) => return error.into(),
         };
         greeted = true;
@@ -568,27 +571,27 @@ mod tests {
     #[test]
     fn clients_never_take_the_files_that_are_kept_for_revoking() {
         for open_files in [1024, 4096, 65_536, 1 << 20] {
-            let most = places(open_files) * FILES_OF_CONNECTION + RESERVED_FILES;
+            let most = connection_limit(open_files) * FILES_OF_CONNECTION + RESERVED_FILES;
             assert!(most <= open_files, "{most} of {open_files}");
         }
     }
 
     #[test]
-    fn a_place_remains_free_after_a_crowd_of_one_user() {
-        for places in [places(1024), MAX_CONNECTIONS] {
-            let mut census = HashMap::new();
+    fn a_connection_remains_free_after_one_user_has_opened_all_it_may() {
+        for limit in [connection_limit(1024), MAX_CONNECTIONS] {
+            let mut counts = HashMap::new();
             for uid in 0..8 {
-                assert!(has_place(&census, Who::User(uid), places), "{uid} of {places}: {census:?}");
-                while has_place(&census, Who::User(uid), places) {
-                    *census.entry(Who::User(uid)).or_default() += 1;
+                assert!(has_room(&counts, ConnectionOwner::User(uid), limit), "{uid} of {limit}: {counts:?}");
+                while has_room(&counts, ConnectionOwner::User(uid), limit) {
+                    *counts.entry(ConnectionOwner::User(uid)).or_default() += 1;
                 }
-                let all: usize = census.values().sum();
-                assert!(all < places && census[&Who::User(uid)] <= MAX_CONNECTIONS_PER_UID);
-                if all + 1 == places {
+                let all: usize = counts.values().sum();
+                assert!(all < limit && counts[&ConnectionOwner::User(uid)] <= MAX_CONNECTIONS_PER_UID);
+                if all + 1 == limit {
                     break;
                 }
             }
-            assert!(has_place(&census, Who::Administrator, places));
+            assert!(has_room(&counts, ConnectionOwner::Administrator, limit));
         }
     }
 }

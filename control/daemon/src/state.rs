@@ -5,7 +5,7 @@
 //! 2. `meta`: `format`, `sequence` (ids and generations come from it, so neither ever repeats),
 //!    `starts`.
 //! 3. `grants`: id to JSON, so that it can be inspected; `revoked`: `vnic NAME` or `vsa NAME`;
-//!    `uplink`: the former settings of the uplink, as JSON.
+//!    `uplink`: the previous settings of the uplink, as JSON.
 //! 4. An unreadable file is never repaired by guessing. The error names the file and the fix.
 //! 5. A change that fails (a full file system) is refused and leaves the earlier state. The
 //!    database accepts no changes after that. So it is closed, and opened again for the next

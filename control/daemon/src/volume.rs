@@ -24,7 +24,7 @@ use sietch_protocol::{ErrorKind, ErrorReply, MemoryModel, Protection, VolumeKind
 use crate::configuration::Volume as Definition;
 use crate::error::Error;
 use area::refuse;
-use claim::{Claim, Former};
+use claim::{Claim, PreviousClaims};
 use directory::Directory;
 use extents::Extents;
 use memory::Memory;
@@ -51,21 +51,21 @@ pub(crate) struct Volumes {
 }
 
 impl Volumes {
-    /// Opens what `definitions` name. Volumes of `former` that are defined as before stay open.
+    /// Opens what `definitions` name. Volumes of `previous` that are defined as before stay open.
     pub(crate) fn open(
         data: &Path,
         definitions: &[Definition],
-        former: Option<&Self>,
+        previous: Option<&Self>,
     ) -> Result<Self, Error> {
         let stays = |definition: &Definition| {
-            let open = former?.get(&definition.name)?;
+            let open = previous?.get(&definition.name)?;
             (same(&open.definition, definition) && open.failure().is_none()).then_some(open)
         };
         let kept: Vec<&str> =
             definitions.iter().filter_map(stays).map(|volume| volume.definition.name.as_str()).collect();
-        let given_up = former.into_iter().flat_map(Self::iter);
+        let given_up = previous.into_iter().flat_map(Self::iter);
         let given_up = given_up.filter(|volume| !kept.contains(&volume.definition.name.as_str()));
-        let mut claims: Former = given_up.filter_map(|volume| volume.claim()).collect();
+        let mut claims: PreviousClaims = given_up.filter_map(|volume| volume.claim()).collect();
         let mut list = Vec::new();
         for definition in definitions {
             let volume = match stays(definition) {
@@ -105,23 +105,24 @@ pub(crate) fn same(a: &Definition, b: &Definition) -> bool {
 }
 
 impl Volume {
-    fn open(data: &Path, definition: &Definition, former: &mut Former) -> Result<Self, Error> {
+    fn open(data: &Path, definition: &Definition, previous: &mut PreviousClaims) -> Result<Self, Error> {
         let Definition { name, kind, path, size, .. } = definition;
         let backend = match (kind, path) {
             // Without the main volume there is no daemon.
             (VolumeKind::Directory, None) => {
-                Backend::Directory(Directory::open(name, data.join("areas"), *size, former)?)
+                Backend::Directory(Directory::open(name, data.join("areas"), *size, previous)?)
             }
-            (VolumeKind::Directory, Some(path)) => match Directory::open(name, path.clone(), *size, former) {
+            (VolumeKind::Directory, Some(path)) => match Directory::open(name, path.clone(), *size, previous)
+            {
                 Ok(directory) => Backend::Directory(directory),
                 Err(error) => Backend::Broken(error.to_string()),
             },
-            (VolumeKind::Extents, Some(path)) => match Extents::open(name, path, *size, former) {
+            (VolumeKind::Extents, Some(path)) => match Extents::open(name, path, *size, previous) {
                 Ok(extents) => Backend::Extents(Box::new(extents)),
                 Err(why) => Backend::Broken(why),
             },
             (VolumeKind::Memory, _) => Backend::Memory(Memory::new(name, size.unwrap_or(0))),
-            (VolumeKind::Dax, Some(path)) => match open_dax(name, path, *size, former) {
+            (VolumeKind::Dax, Some(path)) => match open_dax(name, path, *size, previous) {
                 Ok(directory) => Backend::Directory(directory),
                 Err(why) => Backend::Broken(why),
             },
@@ -374,7 +375,12 @@ impl Volume {
 }
 
 /// Opens a directory on persistent memory, or returns the reason why it can store no area.
-fn open_dax(name: &str, path: &Path, size: Option<u64>, former: &mut Former) -> Result<Directory, String> {
+fn open_dax(
+    name: &str,
+    path: &Path,
+    size: Option<u64>,
+    previous: &mut PreviousClaims,
+) -> Result<Directory, String> {
     let shown = path.display();
     let metadata = path.metadata().map_err(|error| {
         format!(
@@ -388,7 +394,7 @@ fn open_dax(name: &str, path: &Path, size: Option<u64>, former: &mut Former) -> 
              make a file system on its memory (`ndctl create-namespace --mode=fsdax`), mount it with -o dax, and name a directory there"
         ));
     }
-    Directory::open(name, path.to_owned(), size, former).map_err(|error| error.to_string())?.on_dax()
+    Directory::open(name, path.to_owned(), size, previous).map_err(|error| error.to_string())?.on_dax()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 /// The most VNICs and the most VSAs: a Status of all of them fits a frame.
 pub(crate) const MAX_DEVICES: usize = 64;
-/// The most `[sockets] rules`: they travel on a command line, and each is looked at for each
+/// The most `[sockets] rules`: they travel on a command line, and each is checked for each
 /// connection.
 pub(crate) const MAX_SOCKET_RULES: usize = 256;
 /// The most port ranges a VNIC may have for one protocol: a grant with all of them fits a frame
@@ -16,7 +16,7 @@ pub(crate) const MIN_MTU: u32 = 576;
 /// the VNIC has what they allow.
 pub(crate) const MAX_MTU: u32 = 65_535;
 /// The MTU of a VNIC that has none: its frames take up sixteen pages when sent, and seventeen
-/// pieces of 3840 bytes when received, none of them nearly empty. Packets that go on to narrower
+/// pieces of 3840 bytes when received, none of them nearly empty. Packets that continue to narrower
 /// networks are no larger than those take (RFC 1191, RFC 8201).
 pub(crate) const USUAL_VNIC_MTU: u32 = 65_264;
 /// The user that kv runs as when the daemon is root: outside what distributions give out, and

@@ -118,8 +118,8 @@ impl Rules<'_> {
             return refuse(format!("both have the Ethernet address {}", first.mac));
         }
         let with6 = first.address6.is_some() || second.address6.is_some();
-        let (mtu, geometry) = self.shape(at, &what, text.mtu, USUAL_LINK_MTU, text.memory, with6)?;
-        Ok(Link { name, mtu, slots: geometry.slots, data: geometry.data, ends: [first, second] })
+        let (mtu, layout) = self.shape(at, &what, text.mtu, USUAL_LINK_MTU, text.memory, with6)?;
+        Ok(Link { name, mtu, slots: layout.slots, data: layout.data, ends: [first, second] })
     }
 
     fn end(&self, end: &EndText, machine: &str, taken: &[String]) -> Result<LinkEnd, ConfigurationError> {
@@ -179,10 +179,10 @@ impl Rules<'_> {
             .ok()
             .filter(|_| size.bytes <= MAX_LINK_MEMORY)
             .ok_or_else(|| refuse(format!("a memory of {size} is too much")))?;
-        // A slot for every 2 KiB, as the usual geometry has: then neither runs out long before the
+        // A slot for every 2 KiB, as the usual layout has: then neither runs out long before the
         // other.
-        let geometry = shm::LinkLayout { slots: (data / 2048).clamp(usual.slots, 1 << 15), data };
-        geometry.validate().and_then(|()| geometry.fits(bytes)).map_err(|error| refuse(error.to_string()))?;
-        Ok((mtu, geometry))
+        let layout = shm::LinkLayout { slots: (data / 2048).clamp(usual.slots, 1 << 15), data };
+        layout.validate().and_then(|()| layout.fits(bytes)).map_err(|error| refuse(error.to_string()))?;
+        Ok((mtu, layout))
     }
 }

@@ -1,4 +1,17 @@
 //! Requests of administrators: status, counters, revoke, restore, reload.
+//!
+//! 1. *Status* is made from the devices themselves, not from the records: a VNIC whose veth is
+//!    missing shows a problem.
+//! 2. *Counters* are sent one group at a time; a cursor names the next. The pages of applications
+//!    are untrusted. A page that cannot be read shows as empty.
+//! 3. *Revoke* first records that the names are revoked, then ends the grants. So a crash in
+//!    between leaves no revoked name usable. The answer has a line for each grant: what stops its
+//!    holder now.
+//! 4. *Reload* checks the whole new file before anything of it takes effect. A volume of which an
+//!    area is in use must stay as it is. On an error the previous configuration stays in force.
+//! 5. *Inspect* compares the size of each area in use with its grant, and cuts it back.
+//!
+//! The caller has checked that the client is an administrator.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -105,7 +118,7 @@ impl<D: VnicDevices> Control<D> {
     /// The areas that `sietch.toml` names, and those that are held.
     fn vsas(&self) -> Vec<VsaStatus> {
         let named = self.configuration.vsas.iter();
-        let mut places: Vec<AreaPath> = named
+        let mut paths: Vec<AreaPath> = named
             .map(|vsa| AreaPath { volume: vsa.volume.clone(), name: vsa.name.clone() })
             .chain(
                 self.grants
@@ -114,9 +127,9 @@ impl<D: VnicDevices> Control<D> {
                     .map(|record| AreaPath::from_label(&record.name)),
             )
             .collect();
-        places.sort_by_key(AreaPath::label);
-        places.dedup();
-        let statuses = places.iter().take(2 * MAX_DEVICES).filter_map(|path| {
+        paths.sort_by_key(AreaPath::label);
+        paths.dedup();
+        let statuses = paths.iter().take(2 * MAX_DEVICES).filter_map(|path| {
             let label = path.label();
             let volume = self.volumes.get(&path.volume)?;
             let (uid, size) = self.describe(path)?;
@@ -310,12 +323,12 @@ impl<D: VnicDevices> Control<D> {
                 self.forget_volumes();
                 let readers = self.clients.iter().filter(|(_, client)| client.attends.is_some());
                 for reader in readers.map(|(number, _)| *number).collect::<Vec<_>>() {
-                    self.tell(reader, Notice::Reloaded, Vec::new());
+                    self.send_notice(reader, Notice::Reloaded, Vec::new());
                 }
                 Ok(())
             }
             Err(error) => {
-                let fix = "correct it and reload; the former configuration stands";
+                let fix = "correct it and reload; the previous configuration stands";
                 Err(refuse(ErrorKind::Invalid, "configuration", error.to_string(), fix))
             }
         }
@@ -331,7 +344,7 @@ impl<D: VnicDevices> Control<D> {
             let then = next.volumes.iter().find(|other| other.name == volume);
             if !now.zip(then).is_some_and(|(now, then)| same(now, then)) {
                 let cause = format!("VSA {label} is in use, and the new file changes or removes its volume");
-                let fix = "end its holder first; the former configuration stands";
+                let fix = "end its holder first; the previous configuration stands";
                 return Err(refuse(ErrorKind::Busy, format!("volume {volume}"), cause, fix));
             }
         }

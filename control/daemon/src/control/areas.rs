@@ -82,7 +82,7 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Starts the work that `request` asks for, or answers at once.
+    /// Starts the work of `request`, or answers at once.
     pub(super) fn store(&mut self, connection: u64, request: Request, answer: oneshot::Sender<Answer>) {
         let begun = match request {
             Request::CreateVsa { name, size, uid } => self.begin_create(connection, &name, size, uid),
@@ -124,9 +124,9 @@ impl<D: VnicDevices> Control<D> {
         answer: oneshot::Sender<Answer>,
     ) {
         let events = self.events.clone();
-        let asker = self.client(connection).ok().map(|client| client.process.clone());
+        let requester = self.client(connection).ok().map(|client| client.process.clone());
         let holder = self.holder(&path.label(), false).map(|record| &record.process);
-        let held = holder.is_some() && holder == asker.as_ref();
+        let held = holder.is_some() && holder == requester.as_ref();
         tokio::task::spawn_local(async move {
             let name = path.name.clone();
             let done = tokio::task::spawn_blocking(move || {
@@ -146,7 +146,7 @@ impl<D: VnicDevices> Control<D> {
                 ))
             });
             // The send fails only when the daemon has ended.
-            let _ = events.send(Event::Worked { path, change, result, asker, answer }).await;
+            let _ = events.send(Event::Worked { path, change, result, requester, answer }).await;
         });
     }
 
@@ -156,11 +156,11 @@ impl<D: VnicDevices> Control<D> {
         path: &AreaPath,
         change: AreaChange,
         result: Result<Option<AreaDescriptors>, ErrorReply>,
-        asker: Option<&Process>,
+        requester: Option<&Process>,
         answer: oneshot::Sender<Answer>,
     ) {
         self.preparing.remove(&path.label());
-        let outcome = result.and_then(|handed| {
+        let outcome = result.and_then(|opened| {
             tracing::info!(area = path.full(), ?change, "done");
             self.counters.borrow_mut().areas_changed += 1;
             match change {
@@ -169,11 +169,11 @@ impl<D: VnicDevices> Control<D> {
                     self.resized(path, size)?;
                     // A grant may have ended or been revoked meanwhile.
                     let holder = self.holder(&path.label(), false).map(|record| &record.process);
-                    let handed = handed.filter(|_| holder.is_some() && holder == asker);
+                    let opened = opened.filter(|_| holder.is_some() && holder == requester);
                     let mut answer = self.area_answer(path)?;
-                    if let (Some(handed), Reply::Area(area)) = (handed, &mut answer.body) {
-                        area.segments = handed.lengths;
-                        answer.descriptors = handed.files;
+                    if let (Some(opened), Reply::Area(area)) = (opened, &mut answer.body) {
+                        area.segments = opened.lengths;
+                        answer.descriptors = opened.files;
                     }
                     Ok(answer)
                 }

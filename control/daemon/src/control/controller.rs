@@ -1,5 +1,13 @@
 //! The state of the control task, and what every part of it uses: clients, watches, notices,
 //! refusals.
+//!
+//! 1. [`Control`] owns everything that the daemon decides with. One task owns it, so it needs no
+//!    lock. The other files of this folder add the methods of one subject each.
+//! 2. A *client* is a connection; a *watch* is for a process. A process may have several
+//!    connections, and its grants outlive each of them.
+//! 3. Notices go to a connection's outbox and never wait. A connection whose outbox is full does
+//!    not read, and is closed.
+//! 4. A refusal names what was refused, the cause, and the fix ([`refuse`]).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -26,11 +34,13 @@ use crate::volume::Volumes;
 /// How long a living process may be without a connection before its grants end: enough for an
 /// application to reconnect, short enough that a name is not blocked by one that never will.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
-/// How often areas in use are looked at. A holder can fill at most what it writes in this time.
+/// How often areas in use are checked. A holder can fill at most what it writes in this time.
 pub(crate) const INSPECTION: Duration = Duration::from_secs(30);
 /// How often the rings of VNICs are checked. For that long, a holder can make the kernel walk over
 /// invalid entries. A check of an honest holder's rings costs three memory reads.
-pub(crate) const PATROL: Duration = Duration::from_millis(50);
+pub(crate) const RING_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Why a holder loses what the service core served.
+pub(super) const SERVICE_CORE_ENDED: &str = "the service core has ended; acquire it again when one runs";
 /// Warnings kept for Status, the newest.
 const MAX_WARNINGS: usize = 32;
 
@@ -199,7 +209,7 @@ impl<D: VnicDevices> Control<D> {
             // replaces it is unsafe.
             #[allow(deprecated)]
             let registered = AsyncFd::with_interest(pidfd, Interest::READABLE);
-            // A pidfd that cannot be polled is treated as an end: a grant that cannot be taken back
+            // A pidfd that cannot be polled is treated as an end: a grant that cannot be revoked
             // is not kept.
             if let Ok(pidfd) = registered {
                 let _ = pidfd.readable().await;
@@ -237,13 +247,13 @@ impl<D: VnicDevices> Control<D> {
         let of_process =
             |(connection, client): (&u64, &Client)| (client.process == *process).then_some(*connection);
         for connection in self.clients.iter().filter_map(of_process).collect::<Vec<_>>() {
-            self.tell(connection, notice.clone(), Vec::new());
+            self.send_notice(connection, notice.clone(), Vec::new());
         }
     }
 
     /// Sends a notice to one connection, which is closed if its outbox is full. Returns whether the
     /// notice was sent.
-    pub(super) fn tell(&mut self, connection: u64, notice: Notice, descriptors: Vec<OwnedFd>) -> bool {
+    pub(super) fn send_notice(&mut self, connection: u64, notice: Notice, descriptors: Vec<OwnedFd>) -> bool {
         let Some(client) = self.clients.get(&connection) else { return false };
         let sent = client.outbox.try_send(Outgoing { notice, descriptors }).is_ok();
         if !sent {

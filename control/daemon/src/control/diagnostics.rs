@@ -54,7 +54,7 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// Queries the holder of `vnic`. `answer` is completed now or within [`LIMIT`].
-    pub(super) fn ask(
+    pub(super) fn query_diagnostics(
         &mut self,
         connection: u64,
         vnic: &str,
@@ -63,11 +63,11 @@ impl<D: VnicDevices> Control<D> {
         answer: oneshot::Sender<Answer>,
     ) {
         match self.try_ask(connection, vnic, descriptors, kind) {
-            Ok((asked, grant)) => {
+            Ok((responder, grant)) => {
                 let id = self.diagnostics.next;
                 self.diagnostics
                     .waiting
-                    .insert(id, DiagnosticQuestion { kind, asker: connection, asked, grant, answer });
+                    .insert(id, DiagnosticQuestion { kind, requester: connection, responder, grant, answer });
                 let events = self.events.clone();
                 tokio::task::spawn_local(async move {
                     tokio::time::sleep(LIMIT).await;
@@ -110,7 +110,7 @@ impl<D: VnicDevices> Control<D> {
             let same = client.process == record.process && client.attends(record.grant);
             same.then_some(*number)
         };
-        let Some(asked) = self.clients.iter().filter_map(attends).next_back() else {
+        let Some(responder) = self.clients.iter().filter_map(attends).next_back() else {
             let cause =
                 format!("pid {} (`{}`) does not listen to questions", record.process.pid, record.client);
             let fix = "it may be reconnecting: try again; programs answer that use Client::hold";
@@ -123,11 +123,11 @@ impl<D: VnicDevices> Control<D> {
             DiagnosticKind::Capture => Notice::Capture { id, grant },
         };
         let passed = if kind == DiagnosticKind::Capture { descriptors } else { Vec::new() };
-        if !self.tell(asked, notice, passed) {
+        if !self.send_notice(responder, notice, passed) {
             let cause = format!("pid {} does not read its notices", record.process.pid);
             return Err(refuse(ErrorKind::Silent, what, cause, "check what blocks that process"));
         }
-        Ok((asked, grant))
+        Ok((responder, grant))
     }
 
     fn check_ring(
@@ -144,12 +144,12 @@ impl<D: VnicDevices> Control<D> {
         if size > MAX_RING {
             return Err(invalid("over 64 MiB"));
         }
-        let asked = self
+        let expected = self
             .diagnostics
             .waiting
             .values()
             .any(|question| question.kind == DiagnosticKind::Capture && question.grant == record.grant);
-        if asked || self.diagnostics.captures.iter().any(|capture| capture.grant == record.grant) {
+        if expected || self.diagnostics.captures.iter().any(|capture| capture.grant == record.grant) {
             let fix = "end the other `sietch capture` first";
             return Err(refuse(ErrorKind::Busy, what, "its frames are being captured already", fix));
         }
@@ -164,8 +164,9 @@ impl<D: VnicDevices> Control<D> {
         outcome: Result<u64, String>,
         mut descriptors: Vec<OwnedFd>,
     ) -> Result<Reply, ErrorReply> {
-        let asked = self.diagnostics.waiting.get(&id).is_some_and(|question| question.asked == connection);
-        let Some(question) = asked.then(|| self.diagnostics.waiting.remove(&id)).flatten() else {
+        let expected =
+            self.diagnostics.waiting.get(&id).is_some_and(|question| question.responder == connection);
+        let Some(question) = expected.then(|| self.diagnostics.waiting.remove(&id)).flatten() else {
             let fix = "answer within a second";
             return Err(refuse(
                 ErrorKind::Unknown,
@@ -175,13 +176,13 @@ impl<D: VnicDevices> Control<D> {
             ));
         };
         let Some(record) = self.grants.get(&question.grant).cloned() else {
-            let gone = refuse(
+            let ended = refuse(
                 ErrorKind::Unknown,
                 "VNIC",
                 "it was released or revoked meanwhile",
                 "see `sietch status`",
             );
-            self.respond(question.answer, Err(gone));
+            self.respond(question.answer, Err(ended));
             return Ok(Reply::Done);
         };
         let (pid, client) = (record.process.pid, record.client.clone());
@@ -193,7 +194,11 @@ impl<D: VnicDevices> Control<D> {
                 Err(refuse(ErrorKind::Failed, what, format!("pid {pid} cannot: {reason}"), "see its own log"))
             }
             (Ok(_), DiagnosticKind::Capture) => {
-                self.diagnostics.captures.push(Capture { id, asker: question.asker, grant: question.grant });
+                self.diagnostics.captures.push(Capture {
+                    id,
+                    requester: question.requester,
+                    grant: question.grant,
+                });
                 Ok(capturing(&record).into())
             }
             (Ok(omitted), DiagnosticKind::Sockets) => {
@@ -209,10 +214,11 @@ impl<D: VnicDevices> Control<D> {
                 }
             }
         };
-        let (asker, began) = (question.asker, question.kind == DiagnosticKind::Capture && answered.is_ok());
+        let (requester, began) =
+            (question.requester, question.kind == DiagnosticKind::Capture && answered.is_ok());
         let received = self.respond(question.answer, answered);
-        if began && (!received || !self.clients.contains_key(&asker)) {
-            self.inquirer_gone(asker);
+        if began && (!received || !self.clients.contains_key(&requester)) {
+            self.end_diagnostics_of(requester);
         }
         Ok(Reply::Done)
     }
@@ -241,16 +247,16 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// A connection has closed: ends its captures and the queries that it was to answer.
-    pub(super) fn inquirer_gone(&mut self, connection: u64) {
+    pub(super) fn end_diagnostics_of(&mut self, connection: u64) {
         let captures = std::mem::take(&mut self.diagnostics.captures);
-        let (ended, kept) = captures.into_iter().partition(|capture| capture.asker == connection);
+        let (ended, kept) = captures.into_iter().partition(|capture| capture.requester == connection);
         self.diagnostics.captures = kept;
         for Capture { id, grant, .. } in ended {
             self.end_capture(id, grant);
         }
-        let asked =
-            |(id, question): (&u64, &DiagnosticQuestion)| (question.asked == connection).then_some(*id);
-        for id in self.diagnostics.waiting.iter().filter_map(asked).collect::<Vec<_>>() {
+        let expected =
+            |(id, question): (&u64, &DiagnosticQuestion)| (question.responder == connection).then_some(*id);
+        for id in self.diagnostics.waiting.iter().filter_map(expected).collect::<Vec<_>>() {
             if let Some(question) = self.diagnostics.waiting.remove(&id) {
                 self.give_up(id, question, "has closed its connection");
             }
@@ -262,15 +268,15 @@ impl<D: VnicDevices> Control<D> {
         let captures = std::mem::take(&mut self.diagnostics.captures);
         let (ended, kept) = captures.into_iter().partition(|capture| capture.grant == grant);
         self.diagnostics.captures = kept;
-        for Capture { id, asker, .. } in ended {
-            self.tell(asker, Notice::EndCapture { id, grant }, Vec::new());
+        for Capture { id, requester, .. } in ended {
+            self.send_notice(requester, Notice::EndCapture { id, grant }, Vec::new());
         }
     }
 
     fn end_capture(&mut self, id: u64, grant: u64) {
         let attends = |(number, client): (&u64, &Client)| client.attends(grant).then_some(*number);
         if let Some(holder) = self.clients.iter().filter_map(attends).next_back() {
-            self.tell(holder, Notice::EndCapture { id, grant }, Vec::new());
+            self.send_notice(holder, Notice::EndCapture { id, grant }, Vec::new());
         }
     }
 }

@@ -1,4 +1,19 @@
-//! Starting, ending, and handling each event in between.
+//! The control task's events: restoring what an earlier daemon left, handling each event, and
+//! ending.
+//!
+//! 1. [`Control::restore`] runs once, before the first event. It adopts each recorded grant whose
+//!    process lives and whose device works. It removes the devices of all others.
+//! 2. [`Control::handle`] handles one event at a time, so no state needs a lock. A request is
+//!    answered at once, or its `answer` goes to work that runs elsewhere and comes back as an
+//!    event.
+//! 3. Every request needs a handshake first. Requests of administrators are checked last, and only
+//!    over their own socket.
+//! 4. When a connection closes, its queries, captures and service-core role end. The grants of its
+//!    process stay for [`GRACE`], so that the process can reconnect.
+//! 5. When a process ends, all its grants end. The pidfd reports that, not the socket: a child may
+//!    have inherited the socket.
+//!
+//! A handler must not block: file and device work runs on blocking threads, or is asynchronous.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -53,7 +68,7 @@ impl<D: VnicDevices> Control<D> {
                 }
             }
         }
-        self.drop_lonely_ends();
+        self.drop_unpaired_ends();
         let plans: Vec<VnicPlan> = self.plans().cloned().collect();
         match self.devices.remove_others(&plans.iter().collect::<Vec<_>>()).await {
             Ok(removed) => self.counters.borrow_mut().orphans_removed += removed.len() as u64,
@@ -94,13 +109,13 @@ impl<D: VnicDevices> Control<D> {
                 }
             }
             Event::Area { grant, name, result, answer } => self.area_ready(grant, &name, result, answer),
-            Event::Worked { path, change, result, asker, answer } => {
-                self.worked(&path, change, result, asker.as_ref(), answer);
+            Event::Worked { path, change, result, requester, answer } => {
+                self.worked(&path, change, result, requester.as_ref(), answer);
             }
             Event::Overdue { question } => self.overdue(question),
             Event::ViewOverdue { question } => self.view_overdue(question),
             Event::Inspect => self.inspect(),
-            Event::Patrol => self.patrol().await,
+            Event::CheckRings => self.check_rings().await,
             Event::Stop(why) => {
                 tracing::info!(why, "ending");
                 self.take_down(why).await;
@@ -145,22 +160,22 @@ impl<D: VnicDevices> Control<D> {
                 return ControlFlow::Continue(());
             }
             Request::View { name, question } => {
-                self.look_into(connection, &name, question, answer);
+                self.query_view(connection, &name, question, answer);
                 return ControlFlow::Continue(());
             }
             Request::Sockets { vnic } => {
-                self.ask(connection, &vnic, descriptors, DiagnosticKind::Sockets, answer);
+                self.query_diagnostics(connection, &vnic, descriptors, DiagnosticKind::Sockets, answer);
                 return ControlFlow::Continue(());
             }
             Request::Capture { vnic } => {
-                self.ask(connection, &vnic, descriptors, DiagnosticKind::Capture, answer);
+                self.query_diagnostics(connection, &vnic, descriptors, DiagnosticKind::Capture, answer);
                 return ControlFlow::Continue(());
             }
             other => self.answer(connection, other, descriptors).await,
         };
         let stop = stop && outcome.is_ok();
         if stop {
-            self.take_down("asked to").await;
+            self.take_down("requested").await;
         }
         self.respond(answer, outcome);
         if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -268,9 +283,9 @@ impl<D: VnicDevices> Control<D> {
     }
 
     pub(super) fn disconnected(&mut self, connection: u64) {
-        self.inquirer_gone(connection);
-        self.viewer_gone(connection);
-        self.service_gone(connection);
+        self.end_diagnostics_of(connection);
+        self.end_views_of(connection);
+        self.service_core_closed(connection);
         let Some(client) = self.clients.remove(&connection) else { return };
         let process = client.process;
         if self.clients.values().any(|other| other.process == process) {

@@ -34,13 +34,13 @@ pub(crate) enum Event {
         result: Result<AreaDescriptors, ErrorReply>,
         answer: oneshot::Sender<Answer>,
     },
-    /// A change of an area is done, or failed. With the descriptors that `asker`, if it holds the
-    /// area, is to map from now on.
+    /// A change of an area is done, or failed. With the descriptors that `requester`, if it holds
+    /// the area, is to map from now on.
     Worked {
         path: AreaPath,
         change: AreaChange,
         result: Result<Option<AreaDescriptors>, ErrorReply>,
-        asker: Option<Process>,
+        requester: Option<Process>,
         answer: oneshot::Sender<Answer>,
     },
     /// The time for a diagnostic answer of an application is over.
@@ -50,7 +50,7 @@ pub(crate) enum Event {
     /// Check the sizes of areas.
     Inspect,
     /// Check the rings of VNICs.
-    Patrol,
+    CheckRings,
     /// End the daemon, and why.
     Stop(&'static str),
 }

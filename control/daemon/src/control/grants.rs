@@ -10,8 +10,8 @@
 //!    gets a notice. The answer says what stops the holder from now on.
 //! 4. *Adopting.* A process that reconnects after a restart of the daemon names its grants, and
 //!    keeps each one whose process and generation match the record.
-//! 5. *Patrol.* A process whose rings make the kernel walk over invalid entries is killed, and its
-//!    VNIC stays revoked.
+//! 5. *Checking rings.* A process whose rings make the kernel walk over invalid entries is killed,
+//!    and its VNIC stays revoked.
 
 use sietch_protocol::{
     AdoptedGrant, ErrorKind, ErrorReply, HeldGrant, MemoryModel, Notice, Protection, QueueLayout, Reply,
@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use super::controller::{Control, refuse, state_failed};
 use super::event::{Answer, Event};
 use super::tables::Pending;
-use crate::device::{Offence, OpenedVnic, VnicDevices, VnicPlan};
+use crate::device::{OpenedVnic, RingViolation, VnicDevices, VnicPlan};
 use crate::identity::Process;
 use crate::state::{Device, GrantRecord};
 use crate::volume::{AreaDescriptors, AreaPath};
@@ -177,12 +177,12 @@ impl<D: VnicDevices> Control<D> {
 
     /// Checks the rings of all VNICs. A process that makes the kernel walk over invalid entries is
     /// killed. Its VNIC stays revoked, because a restarted process would do the same.
-    pub(super) async fn patrol(&mut self) {
-        for Offence { host_interface, what } in self.devices.patrol() {
+    pub(super) async fn check_rings(&mut self) {
+        for RingViolation { host_interface, what } in self.devices.check_rings() {
             let of = |record: &&GrantRecord| matches!(&record.device, Device::Vnic(plan) if plan.host_interface == host_interface);
             let Some(record) = self.grants.values().find(of).cloned() else { continue };
             let killed = record.process.kill();
-            self.devices.subdue(&host_interface);
+            self.devices.repair_rings(&host_interface);
             let (name, pid) = (&record.name, record.process.pid);
             let how = match killed {
                 Ok(()) => "the process was killed".to_owned(),
@@ -197,7 +197,7 @@ impl<D: VnicDevices> Control<D> {
                 self.warn(error.to_string());
             }
             self.revoked.insert(revoked);
-            self.counters.borrow_mut().ring_offences += 1;
+            self.counters.borrow_mut().holders_killed += 1;
             let why = format!("{what}; see `sietch status`");
             self.revoke_with(&record, &why).await;
         }
@@ -292,10 +292,10 @@ impl<D: VnicDevices> Control<D> {
                 }
                 attached
             }
-            (Ok(handed), Some(record)) => {
+            (Ok(opened), Some(record)) => {
                 self.counters.borrow_mut().grants += 1;
                 tracing::info!(grant, name, pid = record.process.pid, "VSA granted");
-                Ok(self.vsa_answer(&record, handed))
+                Ok(self.vsa_answer(&record, opened))
             }
             (Ok(_), None) => {
                 // Revoked meanwhile: the area that was just opened for writing is closed to writing
@@ -320,7 +320,7 @@ impl<D: VnicDevices> Control<D> {
         self.respond(answer, outcome);
     }
 
-    pub(super) fn vsa_answer(&self, record: &GrantRecord, handed: AreaDescriptors) -> Answer {
+    pub(super) fn vsa_answer(&self, record: &GrantRecord, opened: AreaDescriptors) -> Answer {
         let size = match record.device {
             Device::Vsa { size } => size,
             Device::Vnic(_) | Device::Link(_) | Device::Port(_) => 0,
@@ -335,11 +335,11 @@ impl<D: VnicDevices> Control<D> {
             protection: volume
                 .map_or_else(|| Protection::None(String::new()), |volume| self.protection(volume)),
             path: volume.map_or_else(String::new, |volume| volume.location(&path.name)),
-            segments: handed.lengths,
+            segments: opened.lengths,
             model: volume.and_then(|volume| volume.model()).filter(MemoryModel::slows),
             broker: None,
         }));
-        Answer { body, descriptors: handed.files }
+        Answer { body, descriptors: opened.files }
     }
 
     pub(super) async fn release(&mut self, connection: u64, grant: u64) -> Result<(), ErrorReply> {
@@ -362,7 +362,7 @@ impl<D: VnicDevices> Control<D> {
             Some(record) if record.process != *process => "another process has it",
             Some(record) if record.generation != held.generation => "it is of another generation",
             Some(_) => "",
-            None => "it was taken back",
+            None => "it was released or revoked",
         };
         AdoptedGrant { grant: held.grant, held: reason.is_empty(), reason: reason.to_owned() }
     }
@@ -382,7 +382,7 @@ impl<D: VnicDevices> Control<D> {
         self.unmake(&record).await;
         self.forget(grant);
         self.counters.borrow_mut().grants_ended += 1;
-        tracing::info!(grant, name = record.name, why, "{} taken back", record.device.sort());
+        tracing::info!(grant, name = record.name, why, "{} grant ended", record.device.sort());
         self.unwatch(&record.process);
     }
 
@@ -492,7 +492,7 @@ fn vnic_answer(record: &GrantRecord, plan: &VnicPlan, opened: OpenedVnic, user: 
         host_address: Some(plan.host_address),
         peer: None,
         mtu: opened.mtu,
-        geometry: QueueLayout::AfXdp(opened.geometry),
+        layout: QueueLayout::AfXdp(opened.layout),
         protection: Protection::KernelEnforced,
         tcp_ports: plan.tcp_ports.clone(),
         udp_ports: plan.udp_ports.clone(),

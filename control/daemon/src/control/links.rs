@@ -10,8 +10,8 @@
 //! 3. A hostile end can acquire again as often as it likes. Its peer is notified only once for each
 //!    time that the peer itself acquired.
 //! 4. After a restart of the daemon the two ends continue. The means to revoke the link are lost
-//!    then: ending one end still ends the other by a notice, and the answer to a revocation says
-//!    so. An end whose other side was still waiting in the former daemon is ended, because no
+//!    then. Ending one end still ends the other by a notice, and the answer to a revocation says
+//!    so. An end whose other side was still waiting in the previous daemon is ended, because no
 //!    process can ever acquire that side.
 
 use std::collections::btree_map::Entry;
@@ -124,11 +124,11 @@ impl<D: VnicDevices> Control<D> {
             reason: why.to_owned(),
         };
         self.notify(&record.process, &notice);
-        tracing::info!(grant = record.grant, name = record.name, why, "end of a link taken back");
+        tracing::info!(grant = record.grant, name = record.name, why, "grant of a link end revoked");
         self.unwatch(&record.process);
     }
 
-    /// Ends one end, and with it the other. Returns a text that says what now stops the former
+    /// Ends one end, and with it the other. Returns a text that says what now stops the previous
     /// holder.
     pub(super) fn cut(&mut self, record: &GrantRecord, plan: &LinkPlan) -> String {
         let severed = self.sever(plan);
@@ -153,16 +153,16 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// After a start: ends of links whose other end is not there any more.
-    pub(super) fn drop_lonely_ends(&mut self) {
-        let lonely = |record: &&GrantRecord| match &record.device {
+    pub(super) fn drop_unpaired_ends(&mut self) {
+        let unpaired = |record: &&GrantRecord| match &record.device {
             Device::Link(plan) => !self.grants.values().any(|other| match &other.device {
                 Device::Link(its) => its.pair == plan.pair && other.grant != record.grant,
                 _ => false,
             }),
             _ => false,
         };
-        for record in self.grants.values().filter(lonely).cloned().collect::<Vec<_>>() {
-            self.leave(&record, "its other end was lost with the former daemon; acquire it again");
+        for record in self.grants.values().filter(unpaired).cloned().collect::<Vec<_>>() {
+            self.leave(&record, "its other end was lost with the previous daemon; acquire it again");
         }
     }
 }

@@ -14,15 +14,13 @@
 use sietch_protocol::message::MAX_HELD;
 use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, HeldStorage, Notice, Reply};
 
-use super::controller::{Control, refuse};
+use super::controller::{Control, SERVICE_CORE_ENDED, refuse};
 use super::event::Answer;
 use crate::configuration::Port;
 use crate::device::VnicDevices;
 use crate::device::link::descriptors;
 use crate::device::port::PortPlan;
 use crate::state::{Device, GrantRecord};
-
-const GONE: &str = "the service core has ended; acquire it again when one runs";
 
 impl<D: VnicDevices> Control<D> {
     /// The process of the service core.
@@ -65,7 +63,7 @@ impl<D: VnicDevices> Control<D> {
         };
         let notice = Notice::Port(Box::new(plan.port(record.grant, record.generation)));
         self.ports.revocations.insert(record.grant, pair.revocation);
-        if !self.tell(service, notice, descriptors(pair.far)) {
+        if !self.send_notice(service, notice, descriptors(pair.far)) {
             self.forget(record.grant);
             return Err(refuse(ErrorKind::Failed, what, "the service core does not read", "restart it"));
         }
@@ -80,7 +78,7 @@ impl<D: VnicDevices> Control<D> {
         Ok(Answer { body, descriptors: descriptors(pair.near) })
     }
 
-    /// Ends a port. Returns a text that says what now stops its former holder.
+    /// Ends a port. Returns a text that says what now stops its previous holder.
     pub(super) fn unplug(&mut self, record: &GrantRecord) -> String {
         if let Some(revocation) = self.ports.revocations.remove(&record.grant)
             && let Err(error) = revocation.revoke()
@@ -89,7 +87,7 @@ impl<D: VnicDevices> Control<D> {
         }
         let notice = Notice::Unplug { grant: record.grant };
         let service = self.ports.service;
-        if service.is_some_and(|service| self.tell(service, notice, Vec::new())) {
+        if service.is_some_and(|service| self.send_notice(service, notice, Vec::new())) {
             "the switch drops its port".to_owned()
         } else {
             "no service core runs, so its frames reach no destination".to_owned()
@@ -130,7 +128,7 @@ impl<D: VnicDevices> Control<D> {
                 record.generation == port.generation && matches!(record.device, Device::Port(_))
             };
             if !self.grants.get(&port.grant).is_some_and(is_current) {
-                self.tell(connection, Notice::Unplug { grant: port.grant }, Vec::new());
+                self.send_notice(connection, Notice::Unplug { grant: port.grant }, Vec::new());
             }
         }
         self.end_ports(has);
@@ -141,11 +139,11 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// A connection has closed. Ends the ports if it was the service core's connection.
-    pub(super) fn service_gone(&mut self, connection: u64) {
+    pub(super) fn service_core_closed(&mut self, connection: u64) {
         if self.ports.service.take_if(|service| *service == connection).is_some() {
             self.end_ports(&[]);
         }
-        self.storage_gone(connection);
+        self.storage_core_closed(connection);
     }
 
     /// Ends the grants of all ports but those that the service core has.
@@ -160,7 +158,7 @@ impl<D: VnicDevices> Control<D> {
                 // The holder is notified as well.
                 let _ = revocation.revoke();
             }
-            self.leave(&record, GONE);
+            self.leave(&record, SERVICE_CORE_ENDED);
         }
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct Brokered {
     pub(super) service: Option<u64>,
     /// Volumes whose descriptor it has.
     pub(super) volumes: BTreeSet<String>,
-    /// Labels of areas that the core has been asked to detach, by grant.
+    /// Labels of areas whose detaching was requested from the core, by grant.
     pub(super) leaving: BTreeMap<u64, String>,
     pub(super) waiting: Vec<WaitingRequest>,
     pub(super) reshaping: BTreeMap<u64, AfterReshape>,
@@ -85,9 +85,9 @@ pub(super) enum DiagnosticKind {
 pub(super) struct DiagnosticQuestion {
     pub(super) kind: DiagnosticKind,
     /// The connection that waits for the answer.
-    pub(super) asker: u64,
+    pub(super) requester: u64,
     /// The connection that was queried.
-    pub(super) asked: u64,
+    pub(super) responder: u64,
     pub(super) grant: u64,
     pub(super) answer: oneshot::Sender<Answer>,
 }
@@ -95,7 +95,7 @@ pub(super) struct DiagnosticQuestion {
 /// A capture that runs.
 pub(super) struct Capture {
     pub(super) id: u64,
-    pub(super) asker: u64,
+    pub(super) requester: u64,
     pub(super) grant: u64,
 }
 
@@ -113,7 +113,7 @@ pub(super) struct PendingView {
     pub(super) path: String,
     pub(super) operation: ViewOperation,
     /// The connection that was queried.
-    pub(super) asked: u64,
+    pub(super) responder: u64,
     pub(super) grant: u64,
     pub(super) answer: oneshot::Sender<Answer>,
 }

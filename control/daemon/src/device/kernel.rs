@@ -14,7 +14,7 @@ use sietch_nic::namespace::Namespace;
 use sietch_protocol::metrics::Metric;
 
 use super::queue::{MAX_SINGLE_MTU, Programs, Uplink};
-use super::{DeviceError, Offence, OpenedVnic, UplinkBefore, VnicDevices, VnicPlan, queue, veth};
+use super::{DeviceError, OpenedVnic, RingViolation, UplinkBefore, VnicDevices, VnicPlan, queue, veth};
 
 /// The real devices.
 pub struct KernelDevices {
@@ -142,7 +142,7 @@ impl VnicDevices for KernelDevices {
     async fn bind(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {
         match self.programs.get_mut(&plan.host_interface) {
             Some(programs) => queue::bind(plan, programs),
-            None => Err(gone(plan)),
+            None => Err(veth_missing(plan)),
         }
     }
 
@@ -150,7 +150,7 @@ impl VnicDevices for KernelDevices {
         let handle = self.handle(plan)?;
         self.join_uplink(&handle).await?;
         let Some(ends) = veth::ends(&handle, plan).await else {
-            return Err(gone(plan));
+            return Err(veth_missing(plan));
         };
         let programs = queue::adopt(plan, ends, (pid, pidfd), self.uplink.as_mut())?;
         self.programs.insert(plan.host_interface.clone(), programs);
@@ -164,21 +164,21 @@ impl VnicDevices for KernelDevices {
         };
         match self.programs.get(&plan.host_interface) {
             Some(programs) if there => queue::problem(programs).map_or(Ok(()), Err),
-            _ => Err(gone(plan).cause),
+            _ => Err(veth_missing(plan).cause),
         }
     }
 
-    fn patrol(&mut self) -> Vec<Offence> {
-        let offence = |(interface, programs): (&String, &mut Programs)| {
-            let what = queue::offence(programs)?;
-            Some(Offence { host_interface: interface.clone(), what })
+    fn check_rings(&mut self) -> Vec<RingViolation> {
+        let violation = |(interface, programs): (&String, &mut Programs)| {
+            let what = queue::ring_violation(programs)?;
+            Some(RingViolation { host_interface: interface.clone(), what })
         };
-        self.programs.iter_mut().filter_map(offence).collect()
+        self.programs.iter_mut().filter_map(violation).collect()
     }
 
-    fn subdue(&mut self, host_interface: &str) {
+    fn repair_rings(&mut self, host_interface: &str) {
         if let Some(programs) = self.programs.get(host_interface) {
-            queue::subdue(programs);
+            queue::repair_rings(programs);
         }
     }
 
@@ -220,7 +220,7 @@ impl VnicDevices for KernelDevices {
     }
 }
 
-fn gone(plan: &VnicPlan) -> DeviceError {
+fn veth_missing(plan: &VnicPlan) -> DeviceError {
     DeviceError {
         what: format!("VNIC {}", plan.name),
         cause: format!("its veth pair {} is missing", plan.host_interface),

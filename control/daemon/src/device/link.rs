@@ -29,7 +29,7 @@ pub(crate) struct LinkPlan {
     pub(crate) address6: Option<Network6>,
     pub(crate) peer: LinkPeer,
     pub(crate) mtu: u32,
-    pub(crate) geometry: SharedLayout,
+    pub(crate) layout: SharedLayout,
 }
 
 impl LinkPlan {
@@ -52,7 +52,7 @@ impl LinkPlan {
                 address6: other.address6.map(|network| network.address),
             },
             mtu: link.mtu,
-            geometry: SharedLayout { slots: link.slots, data: link.data },
+            layout: SharedLayout { slots: link.slots, data: link.data },
         }
     }
 
@@ -61,7 +61,7 @@ impl LinkPlan {
     /// # Errors
     /// No memory or no descriptors are left.
     pub(crate) fn create(&self) -> Result<Pair, DeviceError> {
-        create(self.geometry, self.pair, || format!("link {}", self.link))
+        create(self.layout, self.pair, || format!("link {}", self.link))
     }
 
     /// The description that its holder receives.
@@ -82,7 +82,7 @@ impl LinkPlan {
             host_address: None,
             peer: Some(self.peer.clone()),
             mtu: self.mtu,
-            geometry: QueueLayout::Shared(self.geometry),
+            layout: QueueLayout::Shared(self.layout),
             protection: Protection::PointToPoint,
             tcp_ports: Vec::new(),
             udp_ports: Vec::new(),
@@ -100,8 +100,8 @@ pub(super) fn create(
     generation: u64,
     what: impl FnOnce() -> String,
 ) -> Result<Pair, DeviceError> {
-    let geometry = LinkLayout { slots: shape.slots, data: shape.data };
-    create_pair(geometry, generation).map_err(|error| DeviceError {
+    let layout = LinkLayout { slots: shape.slots, data: shape.data };
+    create_pair(layout, generation).map_err(|error| DeviceError {
         what: what(),
         cause: format!("cannot make its memory: {error}"),
         fix: "see whether memory and open files are at a limit (`ulimit -n`)".to_owned(),

@@ -25,7 +25,7 @@ pub(crate) struct PortPlan {
     pub(crate) peers6: Vec<Network6>,
     pub(crate) rate: Option<Rate>,
     pub(crate) mtu: u32,
-    pub(crate) geometry: SharedLayout,
+    pub(crate) layout: SharedLayout,
 }
 
 impl PortPlan {
@@ -42,7 +42,7 @@ impl PortPlan {
             peers6: port.peers6.clone(),
             rate: port.rate,
             mtu: port.mtu,
-            geometry: SharedLayout { slots: port.slots, data: port.data },
+            layout: SharedLayout { slots: port.slots, data: port.data },
         }
     }
 
@@ -51,7 +51,7 @@ impl PortPlan {
     /// # Errors
     /// No memory or no descriptors are left.
     pub(crate) fn create(&self, generation: u64) -> Result<Pair, DeviceError> {
-        super::link::create(self.geometry, generation, || format!("VNIC {}", self.name))
+        super::link::create(self.layout, generation, || format!("VNIC {}", self.name))
     }
 
     /// The description that its holder receives.
@@ -72,7 +72,7 @@ impl PortPlan {
             host_address: None,
             peer: None,
             mtu: self.mtu,
-            geometry: QueueLayout::Shared(self.geometry),
+            layout: QueueLayout::Shared(self.layout),
             protection: Protection::BrokerMediated,
             tcp_ports: self.tcp_ports.clone(),
             udp_ports: self.udp_ports.clone(),
@@ -99,7 +99,7 @@ impl PortPlan {
             peers6: self.peers6.clone(),
             rate: self.rate,
             mtu: self.mtu,
-            geometry: self.geometry,
+            layout: self.layout,
         }
     }
 }

@@ -196,16 +196,15 @@ pub(super) fn open(
             .map_err(|error| fail(of(plan), "switch checksum offload off", error))?;
     }
     let buffers = if plan.mtu > MAX_SINGLE_MTU { Buffers::Several } else { Buffers::One };
-    let geometry = geometry(plan, application)?;
+    let layout = layout(plan, application)?;
     let granted = namespace
-        .enter(|| af_xdp::create(geometry))
+        .enter(|| af_xdp::create(layout))
         .map_err(|error| fail(of(plan), "enter its network namespace", error))?
         .map_err(|error| fail(of(plan), "make its AF_XDP socket", error))?;
     let socket = granted.socket.as_fd();
-    let watch = RingWatch::over(socket, &geometry)
+    let watch = RingWatch::over(socket, &layout)
         .map_err(|error| fail(of(plan), "map the rings to watch them", error))?;
-    let cookie =
-        socket_cookie(socket).map_err(|error| fail(of(plan), "ask for its socket's cookie", error))?;
+    let cookie = socket_cookie(socket).map_err(|error| fail(of(plan), "read its socket's cookie", error))?;
     let unbound =
         socket.try_clone_to_owned().map_err(|error| fail(of(plan), "keep its AF_XDP socket", error))?;
     let specification = specification(plan, uplink.as_deref());
@@ -222,36 +221,36 @@ pub(super) fn open(
     if let Some(uplink) = uplink {
         uplink.serve(plan, host)?;
     }
-    let geometry = granted.geometry;
+    let layout = granted.layout;
     let opened = OpenedVnic {
         xsk: granted.socket,
         umem: granted.umem,
-        geometry: XskLayout {
-            ifindex: geometry.ifindex,
-            queue: geometry.queue,
-            chunk_size: geometry.chunk_size,
-            chunks: geometry.chunks,
-            fill: geometry.fill,
-            completion: geometry.completion,
-            receive: geometry.receive,
-            transmit: geometry.transmit,
-            runs: geometry.runs,
-            run_chunks: geometry.run_chunks,
+        layout: XskLayout {
+            ifindex: layout.ifindex,
+            queue: layout.queue,
+            chunk_size: layout.chunk_size,
+            chunks: layout.chunks,
+            fill: layout.fill,
+            completion: layout.completion,
+            receive: layout.receive,
+            transmit: layout.transmit,
+            runs: layout.runs,
+            run_chunks: layout.run_chunks,
             unfinished_checksums: !behind_uplink,
         },
         mtu: plan.mtu,
         gateway_mac: (!behind_uplink).then_some(plan.host_mac),
         cookie,
     };
-    Ok((opened, Programs { filters: programs, watch: Ok(watch), unbound: Some((unbound, geometry)) }))
+    Ok((opened, Programs { filters: programs, watch: Ok(watch), unbound: Some((unbound, layout)) }))
 }
 
 /// Binds the socket, once.
 pub(super) fn bind(plan: &VnicPlan, programs: &mut Programs) -> Result<(), DeviceError> {
-    let Some((socket, geometry)) = &programs.unbound else {
+    let Some((socket, layout)) = &programs.unbound else {
         return Err(fail(of(plan), "bind its AF_XDP socket", "it is bound already"));
     };
-    af_xdp::bind_queue(socket.as_fd(), geometry)
+    af_xdp::bind_queue(socket.as_fd(), layout)
         .map_err(|error| fail(of(plan), "bind its AF_XDP socket", error))?;
     programs.unbound = None;
     Ok(())
@@ -267,17 +266,17 @@ pub(super) fn problem(programs: &Programs) -> Option<String> {
 
 /// The entries that the holder's rings claim beyond their slots. If there are any, no more frames
 /// are let in, and the kernel's walk is ended.
-pub(super) fn offence(programs: &mut Programs) -> Option<String> {
+pub(super) fn ring_violation(programs: &mut Programs) -> Option<String> {
     let (ring, claimed) = programs.watch.as_ref().ok()?.overrun()?;
     if let Err(error) = programs.filters.set_enabled(false) {
         tracing::warn!(%error, "the filters of a VNIC whose rings are wrong could not be closed");
     }
-    subdue(programs);
+    repair_rings(programs);
     Some(format!("its {ring} ring claims {claimed} entries, more than it has"))
 }
 
 /// Ends the kernel's walk over a holder's entries.
-pub(super) fn subdue(programs: &Programs) {
+pub(super) fn repair_rings(programs: &Programs) {
     if let Ok(watch) = &programs.watch {
         watch.repair();
     }
@@ -292,7 +291,7 @@ fn find_watch(
     plan: &VnicPlan,
     pid: u32,
     pidfd: BorrowedFd<'_>,
-    geometry: &af_xdp::XskLayout,
+    layout: &af_xdp::XskLayout,
 ) -> Result<Result<RingWatch, String>, String> {
     if plan.socket == 0 {
         return Ok(Err("an earlier version of the daemon made it; restart its application".to_owned()));
@@ -313,7 +312,7 @@ fn find_watch(
             }
         };
         if socket_cookie(&found).is_ok_and(|cookie| cookie == plan.socket) {
-            let mapped = RingWatch::over(&found, geometry);
+            let mapped = RingWatch::over(&found, layout);
             return Ok(mapped.map_err(|error| {
                 format!("the kernel maps no rings of a bound socket ({error}); restart its application, or use Linux 6.4")
             }));
@@ -334,9 +333,9 @@ pub(super) fn adopt(
         let cause = format!("they are of generation {}, not {}", programs.generation(), plan.generation);
         return Err(fail(of(plan), "adopt its filters", cause));
     }
-    let geometry = geometry(plan, ends.application)?;
+    let layout = layout(plan, ends.application)?;
     let watch =
-        find_watch(plan, pid, pidfd, &geometry).map_err(|cause| fail(of(plan), "watch its rings", cause))?;
+        find_watch(plan, pid, pidfd, &layout).map_err(|cause| fail(of(plan), "watch its rings", cause))?;
     if let Err(why) = &watch {
         tracing::warn!(vnic = plan.name, why, "its rings are not watched");
     }
@@ -347,7 +346,7 @@ pub(super) fn adopt(
     Ok(Programs { filters: programs, watch, unbound: None })
 }
 
-fn geometry(plan: &VnicPlan, application: u32) -> Result<af_xdp::XskLayout, DeviceError> {
+fn layout(plan: &VnicPlan, application: u32) -> Result<af_xdp::XskLayout, DeviceError> {
     let mtu = usize::try_from(plan.mtu).unwrap_or(usize::MAX);
     af_xdp::XskLayout::for_mtu(application, QUEUE, mtu)
         .map_err(|error| fail(of(plan), "choose the size of its rings", error))

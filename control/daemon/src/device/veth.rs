@@ -11,7 +11,7 @@
 //!    of memory: each would be copied into one. So checksumming stays on, the frames carry
 //!    unfinished checksums, and the application is notified. Behind an uplink it is switched off.
 //! 4. The host's end gets the host's addresses as /32 and /128, host routes to the VNIC, and
-//!    permanent neighbour entries: the VNIC need not answer ARP or neighbour solicitations. The
+//!    permanent neighbour entries. So the VNIC need not answer ARP or neighbour solicitations. The
 //!    application's end gets no address and no ARP.
 //! 5. `remove`: deleting one end deletes the pair.
 //!

@@ -115,16 +115,16 @@ pub(super) fn refuse(kind: ErrorKind, name: &str, cause: String, fix: &str) -> E
 }
 
 /// There is no such area any more.
-pub(super) fn gone(name: &str) -> ErrorReply {
+pub(super) fn no_area(name: &str) -> ErrorReply {
     refuse(ErrorKind::Unknown, name, "it does not exist any more".to_owned(), "see `sietch vsa list`")
 }
 
 /// The volume has no room.
-pub(super) fn full(volume: &str, asked: u64, free: u64) -> ErrorReply {
+pub(super) fn full(volume: &str, requested: u64, free: u64) -> ErrorReply {
     ErrorReply {
         kind: ErrorKind::Full,
         what: format!("volume {volume}"),
-        cause: format!("{asked} bytes were requested and {free} are free"),
+        cause: format!("{requested} bytes were requested and {free} are free"),
         fix: "delete or shrink areas, or choose a smaller size or another volume".to_owned(),
     }
 }

@@ -5,9 +5,9 @@
 //!    names the process that has it.
 //! 2. A block device is opened with `O_EXCL` as well. The kernel refuses that while the device is
 //!    mounted, swapped to, or part of another device.
-//! 3. A reload opens volumes again while the former ones are still open. A volume in the same place
-//!    keeps its claim: [`Former`] has the claims that no volume has taken over yet. Two volumes of
-//!    one file in the same place are refused.
+//! 3. A reload opens volumes again while the previous ones are still open. A volume in the same
+//!    place keeps its claim: [`PreviousClaims`] has the claims that no volume has taken over yet.
+//!    Two volumes of one file in the same place are refused.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -26,30 +26,30 @@ pub(crate) struct Claim {
     block_device: bool,
 }
 
-/// Claims of a former configuration that may be taken over.
-pub(crate) type Former = Vec<Arc<Claim>>;
+/// Claims of a previous configuration that may be taken over.
+pub(crate) type PreviousClaims = Vec<Arc<Claim>>;
 
 impl Claim {
     /// Claims the directory `path`. On failure returns the reason and the fix.
-    pub(crate) fn directory(path: &Path, former: &mut Former) -> Result<Arc<Self>, String> {
-        Self::take(path, OFlags::RDONLY | OFlags::DIRECTORY, former)
+    pub(crate) fn directory(path: &Path, previous: &mut PreviousClaims) -> Result<Arc<Self>, String> {
+        Self::take(path, OFlags::RDONLY | OFlags::DIRECTORY, previous)
     }
 
     /// Claims the file or block device `path`, for reading and writing. On failure returns the
     /// reason and the fix.
-    pub(crate) fn storage(path: &Path, former: &mut Former) -> Result<Arc<Self>, String> {
+    pub(crate) fn storage(path: &Path, previous: &mut PreviousClaims) -> Result<Arc<Self>, String> {
         // Without CREATE the kernel minds EXCL of block devices alone.
-        Self::take(path, OFlags::RDWR | OFlags::EXCL, former)
+        Self::take(path, OFlags::RDWR | OFlags::EXCL, previous)
     }
 
-    fn take(path: &Path, flags: OFlags, former: &mut Former) -> Result<Arc<Self>, String> {
+    fn take(path: &Path, flags: OFlags, previous: &mut PreviousClaims) -> Result<Arc<Self>, String> {
         let shown = path.display();
         let metadata = path
             .metadata()
             .map_err(|error| format!("{shown}: {error}; see whether its file system is mounted"))?;
         let named = |claim: &Arc<Self>| same(claim, &metadata);
-        if let Some(at) = former.iter().position(named) {
-            return Ok(former.swap_remove(at));
+        if let Some(at) = previous.iter().position(named) {
+            return Ok(previous.swap_remove(at));
         }
         let opened = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
         let file = File::from(opened.map_err(|error| match error {
@@ -132,9 +132,9 @@ mod tests {
         let first = Claim::directory(&path, &mut Vec::new()).unwrap();
         let refused = Claim::directory(&path, &mut Vec::new()).err().unwrap();
         assert!(refused.contains("another volume of the same file"), "{refused}");
-        let mut former = vec![Arc::clone(&first)];
-        let taken_over = Claim::directory(&path, &mut former).unwrap();
-        assert!(former.is_empty() && Arc::ptr_eq(&first, &taken_over));
+        let mut previous = vec![Arc::clone(&first)];
+        let taken_over = Claim::directory(&path, &mut previous).unwrap();
+        assert!(previous.is_empty() && Arc::ptr_eq(&first, &taken_over));
         drop((first, taken_over));
         Claim::directory(&path, &mut Vec::new()).unwrap();
         std::fs::remove_dir(&path).unwrap();

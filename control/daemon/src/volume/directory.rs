@@ -6,12 +6,12 @@
 //!    descriptor that the daemon passes.
 //! 2. An area is given to no other uid. If `sietch.toml` names another one, the request is refused.
 //! 3. Each grant gets a new open file description with an exclusive lock
-//!    ([`sietch_disk::area::open`]). While the former holder still has a descriptor open or I/O in
-//!    flight, the next grant waits, then fails.
+//!    ([`sietch_disk::area::open`]). While the previous holder still has a descriptor open or I/O
+//!    in flight, the next grant waits, then fails.
 //! 4. Revoking sets the inode immutable. ext4 checks that flag at every write, also through open
 //!    descriptors. Whether this file system does is *tried* at start on a probe file. If it does
 //!    not, Status and Revoke report it. The next grant clears the flag, after the lock has shown
-//!    that the former holder has ended.
+//!    that the previous holder has ended.
 //! 5. A holder can make its file longer or shorter. A longer file would fill the disk, so it is cut
 //!    back as soon as it is detected. A shorter one harms only its holder.
 //! 6. Growing: durable zeros are written first, then the owner's file gets the new size. Shrinking:
@@ -33,8 +33,8 @@
 //!     that are mapped with `MAP_SYNC`. Whether that works is *tried* at start. Where it is refused
 //!     the volume is broken, because a mapping of cached pages would not be durable at the fence. A
 //!     mapping can still write to an immutable file, so there revoking copies the area to a new
-//!     file, which takes its name. The former holder keeps blocks that belong to no area, until it
-//!     ends.
+//!     file, which takes its name. The previous holder keeps blocks that belong to no area, until
+//!     it ends.
 //! 11. A directory belongs to one daemon ([`super::claim`]). Bounded room is reserved before it is
 //!     filled.
 
@@ -53,8 +53,8 @@ use sietch_disk::nvm::Mapped;
 use sietch_protocol::message::is_name;
 use sietch_protocol::{ErrorKind, ErrorReply, Protection};
 
-use super::area::{AreaInfo, full, gone, refuse};
-use super::claim::{Claim, Former};
+use super::area::{AreaInfo, full, no_area, refuse};
+use super::claim::{Claim, PreviousClaims};
 use crate::error::Error;
 
 /// The unit of `st_blocks`.
@@ -108,10 +108,10 @@ impl Directory {
         volume: &str,
         directory: PathBuf,
         bound: Option<u64>,
-        former: &mut Former,
+        previous: &mut PreviousClaims,
     ) -> Result<Self, Error> {
         crate::directories::make_directory(&directory, 0o700)?;
-        let claim = Claim::directory(&directory, former).map_err(Error::Volume)?;
+        let claim = Claim::directory(&directory, previous).map_err(Error::Volume)?;
         check_own(&directory, claim.file()).map_err(Error::Volume)?;
         remove_unfinished(&directory);
         let unfenced = probe(&directory.join("probe")).err();
@@ -234,7 +234,7 @@ impl Directory {
     pub(crate) fn reader(&self, name: &str) -> Result<OwnedFd, ErrorReply> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         rustix::fs::open(self.path(name), flags, Mode::empty()).map_err(|error| match error {
-            Errno::NOENT => gone(name),
+            Errno::NOENT => no_area(name),
             error => {
                 let cause = format!("cannot open it: {}", io::Error::from(error));
                 refuse(ErrorKind::Failed, name, cause, "see whether its disk is failing")
@@ -345,7 +345,7 @@ impl Directory {
 
     /// Gives the area `name` another size. It may be in use.
     pub(crate) fn resize(&self, name: &str, size: u64) -> Result<(), ErrorReply> {
-        let Some(found) = self.find(name) else { return Err(gone(name)) };
+        let Some(found) = self.find(name) else { return Err(no_area(name)) };
         let Some(uid) = found.uid else { return Err(self.unowned(name)) };
         self.free(name)?;
         let record = Record { uid, size: Some(size) };

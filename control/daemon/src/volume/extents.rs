@@ -27,8 +27,8 @@ use sietch_protocol::{AreaExtent, ErrorKind, ErrorReply};
 use sietch_volume::limits::BLOCK;
 use sietch_volume::{Area, Extent, FormatOptions, OpenError, Reservation, Volume, VolumeError, zero};
 
-use super::area::{AreaInfo, AreaLayout, full, gone, refuse};
-use super::claim::{Claim, Former};
+use super::area::{AreaInfo, AreaLayout, full, no_area, refuse};
+use super::claim::{Claim, PreviousClaims};
 
 /// How much of a device must be zeros before it is formatted: file systems, partition tables and
 /// volume managers announce themselves within.
@@ -56,7 +56,7 @@ impl Extents {
         name: &str,
         path: &Path,
         size: Option<u64>,
-        former: &mut Former,
+        previous: &mut PreviousClaims,
     ) -> Result<Self, String> {
         let shown = path.display();
         if matches!(path.metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound) {
@@ -66,7 +66,7 @@ impl Extents {
         }
         let io =
             |action: &str, error: io::Error| format!("{shown}: cannot {action}: {error}; see who owns it");
-        let claim = Claim::storage(path, former)?;
+        let claim = Claim::storage(path, previous)?;
         let file = claim.file();
         let length = end(file).map_err(|error| io("read its size", error))?;
         let capacity = size.map_or(length, |size| size.min(length)) / BLOCK * BLOCK;
@@ -149,7 +149,7 @@ impl Extents {
 
     /// Gives the area `name` another size.
     pub(crate) fn resize(&self, name: &str, size: u64) -> Result<(), ErrorReply> {
-        let now = self.find(name).ok_or_else(|| gone(name))?.size;
+        let now = self.find(name).ok_or_else(|| no_area(name))?.size;
         if size <= now {
             let Inner { volume, queue } = &mut *self.inner();
             return volume.resize(queue, name, size).map_err(|error| self.of(name, &error));
@@ -214,7 +214,7 @@ impl Extents {
     pub(crate) fn read(&self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, ErrorReply> {
         let failed = |cause: String| refuse(ErrorKind::Failed, name, cause, "check the disk");
         loop {
-            let found = self.find(name).ok_or_else(|| gone(name))?;
+            let found = self.find(name).ok_or_else(|| no_area(name))?;
             let end = offset.saturating_add(length.into()).min(found.size);
             if offset >= end {
                 return Ok(Vec::new());
@@ -261,7 +261,7 @@ impl Extents {
             }
             Some(_) => {}
         }
-        self.layout(name).ok_or_else(|| gone(name))
+        self.layout(name).ok_or_else(|| no_area(name))
     }
 
     /// The extents of the area `name`.
@@ -291,8 +291,8 @@ impl Extents {
 
     fn of(&self, name: &str, error: &VolumeError) -> ErrorReply {
         let kind = match error {
-            VolumeError::Full { asked, free } => return full(&self.name, *asked, *free),
-            VolumeError::Unknown => return gone(name),
+            VolumeError::Full { requested, free } => return full(&self.name, *requested, *free),
+            VolumeError::Unknown => return no_area(name),
             VolumeError::Exists => ErrorKind::Busy,
             VolumeError::Fragmented { .. } | VolumeError::MetadataFull { .. } => ErrorKind::Full,
             VolumeError::Invalid { .. } => ErrorKind::Invalid,

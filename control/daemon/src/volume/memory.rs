@@ -12,13 +12,13 @@
 //!    closed. The part that contains the new end keeps its sealed length, because its holder can
 //!    touch what was cut off. It *counts* against volume and quota until the holder has closed it.
 //!    The next request that changes the area makes it exact.
-//! 4. Memory that leaves an area is emptied first. A former holder that still has it mapped finds
-//!    zeros. Pages that it touches from then on are its own memory, as if it had asked the kernel
-//!    for them.
+//! 4. Memory that leaves an area is emptied first. A previous holder that still has it mapped finds
+//!    zeros. Pages that it touches from then on are its own memory, as if it had requested the
+//!    kernel for them.
 //! 5. Each grant gets new open file descriptions with a shared lock. An exclusive lock on each part
 //!    proves that no other process has it. Mappings keep descriptions open too, so no process gets
-//!    an area that a former holder still has mapped.
-//! 6. Revoking moves the area to new memory while a process has it open. The memory of the former
+//!    an area that a previous holder still has mapped.
+//! 6. Revoking moves the area to new memory while a process has it open. The memory of the previous
 //!    holder is emptied and belongs to no area.
 //! 7. Trimming writes zeros and frees no pages: an area keeps what it was given, and no write to it
 //!    ever fails for lack of memory.
@@ -40,7 +40,7 @@ use rustix::io::Errno;
 use sietch_protocol::frame::MAX_DESCRIPTORS;
 use sietch_protocol::{ErrorKind, ErrorReply};
 
-use super::area::{AreaDescriptors, AreaInfo, full, gone, refuse};
+use super::area::{AreaDescriptors, AreaInfo, full, no_area, refuse};
 
 /// Bytes copied or zeroed at once.
 const CHUNK: usize = 1 << 20;
@@ -176,7 +176,7 @@ impl Memory {
     }
 
     fn kept(&self, name: &str) -> Result<Kept, ErrorReply> {
-        self.state().areas.get(name).cloned().ok_or_else(|| gone(name))
+        self.state().areas.get(name).cloned().ok_or_else(|| no_area(name))
     }
 
     /// The area `name`, if it has been made.
@@ -230,9 +230,9 @@ impl Memory {
         Ok(Reserved(self, length))
     }
 
-    fn failed(&self, name: &str, asked: u64, error: Errno) -> ErrorReply {
+    fn failed(&self, name: &str, requested: u64, error: Errno) -> ErrorReply {
         match error {
-            Errno::NOSPC | Errno::NOMEM | Errno::FBIG => full(&self.volume, asked, self.room().1),
+            Errno::NOSPC | Errno::NOMEM | Errno::FBIG => full(&self.volume, requested, self.room().1),
             error => failed(name, error.into()),
         }
     }
@@ -242,7 +242,7 @@ impl Memory {
         Ok(Part { file: Arc::new(made?), length })
     }
 
-    /// Makes areas exact whose former holders have ended. An area that cannot be made exact
+    /// Makes areas exact whose previous holders have ended. An area that cannot be made exact
     /// continues to count in full.
     fn settle(&self) {
         let loose: Vec<String> = {
@@ -356,17 +356,17 @@ impl Memory {
     /// Frees what is beyond `size`, while a process holds the area or because there is no memory to
     /// copy the rest.
     fn shrink(&self, name: &str, kept: &Kept, size: u64) {
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         if let Some(now) = self.state().areas.get_mut(name) {
             let starts = now.parts.iter().scan(0, |end, part| {
                 *end += part.length;
                 Some(*end - part.length)
             });
             let stays = starts.take_while(|start| *start < size).count();
-            gone = now.parts.split_off(stays);
+            removed = now.parts.split_off(stays);
             now.size = size;
         }
-        gone.iter().for_each(empty);
+        removed.iter().for_each(empty);
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let freed = kept.between(size, kept.size, |part, at, length| {
             Ok(rustix::fs::fallocate(&part.file, punch, at, length)?)
@@ -399,7 +399,7 @@ impl Memory {
     pub(crate) fn fence(&self, name: &str) -> Result<String, String> {
         let _work = self.begin(name);
         let Ok(kept) = self.kept(name) else {
-            return Ok("it had not been created yet, or was lost with a former daemon".to_owned());
+            return Ok("it had not been created yet, or was lost with a previous daemon".to_owned());
         };
         match self.replace(name, &kept, kept.size) {
             Ok(()) => {
@@ -424,7 +424,7 @@ fn make(size: u64) -> Result<File, Errno> {
     Ok(file.into())
 }
 
-/// Gives the pages of memory back that is no area's any more.
+/// Returns the pages of memory that is no area's any more.
 fn empty(part: &Part) {
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     if let Err(error) = rustix::fs::fallocate(&part.file, punch, 0, part.length) {

@@ -148,7 +148,7 @@ fn a_held_area_grows_and_a_restart_finds_its_size() {
 }
 
 #[test]
-fn a_crash_in_the_middle_of_growing_leaves_the_former_size() {
+fn a_crash_in_the_middle_of_growing_leaves_the_previous_size() {
     let scene = Scene::new("areas-growth", own_uid());
     scene.configure("");
     let _daemon = scene.start();
@@ -645,7 +645,7 @@ const OTHER_USER: u32 = 61_899;
 /// decides what a uid may do.
 fn as_other_user(scene: &Scene, work: &str) -> String {
     let mut process = scene.application(Some(OTHER_USER));
-    process.ask(work, "DID")
+    process.command(work, "DID")
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Areas on a volume of extents, through a service core: granted, resized, taken back; applications
-//! that are killed with requests in flight; a daemon and a core that die.
+//! Areas on a volume of extents, through a service core: granted, resized, revoked. Applications
+//! are killed with requests in flight; a daemon and a core die.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -61,7 +61,7 @@ impl Broker {
         Self { commands, doorbell, events, thread, held: HeldStorage::default() }
     }
 
-    fn tell(&self, command: Command) {
+    fn send(&self, command: Command) {
         self.commands.send(command).unwrap();
         rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes()).unwrap();
     }
@@ -76,7 +76,7 @@ impl Broker {
                 let (reply, answer) = channel();
                 self.held.volumes.push(name.clone());
                 let file = descriptors.remove(0);
-                self.tell(Command::Volume { name, file, capacity: bytes, reply });
+                self.send(Command::Volume { name, file, capacity: bytes, reply });
                 answer.recv().unwrap().unwrap();
             }
             Notice::Area(area) => {
@@ -84,22 +84,22 @@ impl Broker {
                 self.held.areas.push(HeldArea { grant, generation, name });
                 let doorbell = descriptors.remove(1);
                 let fds = BrokerFds { memory: descriptors.remove(0), doorbell };
-                let geometry = BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block };
+                let layout = BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block };
                 let extents = spans(&extents);
-                self.tell(Command::Attach { id: grant, volume, extents, fds, geometry, reply });
+                self.send(Command::Attach { id: grant, volume, extents, fds, layout, reply });
                 answer.recv().unwrap().unwrap();
             }
             Notice::Reshape { grant, extents } => {
-                self.tell(Command::Reshape { id: grant, extents: spans(&extents), reply });
+                self.send(Command::Reshape { id: grant, extents: spans(&extents), reply });
                 answer.recv().unwrap().unwrap();
             }
-            Notice::Detach { grant } => self.tell(Command::Detach(grant)),
+            Notice::Detach { grant } => self.send(Command::Detach(grant)),
             _ => {}
         }
     }
 
     fn end(self) {
-        self.tell(Command::Stop);
+        self.send(Command::Stop);
         self.thread.join().unwrap().unwrap();
     }
 }
@@ -317,7 +317,7 @@ fn blocks_of_a_killed_holder_are_reused_only_after_its_last_write() {
             write(&mut victim, block * 4096, byte).unwrap();
         }
         let mut application = scene.application(storms_as);
-        assert_eq!(application.ask("rush /raw/prey", "DID"), "rush");
+        assert_eq!(application.command("rush /raw/prey", "DID"), "rush");
         application.expect("RUSHES");
         application.kill();
         // It waits for the last write of the killed one; then nothing of it lands any more.

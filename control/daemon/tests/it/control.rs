@@ -19,7 +19,7 @@ fn a_vnic_has_one_holder_and_each_grant_a_newer_generation() {
     let daemon = scene.start();
     let (mut first, mut second) = (scene.connect(), scene.connect());
     let (grant, VnicDescriptors::AfXdp { socket, umem }) = first.acquire_vnic("kv").unwrap() else {
-        panic!("a veth VNIC was asked for")
+        panic!("a veth VNIC was requested")
     };
     assert_eq!(grant.address.to_string(), "10.83.0.2");
     assert!(grant.gateway_mac.is_some() && grant.tcp_ports[0].contains(6379));
@@ -63,8 +63,8 @@ fn devices_of_a_killed_process_are_revoked() {
     let scene = Scene::own("killed");
     let _daemon = scene.start();
     let mut application = scene.application(None);
-    application.ask("vnic", "GRANT");
-    application.ask("vsa", "GRANT");
+    application.command("vnic", "GRANT");
+    application.command("vsa", "GRANT");
     let status = scene.status();
     assert_eq!(status.vnics[0].holder.as_ref().unwrap().pid, application.pid());
     assert!(status.vsas[0].holder.is_some() && scene.device().exists());
@@ -80,9 +80,9 @@ fn a_killed_daemon_disturbs_no_holder_and_its_successor_adopts_revokes_and_clean
     let scene = Scene::own("successor");
     let daemon = scene.start_process();
     let mut living = scene.application(None);
-    let held = living.ask("vnic", "GRANT");
+    let held = living.command("vnic", "GRANT");
     let mut dying = scene.application(None);
-    dying.ask("vsa", "GRANT");
+    dying.command("vsa", "GRANT");
     std::fs::write(scene.root.join("devices/sv-orphan"), "0").unwrap();
     daemon.kill();
     assert!(scene.device().exists(), "a killed daemon must leave what is in use");
@@ -98,22 +98,22 @@ fn a_killed_daemon_disturbs_no_holder_and_its_successor_adopts_revokes_and_clean
     let lines = administrator.revoke(Target::Grant(holder.grant)).unwrap();
     assert!(lines[0].contains(&format!("pid {}", living.pid())), "{lines:?}");
     assert!(!scene.device().exists(), "revoking needs no connected application");
-    assert_eq!(living.ask("reconnect", "ADOPTED"), "false");
-    let refused = living.ask("vnic", "GRANT");
+    assert_eq!(living.command("reconnect", "ADOPTED"), "false");
+    let refused = living.command("vnic", "GRANT");
     assert!(refused.contains("was revoked"), "{refused}");
 }
 
 #[test]
-fn an_application_that_reconnects_keeps_what_it_holds_and_nothing_else() {
+fn an_application_that_reconnects_keeps_its_grants_and_nothing_else() {
     let scene = Scene::own("adopt");
     let daemon = scene.start();
     let mut application = scene.application(None);
-    application.ask("vnic", "GRANT");
+    application.command("vnic", "GRANT");
     let generation = scene.connect().welcome().generation;
     daemon.crash();
     let _daemon = scene.start();
     assert!(scene.connect().welcome().generation > generation);
-    assert_eq!(application.ask("reconnect", "ADOPTED"), "true");
+    assert_eq!(application.command("reconnect", "ADOPTED"), "true");
     let holder = scene.status().vnics[0].holder.clone().unwrap();
     assert!(holder.connected);
     // This process claims the other one's grant, and one with a stale generation.
@@ -190,7 +190,7 @@ fn an_area_is_granted_to_no_other_user() {
 }
 
 #[test]
-fn the_next_holder_waits_for_the_last_descriptor_of_the_former() {
+fn the_next_holder_waits_for_the_last_descriptor_of_the_previous_one() {
     let scene = Scene::own("descriptor");
     let _daemon = scene.start();
     let mut connection = scene.connect();
@@ -245,7 +245,7 @@ fn reloading_takes_a_good_configuration_and_refuses_a_bad_one() {
     let (grant, ..) = connection.acquire_vnic("kv").unwrap();
     scene.configure("[[vnic\n");
     let (_, text) = kind(connection.reload());
-    assert!(text.contains("line 1") && text.contains("former configuration"), "{text}");
+    assert!(text.contains("line 1") && text.contains("previous configuration"), "{text}");
     assert_eq!(connection.status().unwrap().vnics.len(), 2);
     scene.configure("");
     connection.reload().unwrap();

@@ -105,7 +105,7 @@ fn on_a_small_file_system() {
     let after: Vec<_> = std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(before, after);
     assert_eq!(connection.vsas().unwrap()[0].size, 4 * MIB);
-    // Trimmed by its holder, it has every block that it had: durable writes go on.
+    // Trimmed by its holder, it has every block that it had: durable writes continue.
     let (_, file) = connection.acquire_vsa("/small/kept").unwrap();
     connection.trim_vsa("/small/kept", MIB, Some(2 * MIB)).unwrap();
     if filefrag {

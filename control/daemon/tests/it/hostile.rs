@@ -150,7 +150,7 @@ fn a_stopped_application_delays_no_other() {
     let scene = Scene::own("stopped");
     let _daemon = scene.start();
     let mut application = scene.application(None);
-    application.ask("vnic", "GRANT");
+    application.command("vnic", "GRANT");
     let pid = rustix::process::Pid::from_raw(i32::try_from(application.pid()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     let mut administrator = scene.connect();
@@ -173,10 +173,12 @@ fn half_a_frame(stream: &UnixStream) -> std::io::Result<()> {
 }
 
 #[test]
-fn half_sent_frames_of_two_users_leave_what_acquiring_and_revoking_need() {
+fn half_sent_frames_of_two_users_leave_descriptors_for_acquiring_and_revoking() {
     use rustix::process::{Gid, Uid};
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED half_sent_frames_of_two_users_leave_what_acquiring_and_revoking_need: needs root");
+        eprintln!(
+            "SKIPPED half_sent_frames_of_two_users_leave_descriptors_for_acquiring_and_revoking: needs root"
+        );
         return;
     }
     let scene = Scene::own("half");
@@ -196,7 +198,7 @@ fn half_sent_frames_of_two_users_leave_what_acquiring_and_revoking_need() {
         sent.join().unwrap()
     });
     let mut application = scene.application(None);
-    application.ask("vnic", "GRANT");
+    application.command("vnic", "GRANT");
     let lines = scene.connect().revoke(sietch_protocol::Target::Name("kv".into())).unwrap();
     assert!(lines[0].contains("taken from pid"), "{lines:?}");
     assert!(!scene.device().exists());

@@ -57,7 +57,7 @@ fn a_descriptor_reaches_its_area_and_nothing_else() {
     let Some((scene, victims, _daemon)) = two_neighbours("hostile-escape") else { return };
     for (volume, _) in &victims {
         let mut application = scene.application(Some(OTHER_USER));
-        assert_eq!(application.ask(&format!("escape /{volume}/prey"), "DID"), "", "on volume {volume}");
+        assert_eq!(application.command(&format!("escape /{volume}/prey"), "DID"), "", "on volume {volume}");
     }
     check_victims(&victims);
 }
@@ -68,7 +68,7 @@ fn a_writer_killed_under_load_has_harmed_no_other_area() {
     for (volume, _) in &victims {
         for _ in 0..3 {
             let mut application = scene.application(Some(OTHER_USER));
-            application.ask(&format!("storm /{volume}/prey"), "DID");
+            application.command(&format!("storm /{volume}/prey"), "DID");
             application.kill();
             scene.wait_for("the grant to end", |status| {
                 status.vsas.iter().all(|vsa| vsa.holder.as_ref().is_none_or(|holder| holder.uid == 0))
@@ -78,7 +78,7 @@ fn a_writer_killed_under_load_has_harmed_no_other_area() {
         // Whatever it did to its own, the next holder of the same user gets an area of the size
         // that was promised.
         let mut application = scene.application(Some(OTHER_USER));
-        assert_eq!(application.ask(&format!("acquire /{volume}/prey"), "DID"), format!("ok {MIB}"));
+        assert_eq!(application.command(&format!("acquire /{volume}/prey"), "DID"), format!("ok {MIB}"));
         application.kill();
     }
 }
@@ -91,7 +91,7 @@ fn a_writer_revoked_under_load_writes_no_more() {
         let path = format!("/{volume}/prey");
         let label = if volume == "main" { "prey".to_owned() } else { path.clone() };
         let mut application = scene.application(Some(OTHER_USER));
-        application.ask(&format!("storm {path}"), "DID");
+        application.command(&format!("storm {path}"), "DID");
         let status = scene.status();
         let prey = status.vsas.iter().find(|vsa| vsa.name == label).unwrap();
         let fenced = !matches!(prey.protection, Protection::None(_));
@@ -111,7 +111,7 @@ fn a_writer_revoked_under_load_writes_no_more() {
             // and does not change.
             connection.trim_vsa(&path, 0, None).unwrap();
             let mut next = scene.application(Some(OTHER_USER));
-            assert_eq!(next.ask(&format!("peek {path}"), "DID"), "0");
+            assert_eq!(next.command(&format!("peek {path}"), "DID"), "0");
             next.kill();
         }
         application.kill();
@@ -127,7 +127,7 @@ fn data_of_an_area_is_not_in_the_next_one() {
     for (volume, _) in &victims {
         let path = format!("/{volume}/prey");
         let mut application = scene.application(Some(OTHER_USER));
-        application.ask(&format!("storm {path}"), "DID");
+        application.command(&format!("storm {path}"), "DID");
         application.kill();
         scene.wait_for("the grant to end", |status| {
             status.vsas.iter().all(|vsa| vsa.holder.as_ref().is_none_or(|holder| holder.uid == 0))
@@ -135,7 +135,7 @@ fn data_of_an_area_is_not_in_the_next_one() {
         connection.delete_vsa(&path).unwrap();
         connection.create_vsa(&path, MIB, Some(OTHER_USER)).unwrap();
         let mut next = scene.application(Some(OTHER_USER));
-        assert_eq!(next.ask(&format!("peek {path}"), "DID"), "0", "on volume {volume}");
+        assert_eq!(next.command(&format!("peek {path}"), "DID"), "0", "on volume {volume}");
         next.kill();
     }
 }
@@ -155,12 +155,12 @@ fn resizing_under_load_harms_no_other_area() {
     for (volume, _) in &victims {
         let path = format!("/{volume}/prey");
         let mut application = scene.application(Some(OTHER_USER));
-        let answer = application.ask(&format!("wobble {path}"), "DID");
+        let answer = application.command(&format!("wobble {path}"), "DID");
         let size: u64 =
             answer.strip_prefix("wobbled ").unwrap_or_else(|| panic!("{answer}")).parse().unwrap();
-        assert!(application.ask(&format!("resize {path} {}", 4 * MIB), "DID").starts_with("Limit"));
-        assert!(application.ask(&format!("resize /{volume}/victim 4096"), "DID").starts_with("Denied"));
-        assert!(application.ask(&format!("trim /{volume}/victim 0 4096"), "DID").starts_with("Denied"));
+        assert!(application.command(&format!("resize {path} {}", 4 * MIB), "DID").starts_with("Limit"));
+        assert!(application.command(&format!("resize /{volume}/victim 4096"), "DID").starts_with("Denied"));
+        assert!(application.command(&format!("trim /{volume}/victim 0 4096"), "DID").starts_with("Denied"));
         application.kill();
         scene.wait_for("the grant to end", |status| {
             status.vsas.iter().all(|vsa| vsa.holder.as_ref().is_none_or(|holder| holder.uid == 0))
@@ -169,7 +169,7 @@ fn resizing_under_load_harms_no_other_area() {
         let prey = root.vsas().unwrap().into_iter().find(|area| area.path == path).unwrap();
         assert_eq!(prey.size, size, "on volume {volume}");
         let mut next = scene.application(Some(OTHER_USER));
-        assert_eq!(next.ask(&format!("acquire {path}"), "DID"), format!("ok {size}"));
+        assert_eq!(next.command(&format!("acquire {path}"), "DID"), format!("ok {size}"));
         next.kill();
     }
 }
@@ -195,13 +195,13 @@ fn two_concurrent_requests_share_one_quota() {
     for round in 0..10 {
         for volume in ["main", "ram"] {
             let answers: Vec<String> = std::thread::scope(|scope| {
-                let asked = applications.iter_mut().zip(["a", "b"]).map(|(application, name)| {
+                let threads = applications.iter_mut().zip(["a", "b"]).map(|(application, name)| {
                     scope.spawn(move || {
-                        application.ask(&format!("create /{volume}/{name} {}", 3 * MIB), "DID")
+                        application.command(&format!("create /{volume}/{name} {}", 3 * MIB), "DID")
                     })
                 });
-                let asked: Vec<_> = asked.collect();
-                asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+                let threads: Vec<_> = threads.collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
             let made = answers.iter().filter(|answer| answer.starts_with("ok")).count();
             let refused = answers.iter().filter(|answer| answer.starts_with("Limit")).count();

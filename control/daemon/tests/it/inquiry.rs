@@ -72,15 +72,15 @@ fn listening(scene: &Scene) -> (Connection, u64) {
 
 #[test]
 fn an_application_is_queried_and_its_answer_passes_unread() {
-    let scene = Scene::own("asked");
+    let scene = Scene::own("queried");
     let _daemon = scene.start();
     let (mut application, grant) = listening(&scene);
-    let asked = asking(&scene);
+    let answer = asking(&scene);
     let (Notice::Inquiry { id, grant: about }, _) = notice(&mut application) else { panic!("an inquiry") };
     assert_eq!(about, grant);
     let (file, _) = sockets::write(&reports()).unwrap();
     application.answer_inquiry(id, Ok(7), Some(file.as_fd())).unwrap();
-    let (answer, file) = asked.join().unwrap().unwrap();
+    let (answer, file) = answer.join().unwrap().unwrap();
     assert_eq!((answer.pid, answer.client.as_str(), answer.omitted), (std::process::id(), "test", 7));
     assert_eq!(sockets::read(&file).unwrap(), reports());
     // A query can be answered once, and only if it was sent.
@@ -92,16 +92,16 @@ fn an_application_is_queried_and_its_answer_passes_unread() {
 fn a_missing_or_bad_answer_is_reported_and_delays_no_other() {
     let scene = Scene::own("silent");
     let _daemon = scene.start();
-    let mut asker = scene.connect();
-    assert!(refused(asker.sockets("kv")).1.contains("no process holds it"));
-    assert!(refused(asker.sockets("none")).1.contains("none of that name"));
+    let mut requester = scene.connect();
+    assert!(refused(requester.sockets("kv")).1.contains("no process holds it"));
+    assert!(refused(requester.sockets("none")).1.contains("none of that name"));
     let mut application = scene.connect();
     let (grant, _) = application.acquire_vnic("kv").unwrap();
-    let (kind, text) = refused(asker.sockets("kv"));
+    let (kind, text) = refused(requester.sockets("kv"));
     assert!(kind == ErrorKind::Silent && text.contains("does not listen"), "{text}");
     // Another process' connection cannot take the query: only grants of its own count.
     application.attend(vec![grant.grant, 999]).unwrap();
-    let (kind, text) = refused(asker.sockets("kv"));
+    let (kind, text) = refused(requester.sockets("kv"));
     assert!(kind == ErrorKind::Silent && text.contains("within a second"), "{text}");
     let (Notice::Inquiry { id, .. }, _) = notice(&mut application) else { panic!("an inquiry") };
     assert_eq!(refused(application.answer_inquiry(id, Ok(0), None)).0, ErrorKind::Unknown, "too late");
@@ -109,16 +109,16 @@ fn a_missing_or_bad_answer_is_reported_and_delays_no_other() {
     let wrong =
         [(Ok(0), None), (Ok(0), Some(memory(SealFlags::SHRINK, 64))), (Err("\x1b[2J".repeat(200)), None)];
     for (outcome, file) in wrong {
-        let asked = asking(&scene);
+        let answer = asking(&scene);
         let (Notice::Inquiry { id, .. }, _) = notice(&mut application) else { panic!("an inquiry") };
         application.answer_inquiry(id, outcome, file.as_ref().map(AsFd::as_fd)).unwrap();
-        let (kind, text) = refused(asked.join().unwrap());
+        let (kind, text) = refused(answer.join().unwrap());
         assert!(kind == ErrorKind::Failed && !text.contains('\x1b') && text.len() < 2000, "{text}");
     }
-    let asked = asking(&scene);
+    let answer = asking(&scene);
     notice(&mut application);
     drop(application);
-    let (kind, text) = refused(asked.join().unwrap());
+    let (kind, text) = refused(answer.join().unwrap());
     assert!(kind == ErrorKind::Silent, "{text}");
 }
 
@@ -127,7 +127,7 @@ fn only_the_holder_of_a_grant_can_answer_for_it() {
     let scene = Scene::own("impostor");
     let _daemon = scene.start();
     let mut application = scene.application(None);
-    let held = application.ask("vnic", "GRANT");
+    let held = application.command("vnic", "GRANT");
     let grant: u64 = held.split(' ').next().unwrap().parse().unwrap();
     let mut impostor = scene.connect();
     impostor.attend(vec![grant]).unwrap();
@@ -146,12 +146,12 @@ fn a_capture_ends_with_the_connection_of_its_requester() {
     let (Notice::Capture { id, .. }, ring) = notice(&mut application) else { panic!("a capture") };
     assert_eq!(rustix::fs::fstat(&ring[0]).unwrap().st_size, 65_536);
     application.answer_inquiry(id, Ok(0), None).unwrap();
-    let (asker, begun) = begun.join().unwrap();
+    let (requester, begun) = begun.join().unwrap();
     let begun = begun.unwrap();
     assert_eq!((begun.pid, begun.mtu), (std::process::id(), 65_264));
     let (_, second) = capturing(&scene).join().unwrap();
     assert_eq!(refused(second).0, ErrorKind::Busy);
-    drop(asker);
+    drop(requester);
     let (ended, _) = notice(&mut application);
     assert!(matches!(ended, Notice::EndCapture { id: other, .. } if other == id), "{ended:?}");
     // Rings that could be truncated, or that are no memory, are not passed on.

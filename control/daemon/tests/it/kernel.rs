@@ -66,10 +66,10 @@ fn an_unprivileged_process_gets_a_vnic_that_ends_with_it() {
         let scene = Scene::new("vnic", UNPRIVILEGED);
         let daemon = start(&scene);
         let mut application = scene.application(Some(UNPRIVILEGED));
-        assert!(application.ask("capabilities", "CAPABILITIES").ends_with("0000000000000000"));
-        let granted = application.ask("vnic", "GRANT");
+        assert!(application.command("capabilities", "CAPABILITIES").ends_with("0000000000000000"));
+        let granted = application.command("vnic", "GRANT");
         assert!(!granted.contains("refused"), "{granted}");
-        assert!(application.ask("status", "STATUS").contains("no administrator"));
+        assert!(application.command("status", "STATUS").contains("no administrator"));
         let shown = links();
         assert!(
             shown.contains("sv-kv@") && !shown.contains("sv-kv-a"),
@@ -78,14 +78,14 @@ fn an_unprivileged_process_gets_a_vnic_that_ends_with_it() {
         assert!(ip(&["route"]).contains("10.83.0.2 dev sv-kv"), "{}", ip(&["route"]));
         assert!(ip(&["neigh"]).contains("PERMANENT"), "{}", ip(&["neigh"]));
         assert!(!ip(&["-6", "addr", "show", "sv-kv"]).contains("inet6"));
-        let trouble = || scene.status().vnics[0].problem.clone();
-        assert!(trouble().expect("it is not bound").contains("has not mapped the rings"));
-        assert_eq!(application.ask("open", "OPENED"), "Ok(())");
-        assert_eq!(trouble(), None);
-        assert!(application.ask("bind", "BOUND").contains("bound already"));
+        let problem = || scene.status().vnics[0].problem.clone();
+        assert!(problem().expect("it is not bound").contains("has not mapped the rings"));
+        assert_eq!(application.command("open", "OPENED"), "Ok(())");
+        assert_eq!(problem(), None);
+        assert!(application.command("bind", "BOUND").contains("bound already"));
         scene.wait_for("the grant that could not be bound to end", |status| status.vnics[0].holder.is_none());
         assert!(!links().contains("sv-kv"), "{}", links());
-        assert!(!application.ask("vnic", "GRANT").contains("refused"));
+        assert!(!application.command("vnic", "GRANT").contains("refused"));
         application.kill();
         scene.wait_for("the VNIC to end", |status| status.vnics[0].holder.is_none());
         assert!(!links().contains("sv-kv"), "{}", links());
@@ -100,8 +100,8 @@ fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
         let scene = Scene::new("adopt", UNPRIVILEGED);
         let daemon = start(&scene);
         let mut application = scene.application(Some(UNPRIVILEGED));
-        let held = application.ask("vnic", "GRANT");
-        assert_eq!(application.ask("open", "OPENED"), "Ok(())");
+        let held = application.command("vnic", "GRANT");
+        assert_eq!(application.command("open", "OPENED"), "Ok(())");
         // The program receives and counts the frames of this attempt, whatever user runs the
         // daemon.
         let address = "10.83.0.2:6379".parse().unwrap();
@@ -141,14 +141,14 @@ fn a_holder_that_makes_the_kernel_walk_is_killed_and_stays_revoked() {
             let scene = Scene::new("walk", UNPRIVILEGED);
             let mut daemon = start(&scene);
             let mut application = scene.application(Some(UNPRIVILEGED));
-            let granted = application.ask("vnic", "GRANT");
+            let granted = application.command("vnic", "GRANT");
             assert!(!granted.contains("refused"), "{granted}");
-            assert_eq!(application.ask("open", "OPENED"), "Ok(())");
+            assert_eq!(application.command("open", "OPENED"), "Ok(())");
             if successor {
                 daemon.crash();
                 daemon = start(&scene);
             }
-            application.tell("scribble");
+            application.send_command("scribble");
             scene.wait_for("the VNIC to be revoked", |status| status.vnics[0].revoked);
             application.wait_for_end();
             let status = scene.status();
@@ -168,9 +168,9 @@ fn a_successor_refuses_a_holder_that_hides_its_socket() {
         let scene = Scene::new("hidden", UNPRIVILEGED);
         let daemon = start(&scene);
         let mut application = scene.application(Some(UNPRIVILEGED));
-        application.ask("vnic", "GRANT");
-        assert_eq!(application.ask("open", "OPENED"), "Ok(())");
-        assert_eq!(application.ask("hide", "HID"), "");
+        application.command("vnic", "GRANT");
+        assert_eq!(application.command("open", "OPENED"), "Ok(())");
+        assert_eq!(application.command("hide", "HID"), "");
         daemon.crash();
         let daemon = start(&scene);
         assert!(scene.status().vnics[0].holder.is_none(), "its rings could not be watched");
@@ -186,11 +186,11 @@ fn status_reports_a_missing_interface() {
         let scene = Scene::new("missing", UNPRIVILEGED);
         let daemon = start(&scene);
         let mut application = scene.application(Some(UNPRIVILEGED));
-        application.ask("vnic", "GRANT");
-        assert_eq!(application.ask("open", "OPENED"), "Ok(())");
+        application.command("vnic", "GRANT");
+        assert_eq!(application.command("open", "OPENED"), "Ok(())");
         ip(&["link", "del", "sv-kv"]);
-        let trouble = scene.status().vnics[0].problem.clone().expect("nothing passes any more");
-        assert!(trouble.contains("sv-kv is missing"), "{trouble}");
+        let problem = scene.status().vnics[0].problem.clone().expect("nothing passes any more");
+        assert!(problem.contains("sv-kv is missing"), "{problem}");
         scene.connect().shutdown().unwrap();
         daemon.ended().unwrap();
     });
@@ -211,7 +211,7 @@ fn a_vnic_has_ipv6_if_the_configuration_says_so_and_keeps_it_over_a_crash() {
         scene.configure(&with_ipv6());
         let daemon = start(&scene);
         let mut application = scene.application(Some(UNPRIVILEGED));
-        let granted = application.ask("vnic", "GRANT");
+        let granted = application.command("vnic", "GRANT");
         assert!(!granted.contains("refused"), "{granted}");
         let addresses = ip(&["-6", "-o", "addr", "show", "dev", "sv-kv"]);
         assert!(addresses.contains("fd83::1/128") && addresses.lines().count() == 1, "{addresses}");
@@ -248,7 +248,7 @@ fn a_foreign_veth_is_not_touched() {
         let _daemon = start(&scene);
         ip(&["link", "add", "sv-kv", "type", "veth", "peer", "name", "theirs"]);
         let mut application = scene.application(Some(UNPRIVILEGED));
-        let refused = application.ask("vnic", "GRANT");
+        let refused = application.command("vnic", "GRANT");
         assert!(refused.contains("did not make") && refused.contains("ip link del sv-kv"), "{refused}");
         assert!(links().contains("theirs"));
         assert!(scene.status().vnics[0].holder.is_none());
@@ -268,7 +268,7 @@ fn a_vnic_joins_an_uplink() {
             sietch_daemon::run_async(options)
         });
         let mut application = scene.application(Some(UNPRIVILEGED));
-        let granted = application.ask("vnic", "GRANT");
+        let granted = application.command("vnic", "GRANT");
         assert!(!granted.contains("refused"), "{granted}");
         assert!(ip(&["link", "show", "wire"]).contains("xdp"));
         // XDP does not see tags that the device removes.
@@ -312,8 +312,8 @@ fn a_successor_adds_only_live_vnics_to_the_uplink() {
         };
         let daemon = begin();
         let mut application = scene.application(Some(UNPRIVILEGED));
-        assert!(!application.ask("vnic", "GRANT").contains("refused"));
-        assert_eq!(application.ask("open", "OPENED"), "Ok(())");
+        assert!(!application.command("vnic", "GRANT").contains("refused"));
+        assert_eq!(application.command("open", "OPENED"), "Ok(())");
         assert_eq!(served(), ["10.83.0.2"]);
         // The program is detached while no daemon runs: a new one gets the adopted VNICs.
         daemon.crash();
@@ -357,11 +357,11 @@ fn a_holder_that_is_revoked_can_no_longer_write_its_area() {
         let scene = Scene::new("vsa", UNPRIVILEGED);
         let _daemon = start(&scene);
         let mut application = scene.application(Some(UNPRIVILEGED));
-        let granted = application.ask("vsa", "GRANT");
+        let granted = application.command("vsa", "GRANT");
         assert!(!granted.contains("refused"), "{granted}");
-        assert_eq!(application.ask("write", "WROTE"), "Ok(4096)");
+        assert_eq!(application.command("write", "WROTE"), "Ok(4096)");
         let lines = scene.connect().revoke(Target::Name("kv".into())).unwrap();
-        let wrote = application.ask("write", "WROTE");
+        let wrote = application.command("write", "WROTE");
         if lines.iter().any(|line| line.contains("immutable")) {
             assert!(wrote.contains("Err"), "{wrote}: {lines:?}");
         } else {

@@ -31,11 +31,11 @@ fn fds(parts: SharedDescriptors) -> EndpointFds {
 }
 
 fn open(grant: &VnicGrant, made_of: VnicDescriptors) -> Result<Endpoint, OpenError> {
-    let (QueueLayout::Shared(shape), VnicDescriptors::Shared(parts)) = (grant.geometry, made_of) else {
-        panic!("an end of a link was asked for")
+    let (QueueLayout::Shared(shape), VnicDescriptors::Shared(parts)) = (grant.layout, made_of) else {
+        panic!("an end of a link was requested")
     };
-    let geometry = LinkLayout { slots: shape.slots, data: shape.data };
-    Endpoint::open(fds(parts), geometry, grant.mac.0, usize::try_from(grant.mtu).unwrap())
+    let layout = LinkLayout { slots: shape.slots, data: shape.data };
+    Endpoint::open(fds(parts), layout, grant.mac.0, usize::try_from(grant.mtu).unwrap())
 }
 
 fn acquire(connection: &mut Connection, name: &str) -> (VnicGrant, Endpoint) {
@@ -144,7 +144,7 @@ fn an_end_has_one_holder_and_its_own_user() {
 }
 
 #[test]
-fn each_side_reads_what_the_other_writes_and_cannot_write_there() {
+fn each_side_reads_the_memory_of_the_other_and_cannot_write_it() {
     let scene = with_link("hostile", "");
     let _daemon = scene.start();
     let mut connection = scene.connect();
@@ -203,7 +203,7 @@ fn a_killed_peer_is_noticed_and_may_come_back() {
     let _daemon = scene.start();
     let mut connection = scene.connect();
     let mut application = scene.application(None);
-    application.ask("vnic", "GRANT");
+    application.command("vnic", "GRANT");
     let (held, mut near) = acquire(&mut connection, "far");
     application.kill();
     assert_link_ended(&mut near);
@@ -211,7 +211,7 @@ fn a_killed_peer_is_noticed_and_may_come_back() {
     assert!(reason.contains("has ended"), "{reason}");
     let _near = acquire(&mut connection, "far");
     let mut application = scene.application(None);
-    assert!(!application.ask("vnic", "GRANT").contains("refused"));
+    assert!(!application.command("vnic", "GRANT").contains("refused"));
     let status = scene.status();
     let end = status.vnics.iter().find(|vnic| vnic.name == "far").unwrap();
     assert!(end.peer.as_deref() == Some("kv") && end.holder.is_some(), "{end:?}");
@@ -242,14 +242,14 @@ fn a_restarted_daemon_leaves_a_link_alone_and_can_still_end_it() {
     let scene = with_link("restart", "");
     let daemon = scene.start_process();
     let mut near = scene.application(None);
-    near.ask("vnic", "GRANT");
+    near.command("vnic", "GRANT");
     let mut connection = scene.connect();
     let (mine, mut far) = acquire(&mut connection, "far");
     daemon.kill();
     far.disarm();
     assert!(far.flush().is_ok(), "a dead daemon disturbs no link");
     let _daemon = scene.start_process();
-    assert_eq!(near.ask("reconnect", "ADOPTED"), "true");
+    assert_eq!(near.command("reconnect", "ADOPTED"), "true");
     let mut connection = scene.connect();
     let claim = sietch_protocol::HeldGrant { grant: mine.grant, generation: mine.generation };
     assert!(connection.adopt(vec![claim]).unwrap()[0].held);
@@ -263,11 +263,11 @@ fn an_end_without_a_possible_peer_ends_with_its_daemon() {
     let scene = with_link("lonely", "");
     let daemon = scene.start_process();
     let mut near = scene.application(None);
-    near.ask("vnic", "GRANT");
+    near.command("vnic", "GRANT");
     daemon.kill();
     let _daemon = scene.start_process();
-    assert_eq!(near.ask("reconnect", "ADOPTED"), "false");
-    assert!(!near.ask("vnic", "GRANT").contains("refused"), "it may acquire again");
+    assert_eq!(near.command("reconnect", "ADOPTED"), "false");
+    assert!(!near.command("vnic", "GRANT").contains("refused"), "it may acquire again");
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn all(file: &OwnedFd, size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_reader_reads_what_the_holder_writes_and_can_do_nothing_else() {
+fn a_reader_reads_the_bytes_of_the_holder_and_can_do_nothing_else() {
     let scene = volumes("reader");
     let _daemon = scene.start();
     let mut connection = scene.connect();
@@ -107,31 +107,31 @@ fn an_area_of_another_user_is_not_read() {
     }
     let mut other = scene.application(Some(4711));
     for volume in ["main", "ram", "blocks"] {
-        assert_eq!(other.ask(&format!("read /{volume}/theirs"), "DID "), "ok 8192");
-        let said = other.ask(&format!("read /{volume}/roots"), "DID ");
+        assert_eq!(other.command(&format!("read /{volume}/theirs"), "DID "), "ok 8192");
+        let said = other.command(&format!("read /{volume}/roots"), "DID ");
         assert!(said.starts_with("Denied"), "{said}");
-        let said = other.ask(&format!("read-at /{volume}/roots"), "DID ");
+        let said = other.command(&format!("read-at /{volume}/roots"), "DID ");
         assert!(said.starts_with("Denied"), "{said}");
     }
-    let said = other.ask("look /main/roots", "DID ");
+    let said = other.command("stat /main/roots", "DID ");
     assert!(said.starts_with("Denied"), "{said}");
     // Nor is a descriptor for reading made one for writing.
-    assert_eq!(other.ask("escape-reading /main/theirs", "DID"), "");
+    assert_eq!(other.command("escape-reading /main/theirs", "DID"), "");
 }
 
 /// The requester's side of a view query, which waits on a thread.
-fn looking(
+fn start_query(
     scene: &Scene,
     path: &str,
-    ask: ViewOperation,
+    operation: ViewOperation,
 ) -> JoinHandle<Result<(ViewReply, Vec<u8>), CallError>> {
     let mut connection = scene.connect();
-    let question = ViewRequest { path: path.to_owned(), operation: ask };
+    let question = ViewRequest { path: path.to_owned(), operation };
     std::thread::spawn(move || connection.view("kv", question))
 }
 
 /// The next question that an owner gets.
-fn asked(owner: &mut Connection) -> (u64, u32, ViewRequest) {
+fn next_query(owner: &mut Connection) -> (u64, u32, ViewRequest) {
     let end = Instant::now() + PATIENCE;
     loop {
         match owner.take_notice().unwrap() {
@@ -159,21 +159,21 @@ fn a_view_query_reaches_the_owner_and_the_answer_its_requester() {
     let list = connection.vsas().unwrap();
     assert!(list.iter().any(|area| area.path == "/main/kv" && area.view), "{list:?}");
 
-    let look = looking(&scene, "keys", ViewOperation::Stat);
-    let (id, uid, question) = asked(&mut owner);
+    let query = start_query(&scene, "keys", ViewOperation::Stat);
+    let (id, uid, question) = next_query(&mut owner);
     assert_eq!(uid, rustix::process::geteuid().as_raw());
     assert_eq!(question, ViewRequest { path: "keys".to_owned(), operation: ViewOperation::Stat });
     owner.answer_view(id, Ok(ViewReply::Stat(FileAttributes::DIRECTORY)), None).unwrap();
-    assert_eq!(look.join().unwrap().unwrap().0, ViewReply::Stat(FileAttributes::DIRECTORY));
+    assert_eq!(query.join().unwrap().unwrap().0, ViewReply::Stat(FileAttributes::DIRECTORY));
 
-    let read = looking(&scene, "keys/a", ViewOperation::Read { offset: 3, length: 5 });
-    let (id, ..) = asked(&mut owner);
+    let read = start_query(&scene, "keys/a", ViewOperation::Read { offset: 3, length: 5 });
+    let (id, ..) = next_query(&mut owner);
     let piece = sealed::make("test", b"bytes").unwrap();
     owner.answer_view(id, Ok(ViewReply::Piece), Some(piece.as_fd())).unwrap();
     assert_eq!(read.join().unwrap().unwrap(), (ViewReply::Piece, b"bytes".to_vec()));
 
-    let list = looking(&scene, "", ViewOperation::List { cursor: 0 });
-    let (id, ..) = asked(&mut owner);
+    let list = start_query(&scene, "", ViewOperation::List { cursor: 0 });
+    let (id, ..) = next_query(&mut owner);
     let mut page = ViewPage::default();
     assert!(page.push("a", FileAttributes::file(3)));
     page.next = Some(9);
@@ -185,21 +185,24 @@ fn a_view_query_reaches_the_owner_and_the_answer_its_requester() {
         (ViewError::IsDirectory, ErrorKind::Invalid),
         (ViewError::Failed("\x1b[2J".repeat(200)), ErrorKind::Failed),
     ] {
-        let look = looking(&scene, "x", ViewOperation::Stat);
-        let (id, ..) = asked(&mut owner);
+        let query = start_query(&scene, "x", ViewOperation::Stat);
+        let (id, ..) = next_query(&mut owner);
         owner.answer_view(id, Err(refusal), None).unwrap();
-        let (kind, said) = refused(look.join().unwrap());
+        let (kind, said) = refused(query.join().unwrap());
         assert_eq!(kind, expected);
         assert!(!said.contains('\x1b') && said.len() < 2000, "{said}");
     }
     // An invalid path is not passed on, and without a view no query is sent.
     for path in ["..", "a//b", "/a", "a\0"] {
-        assert_eq!(refused(looking(&scene, path, ViewOperation::Stat).join().unwrap()).0, ErrorKind::Invalid);
+        assert_eq!(
+            refused(start_query(&scene, path, ViewOperation::Stat).join().unwrap()).0,
+            ErrorKind::Invalid
+        );
     }
     owner.attend(vec![grant]).unwrap();
-    assert_eq!(refused(looking(&scene, "", ViewOperation::Stat).join().unwrap()).0, ErrorKind::Unknown);
+    assert_eq!(refused(start_query(&scene, "", ViewOperation::Stat).join().unwrap()).0, ErrorKind::Unknown);
     owner.release(grant).unwrap();
-    assert_eq!(refused(looking(&scene, "", ViewOperation::Stat).join().unwrap()).0, ErrorKind::Unknown);
+    assert_eq!(refused(start_query(&scene, "", ViewOperation::Stat).join().unwrap()).0, ErrorKind::Unknown);
 }
 
 #[test]
@@ -235,8 +238,8 @@ fn an_owner_with_invalid_answers_harms_no_other() {
         (read, Ok(ViewReply::Piece), Some(&device)),
     ];
     for (ask, outcome, descriptor) in hostile {
-        let waits = looking(&scene, "a", ask);
-        let (id, ..) = asked(&mut owner);
+        let waits = start_query(&scene, "a", ask);
+        let (id, ..) = next_query(&mut owner);
         // Another owner's query, and one that was never sent.
         for wrong in [id + 1, u64::MAX] {
             assert_eq!(refused(owner.answer_view(wrong, outcome.clone(), None)).0, ErrorKind::Unknown);
@@ -247,8 +250,8 @@ fn an_owner_with_invalid_answers_harms_no_other() {
         assert!(said.contains("(`test`) answered with what is no answer"), "{said}");
     }
     // Another process cannot answer in its place.
-    let waits = looking(&scene, "a", ViewOperation::Stat);
-    let (id, ..) = asked(&mut owner);
+    let waits = start_query(&scene, "a", ViewOperation::Stat);
+    let (id, ..) = next_query(&mut owner);
     let foreign = scene.connect().answer_view(id, Ok(ViewReply::Stat(FileAttributes::file(9))), None);
     assert_eq!(refused(foreign).0, ErrorKind::Unknown);
     owner.answer_view(id, Ok(ViewReply::Stat(FileAttributes::file(3))), None).unwrap();
@@ -260,16 +263,16 @@ fn an_owner_that_does_not_answer_is_awaited_for_a_second_and_then_no_longer_quer
     let scene = volumes("view-silent");
     let _daemon = scene.start();
     let (mut owner, _) = owner(&scene);
-    let silent: Vec<_> = (0..16).map(|_| looking(&scene, "a", ViewOperation::Stat)).collect();
-    let questions: Vec<u64> = (0..16).map(|_| asked(&mut owner).0).collect();
+    let silent: Vec<_> = (0..16).map(|_| start_query(&scene, "a", ViewOperation::Stat)).collect();
+    let questions: Vec<u64> = (0..16).map(|_| next_query(&mut owner).0).collect();
     // It owes enough.
-    assert_eq!(refused(looking(&scene, "a", ViewOperation::Stat).join().unwrap()).0, ErrorKind::Limit);
+    assert_eq!(refused(start_query(&scene, "a", ViewOperation::Stat).join().unwrap()).0, ErrorKind::Limit);
     for waits in silent {
         let (kind, said) = refused(waits.join().unwrap());
         assert_eq!(kind, ErrorKind::Silent, "{said}");
         assert!(said.contains("(`test`) has not answered within a second"), "{said}");
     }
-    let (kind, said) = refused(looking(&scene, "a", ViewOperation::Stat).join().unwrap());
+    let (kind, said) = refused(start_query(&scene, "a", ViewOperation::Stat).join().unwrap());
     assert_eq!(kind, ErrorKind::Silent, "{said}");
     assert!(said.contains("16 questions to answer"), "{said}");
     assert!(owner.take_notice().unwrap().is_none());
@@ -280,13 +283,13 @@ fn an_owner_that_does_not_answer_is_awaited_for_a_second_and_then_no_longer_quer
     for id in questions {
         assert_eq!(refused(owner.answer_view(id, late.clone(), None)).0, ErrorKind::Unknown);
     }
-    let waits = looking(&scene, "a", ViewOperation::Stat);
-    let (id, ..) = asked(&mut owner);
+    let waits = start_query(&scene, "a", ViewOperation::Stat);
+    let (id, ..) = next_query(&mut owner);
     owner.answer_view(id, late, None).unwrap();
     assert!(waits.join().unwrap().is_ok());
     // An owner that ends during a query is not waited for.
-    let waits = looking(&scene, "a", ViewOperation::Stat);
-    asked(&mut owner);
+    let waits = start_query(&scene, "a", ViewOperation::Stat);
+    next_query(&mut owner);
     drop(owner);
     let (kind, said) = refused(waits.join().unwrap());
     assert_eq!(kind, ErrorKind::Failed, "{said}");

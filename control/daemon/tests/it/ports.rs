@@ -42,8 +42,8 @@ fn refused<T: std::fmt::Debug>(result: Result<T, CallError>) -> (ErrorKind, Stri
 }
 
 fn endpoint(shape: SharedLayout, fds: EndpointFds, mtu: u32) -> Endpoint {
-    let geometry = LinkLayout { slots: shape.slots, data: shape.data };
-    Endpoint::open(fds, geometry, [2; 6], usize::try_from(mtu).unwrap()).unwrap()
+    let layout = LinkLayout { slots: shape.slots, data: shape.data };
+    Endpoint::open(fds, layout, [2; 6], usize::try_from(mtu).unwrap()).unwrap()
 }
 
 /// A port as both sides have it.
@@ -55,8 +55,8 @@ fn acquire(application: &mut Connection, service: &mut Connection) -> (Box<PortG
     let VnicDescriptors::Shared(near) = made_of else { panic!("shared memory") };
     let near = EndpointFds { own: near.own, peer: near.peer, doorbell: near.doorbell };
     let [own, peer, doorbell] = <[OwnedFd; 3]>::try_from(descriptors).unwrap();
-    let near = endpoint(port.geometry, near, port.mtu);
-    let far = endpoint(port.geometry, EndpointFds { own, peer, doorbell }, port.mtu);
+    let near = endpoint(port.layout, near, port.mtu);
+    let far = endpoint(port.layout, EndpointFds { own, peer, doorbell }, port.mtu);
     (port, near, far)
 }
 
@@ -84,7 +84,7 @@ fn a_port_goes_to_its_user_and_to_the_switch_with_its_rules() {
     let mut arrived = Vec::new();
     assert_eq!(far.receive(&mut arrived, 8), 1);
     assert_eq!(scene.status().service, Some(std::process::id()));
-    // Given back, it ends on both sides.
+    // Released, it ends on both sides.
     application.release(port.grant).unwrap();
     assert!(is_over(&mut near) && is_over(&mut far));
     let (ended, _) = notice(&mut service);

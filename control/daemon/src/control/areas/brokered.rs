@@ -24,15 +24,12 @@ use sietch_protocol::{AreaGrant, BrokerShape, HeldStorage};
 use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, Notice, Protection, Reply, Request, VolumeKind};
 use tokio::sync::oneshot;
 
-use crate::control::controller::{Control, refuse};
+use crate::control::controller::{Control, SERVICE_CORE_ENDED, refuse};
 use crate::control::event::{Answer, Event};
 use crate::control::tables::{AfterReshape, Brokered, Pending, WaitingRequest};
 use crate::device::VnicDevices;
 use crate::state::{Device, GrantRecord};
 use crate::volume::{AreaChange, AreaDescriptors, AreaLayout, AreaPath, Volume};
-
-/// Why the holder of an area loses it with the service core.
-const GONE: &str = "the service core has ended; acquire it again when one runs";
 
 /// How long a request waits for the last requests of a service core that has ended: they land
 /// within milliseconds on a disk that works.
@@ -180,15 +177,16 @@ impl<D: VnicDevices> Control<D> {
             self.check_quiet(&path)?;
             let (file, bytes) = self.volumes.of(&path)?.lease().map_err(failed)?;
             let notice = Notice::Volume { name: path.volume.clone(), bytes };
-            if !self.tell(service, notice, vec![file]) {
+            if !self.send_notice(service, notice, vec![file]) {
                 return Err(unread());
             }
             self.brokered.volumes.insert(path.volume.clone());
         }
-        let geometry = BrokerLayout::usual(layout.block);
-        let pair = create_pair(geometry, record.generation)
+        let broker_layout = BrokerLayout::usual(layout.block);
+        let pair = create_pair(broker_layout, record.generation)
             .map_err(|error| failed(format!("cannot make its memory: {error}")))?;
-        let shape = BrokerShape { slots: geometry.slots, data: geometry.data, block: geometry.block };
+        let shape =
+            BrokerShape { slots: broker_layout.slots, data: broker_layout.data, block: broker_layout.block };
         let grant = AreaGrant {
             grant: record.grant,
             generation: record.generation,
@@ -198,7 +196,7 @@ impl<D: VnicDevices> Control<D> {
             shape,
         };
         let descriptors = vec![pair.host.memory, pair.host.doorbell];
-        if !self.tell(service, Notice::Area(Box::new(grant)), descriptors) {
+        if !self.send_notice(service, Notice::Area(Box::new(grant)), descriptors) {
             return Err(unread());
         }
         let descriptors = vec![pair.application.memory, pair.application.doorbell];
@@ -210,7 +208,7 @@ impl<D: VnicDevices> Control<D> {
         Ok(Answer { body: Reply::Vsa(grant), descriptors })
     }
 
-    /// Detaches an area from the service core. Returns a text that says what now stops its former
+    /// Detaches an area from the service core. Returns a text that says what now stops its previous
     /// holder.
     pub(in crate::control) fn detach(&mut self, record: &GrantRecord) -> String {
         self.abandon(record.grant);
@@ -219,10 +217,10 @@ impl<D: VnicDevices> Control<D> {
             return "no service core runs, so its requests reach nothing".to_owned();
         };
         self.brokered.leaving.insert(record.grant, record.name.clone());
-        if self.tell(service, notice, Vec::new()) {
+        if self.send_notice(service, notice, Vec::new()) {
             "the service core accepts no more requests, and finishes those under way".to_owned()
         } else {
-            "the service core does not read and was let go of: end it".to_owned()
+            "the service core does not read and was disconnected: end it".to_owned()
         }
     }
 
@@ -243,7 +241,7 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// The service core has let go of an area.
+    /// The service core has released an area.
     pub(in crate::control) fn detached(&mut self, connection: u64, grant: u64) -> Result<Reply, ErrorReply> {
         self.check_broker(connection)?;
         self.brokered.leaving.remove(&grant);
@@ -259,8 +257,8 @@ impl<D: VnicDevices> Control<D> {
                 let outcome = self.area_answer(&path);
                 self.respond(answer, outcome);
             }
-            Some(AfterReshape::Change(path, volume, change, asker, answer)) => {
-                self.begin_work(path, volume, change, asker, answer);
+            Some(AfterReshape::Change(path, volume, change, requester, answer)) => {
+                self.begin_work(path, volume, change, requester, answer);
             }
             None => {}
         }
@@ -289,7 +287,7 @@ impl<D: VnicDevices> Control<D> {
         path: &AreaPath,
         volume: &Arc<Volume>,
         change: AreaChange,
-        asker: u64,
+        requester: u64,
         pending: Pending,
         answer: oneshot::Sender<Answer>,
     ) -> Option<oneshot::Sender<Answer>> {
@@ -300,9 +298,9 @@ impl<D: VnicDevices> Control<D> {
         let layout = volume.layout(&path.name).filter(|layout| size < layout.bytes());
         let Some(layout) = layout else { return Some(answer) };
         self.preparing.insert(path.label(), pending);
-        let after = AfterReshape::Change(path.clone(), Arc::clone(volume), change, asker, answer);
+        let after = AfterReshape::Change(path.clone(), Arc::clone(volume), change, requester, answer);
         self.brokered.reshaping.insert(grant, after);
-        self.tell(service, Notice::Reshape { grant, extents: layout.first(size) }, Vec::new());
+        self.send_notice(service, Notice::Reshape { grant, extents: layout.first(size) }, Vec::new());
         None
     }
 
@@ -321,7 +319,7 @@ impl<D: VnicDevices> Control<D> {
         let layout = self.volumes.get(&path.volume).and_then(|volume| volume.layout(&path.name));
         let Some(layout) = layout else { return Some(answer) };
         self.brokered.reshaping.insert(grant, AfterReshape::Answer(path.clone(), answer));
-        self.tell(service, Notice::Reshape { grant, extents: layout.extents }, Vec::new());
+        self.send_notice(service, Notice::Reshape { grant, extents: layout.extents }, Vec::new());
         None
     }
 
@@ -335,15 +333,15 @@ impl<D: VnicDevices> Control<D> {
                 record.generation == area.generation && record.name == area.name && !record.device.is_vnic()
             };
             if self.grants.get(&area.grant).is_some_and(current) {
-                // A former daemon may have died while it made it longer or shorter.
+                // A previous daemon may have died while it made it longer or shorter.
                 let path = AreaPath::from_label(&area.name);
                 let layout = self.volumes.get(&path.volume).and_then(|volume| volume.layout(&path.name));
                 if let Some(AreaLayout { extents, .. }) = layout {
-                    self.tell(connection, Notice::Reshape { grant: area.grant, extents }, Vec::new());
+                    self.send_notice(connection, Notice::Reshape { grant: area.grant, extents }, Vec::new());
                 }
             } else {
                 self.brokered.leaving.insert(area.grant, area.name.clone());
-                self.tell(connection, Notice::Detach { grant: area.grant }, Vec::new());
+                self.send_notice(connection, Notice::Detach { grant: area.grant }, Vec::new());
             }
         }
         let kept: Vec<HeldGrant> = held
@@ -357,7 +355,7 @@ impl<D: VnicDevices> Control<D> {
 
     /// A connection has closed. Ends the storage grants if it was the connection that serves
     /// storage.
-    pub(in crate::control) fn storage_gone(&mut self, connection: u64) {
+    pub(in crate::control) fn storage_core_closed(&mut self, connection: u64) {
         self.brokered.deadlines.remove(&connection);
         if self.brokered.service.take_if(|service| *service == connection).is_none() {
             return;
@@ -383,7 +381,7 @@ impl<D: VnicDevices> Control<D> {
                 && self.is_brokered(&record.name)
         };
         for record in self.grants.values().filter(lost).cloned().collect::<Vec<_>>() {
-            self.leave(&record, GONE);
+            self.leave(&record, SERVICE_CORE_ENDED);
         }
     }
 

@@ -47,18 +47,18 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// Queries the holder of the area `name`. `answer` is completed now or within [`LIMIT`].
-    pub(in crate::control) fn look_into(
+    pub(in crate::control) fn query_view(
         &mut self,
         connection: u64,
         name: &str,
         question: ViewRequest,
         answer: oneshot::Sender<Answer>,
     ) {
-        match self.try_look(connection, name, &question) {
-            Ok((path, asked, grant)) => {
+        match self.try_query_view(connection, name, &question) {
+            Ok((path, responder, grant)) => {
                 let id = self.views.next;
                 let operation = question.operation;
-                self.views.waiting.insert(id, PendingView { path, operation, asked, grant, answer });
+                self.views.waiting.insert(id, PendingView { path, operation, responder, grant, answer });
                 self.counters.borrow_mut().view_questions += 1;
                 let events = self.events.clone();
                 tokio::task::spawn_local(async move {
@@ -73,7 +73,7 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    fn try_look(
+    fn try_query_view(
         &mut self,
         connection: u64,
         name: &str,
@@ -89,14 +89,14 @@ impl<D: VnicDevices> Control<D> {
             let fix = "only a running program shows a view of its area";
             return Err(refuse(ErrorKind::Unknown, what, "no process holds it", fix));
         };
-        let Some(asked) = self.viewer(&record) else {
+        let Some(responder) = self.viewer(&record) else {
             let cause = format!("{} shows none", named(&record));
             let fix = "it may be reconnecting: try again; programs that use Client::show do";
             return Err(refuse(ErrorKind::Unknown, what, cause, fix));
         };
-        let owed = self.views.owed.get(&asked).copied().unwrap_or(0);
+        let owed = self.views.owed.get(&responder).copied().unwrap_or(0);
         if owed >= MOST_OWED {
-            let stuck = !self.views.waiting.values().any(|question| question.asked == asked);
+            let stuck = !self.views.waiting.values().any(|question| question.responder == responder);
             let cause = format!("{} has {owed} questions to answer", named(&record));
             let (kind, fix) = match stuck {
                 true => (ErrorKind::Silent, "it is stopped, or its data loop is busy: check that process"),
@@ -107,12 +107,12 @@ impl<D: VnicDevices> Control<D> {
         self.views.next += 1;
         let (id, grant) = (self.views.next, record.grant);
         let notice = Notice::View { id, grant, uid, question: question.clone() };
-        if !self.tell(asked, notice, Vec::new()) {
+        if !self.send_notice(responder, notice, Vec::new()) {
             let cause = format!("{} does not read its notices", named(&record));
             return Err(refuse(ErrorKind::Failed, what, cause, "check what blocks that process"));
         }
-        *self.views.owed.entry(asked).or_default() += 1;
-        Ok((path.full(), asked, grant))
+        *self.views.owed.entry(responder).or_default() += 1;
+        Ok((path.full(), responder, grant))
     }
 
     /// The answer of a holder.
@@ -126,8 +126,8 @@ impl<D: VnicDevices> Control<D> {
         if let Some(owed) = self.views.owed.get_mut(&connection) {
             *owed = owed.saturating_sub(1);
         }
-        let asked = self.views.waiting.get(&id).is_some_and(|question| question.asked == connection);
-        let Some(question) = asked.then(|| self.views.waiting.remove(&id)).flatten() else {
+        let expected = self.views.waiting.get(&id).is_some_and(|question| question.responder == connection);
+        let Some(question) = expected.then(|| self.views.waiting.remove(&id)).flatten() else {
             let what = format!("view question {id}");
             return Err(refuse(
                 ErrorKind::Unknown,
@@ -138,9 +138,9 @@ impl<D: VnicDevices> Control<D> {
         };
         let what = format!("view of {}", question.path);
         let Some(record) = self.grants.get(&question.grant) else {
-            let gone =
+            let ended =
                 refuse(ErrorKind::Failed, what, "its area was released or revoked meanwhile", "try again");
-            self.respond(question.answer, Err(gone));
+            self.respond(question.answer, Err(ended));
             return Ok(Reply::Done);
         };
         let (pid, client) = (record.process.pid, record.client.clone());
@@ -175,14 +175,14 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// A connection has closed: ends the queries that it was to answer.
-    pub(in crate::control) fn viewer_gone(&mut self, connection: u64) {
+    pub(in crate::control) fn end_views_of(&mut self, connection: u64) {
         self.views.owed.remove(&connection);
-        self.give_up_views("has closed its connection", |question| question.asked == connection);
+        self.give_up_views("has closed its connection", |question| question.responder == connection);
     }
 
     /// A grant has ended, and its view with it.
     pub(in crate::control) fn view_has_ended(&mut self, grant: u64) {
-        self.give_up_views("has let go of it", |question| question.grant == grant);
+        self.give_up_views("has released it", |question| question.grant == grant);
     }
 
     fn give_up_views(&mut self, why: &str, lost: impl Fn(&PendingView) -> bool) {

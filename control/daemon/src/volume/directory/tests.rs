@@ -74,7 +74,7 @@ fn revoking_stops_writes_through_descriptors_that_are_open() {
     assert!(rustix::fs::ftruncate(&held, 0).is_err());
     assert!(rustix::fs::fallocate(&held, rustix::fs::FallocateFlags::empty(), 0, 2 * SIZE).is_err());
     let busy = areas.prepare("a", 7, SIZE).unwrap_err();
-    assert_eq!(busy.kind, ErrorKind::Busy, "the former holder is still there");
+    assert_eq!(busy.kind, ErrorKind::Busy, "the previous holder is still there");
     drop(direct);
     drop(held);
     let next = areas.prepare("a", 7, SIZE).unwrap();
@@ -198,7 +198,7 @@ fn an_area_that_is_mapped_moves_when_it_is_revoked() {
     assert_eq!(rustix::io::pwrite(&held, &[5; 4096], SIZE - 4096), Ok(4096));
     areas.fence("a").unwrap();
     assert_eq!(rustix::io::pwrite(&held, &[6; 4096], SIZE - 4096), Ok(4096));
-    let next = areas.prepare("a", 7, SIZE).expect("the former holder has another file");
+    let next = areas.prepare("a", 7, SIZE).expect("the previous holder has another file");
     let mut bytes = [0; 4096];
     assert_eq!(rustix::io::pread(&next, &mut bytes, SIZE - 4096), Ok(4096));
     assert_eq!(bytes, [5; 4096], "no other holder sees what a revoked one writes");

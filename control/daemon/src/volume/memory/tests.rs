@@ -40,7 +40,7 @@ fn it_grows_under_its_holder_part_by_part() {
 }
 
 #[test]
-fn its_holder_can_neither_resize_it_nor_keep_what_it_released() {
+fn its_holder_can_neither_resize_it_nor_keep_released_memory() {
     let memory = Memory::new("ram", 8 * MIB);
     memory.create("a", 7, 2 * MIB).unwrap();
     let held = memory.prepare("a", 7, 2 * MIB).unwrap();
@@ -67,7 +67,7 @@ fn its_holder_can_neither_resize_it_nor_keep_what_it_released() {
     assert_eq!(
         read(&both.files[0], 2 * MIB - 4096),
         0,
-        "the added memory is zero, even if the former holder touched it"
+        "the added memory is zero, even if the previous holder touched it"
     );
     memory.resize("a", MIB).unwrap();
     drop((both, held));

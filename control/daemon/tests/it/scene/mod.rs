@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::MemfdFlags;
-use sietch_daemon::device::{DeviceError, Offence, OpenedVnic, VnicDevices, VnicPlan};
+use sietch_daemon::device::{DeviceError, OpenedVnic, RingViolation, VnicDevices, VnicPlan};
 use sietch_daemon::{Error, Options};
 use sietch_protocol::metrics::Metric;
 use sietch_protocol::{Connection, SharedDescriptors, Status, VnicDescriptors, XskLayout};
@@ -45,7 +45,7 @@ impl VnicDevices for FileDevices {
     async fn open(&mut self, plan: &VnicPlan) -> Result<OpenedVnic, DeviceError> {
         std::fs::write(self.path(plan), plan.generation.to_string()).unwrap();
         let memory = || rustix::fs::memfd_create("fake", MemfdFlags::CLOEXEC).unwrap();
-        let geometry = XskLayout {
+        let layout = XskLayout {
             ifindex: 1,
             queue: 0,
             chunk_size: 2048,
@@ -61,7 +61,7 @@ impl VnicDevices for FileDevices {
         Ok(OpenedVnic {
             xsk: memory(),
             umem: memory(),
-            geometry,
+            layout,
             gateway_mac: Some(plan.host_mac),
             mtu: plan.mtu,
             cookie: 0,
@@ -76,11 +76,11 @@ impl VnicDevices for FileDevices {
         Ok(())
     }
 
-    fn patrol(&mut self) -> Vec<Offence> {
+    fn check_rings(&mut self) -> Vec<RingViolation> {
         Vec::new()
     }
 
-    fn subdue(&mut self, _host_interface: &str) {}
+    fn repair_rings(&mut self, _host_interface: &str) {}
 
     async fn adopt(&mut self, plan: &VnicPlan, _pid: u32, _pidfd: BorrowedFd<'_>) -> Result<(), DeviceError> {
         let found = std::fs::read_to_string(self.path(plan)).unwrap_or_default();
@@ -348,13 +348,13 @@ impl Process {
         }
     }
 
-    pub(crate) fn ask(&mut self, command: &str, answer: &str) -> String {
+    pub(crate) fn command(&mut self, command: &str, answer: &str) -> String {
         writeln!(self.child.stdin.as_mut().unwrap(), "{command}").unwrap();
         self.expect(answer)
     }
 
     /// Sends a command that has no answer.
-    pub(crate) fn tell(&mut self, command: &str) {
+    pub(crate) fn send_command(&mut self, command: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{command}").unwrap();
     }
 
@@ -532,7 +532,7 @@ struct Rings {
 impl Rings {
     fn map(socket: &OwnedFd, grant: &sietch_protocol::VnicGrant) -> Self {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
-        let sietch_protocol::QueueLayout::AfXdp(shape) = grant.geometry else { panic!("a veth VNIC") };
+        let sietch_protocol::QueueLayout::AfXdp(shape) = grant.layout else { panic!("a veth VNIC") };
         let offsets = rustix::net::sockopt::xdp_mmap_offsets(socket).unwrap().fr;
         let length = offsets.desc as usize + shape.fill as usize * 8;
         let page = rustix::net::xdp::XDP_UMEM_PGOFF_FILL_RING;
@@ -698,7 +698,7 @@ fn area_command(connection: &mut Connection, line: &str) -> String {
             connection.acquire_vsa_descriptors(name).map(|(grant, _)| format!("ok {}", grant.size))
         }
         ["read", name] => connection.read_vsa(name).map(|(area, _)| format!("ok {}", area.size)),
-        ["look", name] => {
+        ["stat", name] => {
             let question = sietch_protocol::ViewRequest {
                 path: String::new(),
                 operation: sietch_protocol::ViewOperation::Stat,
