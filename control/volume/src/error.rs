@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-/// The first request that failed. The volume accepts no further change: what the device holds
+/// The first request that failed. The volume accepts no further change. What the device holds
 /// beyond this point is unknown, and a failed write must never be treated as if it had not
 /// happened.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -83,18 +83,18 @@ pub enum VolumeError {
     #[error(transparent)]
     Failed(#[from] Failure),
     /// No room.
-    #[error("{asked} bytes were requested and {free} are free; delete or shrink areas, or request less")]
+    #[error("{requested} bytes were requested and {free} are free; delete or shrink areas, or request less")]
     Full {
         /// Bytes requested.
-        asked: u64,
+        requested: u64,
         /// Bytes free.
         free: u64,
     },
     /// The free room is in too many pieces.
-    #[error("{asked} bytes would take more than {most} pieces of the volume; delete areas between others, or request less", most = crate::limits::MAX_EXTENTS)]
+    #[error("{requested} bytes would take more than {most} pieces of the volume; delete areas between others, or request less", most = crate::limits::MAX_EXTENTS)]
     Fragmented {
         /// Bytes requested.
-        asked: u64,
+        requested: u64,
     },
     /// The metadata has no room for another area or another piece of one.
     #[error("its metadata is full, with {areas} areas; delete some, or use another volume")]

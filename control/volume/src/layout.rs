@@ -1,13 +1,13 @@
 //! The layout of a volume. The page `docs/spec/volume.md` shows it as a picture.
 //!
 //! 1. All integers are little endian. First come four superblock copies of a block each, then two
-//!    halves of equal size, one block that belongs to no area (the *void*), and the blocks of
-//!    areas.
-//! 2. Generation `g` of the superblock is written to the copies `2 * (g % 2)` and `2 * (g % 2) + 1`
-//!    and names half `g % 2`: an update never touches the generation that it replaces.
+//!    halves of equal size. Then come one block that belongs to no area (the *void*), and the
+//!    blocks of areas.
+//! 2. Generation `g` of the superblock is written to the copies `2 * (g % 2)` and `2 * (g % 2) +
+//!    1`, and names half `g % 2`. So an update never touches the generation that it replaces.
 //! 3. A half is a checkpoint (all areas), padded to a block, and then records of one block each. A
 //!    checkpoint and every record carry a CRC32C seeded by the volume's identity and their own
-//!    offset: data of another volume, or at a wrong offset, does not validate.
+//!    offset. So data of another volume, or at a wrong offset, does not validate.
 //! 4. `epoch` grows with every opening, `sequence` with every record. A record counts only when it
 //!    is the direct successor of the one before: leftovers of an earlier use of the half never
 //!    count.
@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::limits::{BLOCK, HALF_RANGE, HALVES_START, MAX_AREAS, MAX_EXTENTS, MAX_NAME};
 
 /// Version of the format that this code writes and reads.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 const SUPERBLOCK_MAGIC: u64 = u64::from_le_bytes(*b"SIETCHVL");
 const CHECKPOINT_MAGIC: u32 = u32::from_le_bytes(*b"SVCP");

@@ -2,12 +2,12 @@
 //! device.
 //!
 //! 1. Two alternating generations of checksummed superblocks name a *half*. A half begins with a
-//!    checkpoint of all areas, followed by a journal of later changes ([`layout`],
+//!    checkpoint of all areas, followed by a journal of later changes (`layout`,
 //!    `docs/spec/volume.md`). Opening reads both halves, whose size does not depend on the
 //!    capacity.
 //! 2. A change is one journal record of one block, written durably before the call returns. When
 //!    the journal is full, or the volume is opened, a checkpoint is written to the other half and
-//!    flushed; then the next superblock names that half.
+//!    flushed. Then the next superblock names that half.
 //! 3. Blocks are zeroed, and the zeros flushed, *before* the record that gives them to an area. So
 //!    after a crash at any point an area is without them, or they are zeros. The free blocks follow
 //!    from the areas: nothing leaks.
@@ -33,7 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
-pub mod layout;
+mod layout;
 pub mod limits;
 mod space;
 mod transfer;

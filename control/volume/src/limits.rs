@@ -5,21 +5,21 @@
 pub const BLOCK: u64 = sietch_disk::BLOCK as u64;
 
 /// Superblock copies: two of each of two generations, so that one rotten copy costs nothing.
-pub const SUPERBLOCKS: u64 = sietch_disk::superblock_copies::COPIES as u64;
+pub(crate) const SUPERBLOCKS: u64 = sietch_disk::superblock_copies::COPIES as u64;
 
 /// Where the first half begins.
 pub const HALVES_START: u64 = SUPERBLOCKS * BLOCK;
 
 /// Bytes of a half unless a smaller volume requests less: a checkpoint of a thousand areas with
 /// fifty extents each.
-pub const USUAL_HALF: u64 = 1 << 20;
+pub(crate) const USUAL_HALF: u64 = 1 << 20;
 
 /// Bounds of a half: a checkpoint and three records; what a mount reads in a second from a slow
 /// disk.
-pub const HALF_RANGE: (u64, u64) = (4 * BLOCK, 64 << 20);
+pub(crate) const HALF_RANGE: (u64, u64) = (4 * BLOCK, 64 << 20);
 
 /// The longest name of an area in bytes, as in the control protocol.
-pub const MAX_NAME: usize = 32;
+pub(crate) const MAX_NAME: usize = 32;
 
 /// The most extents of one area: a record of it is one block.
 pub const MAX_EXTENTS: usize = 248;
@@ -28,4 +28,4 @@ pub const MAX_EXTENTS: usize = 248;
 pub const MAX_AREAS: usize = 1024;
 
 /// The smallest volume: the metadata of the smallest halves, the void and one block.
-pub const MIN_CAPACITY: u64 = HALVES_START + 2 * HALF_RANGE.0 + 2 * BLOCK;
+pub(crate) const MIN_CAPACITY: u64 = HALVES_START + 2 * HALF_RANGE.0 + 2 * BLOCK;

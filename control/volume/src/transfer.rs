@@ -25,7 +25,7 @@ pub(crate) fn failure(action: &'static str, offset: u64, source: io::Error) -> F
     Failure { action, offset, source: Arc::new(source) }
 }
 
-/// Submits one request to an idle queue, waits for it, and gives its buffer back.
+/// Submits one request to an idle queue, waits for it, and returns its buffer.
 pub(crate) fn execute<D: DiskQueue>(
     disk: &mut D,
     action: &'static str,

@@ -47,8 +47,8 @@ pub struct Reservation {
     fresh: Vec<Extent>,
 }
 
-/// A reservation whose blocks are zeros, durably: nothing of a former owner is in them. There is no
-/// other way to it than [`Reservation::zero`].
+/// A reservation whose blocks are zeros, durably: nothing of a previous owner is in them. There is
+/// no other way to it than [`Reservation::zero`].
 #[derive(Debug)]
 #[must_use = "its blocks stay taken until it is committed"]
 pub struct Zeroed(Reservation);
@@ -138,12 +138,6 @@ impl Volume {
     /// Bytes that no area has.
     pub fn free(&self) -> u64 {
         self.space.free() * BLOCK
-    }
-
-    /// A block that belongs to no area and is never read. Entries of removed extents may point to
-    /// it. The value is in bytes from the start.
-    pub fn void(&self) -> u64 {
-        self.superblock.void()
     }
 
     /// Every area, in the order in which they were made.
@@ -243,7 +237,7 @@ impl Volume {
             fix: "shrink it instead",
         })?;
         if more > self.space.free() {
-            return Err(VolumeError::Full { asked: more * BLOCK, free: self.free() });
+            return Err(VolumeError::Full { requested: more * BLOCK, free: self.free() });
         }
         let mut fresh = Vec::new();
         let end = area.extents.last().map_or(0, |last| last.start + last.blocks);
@@ -373,10 +367,10 @@ impl Volume {
     }
 
     fn allocate(&mut self, blocks: u64, pieces: usize) -> Result<Vec<Extent>, VolumeError> {
-        let (asked, free) = (blocks.saturating_mul(BLOCK), self.free());
-        self.space.allocate(blocks, pieces).ok_or(match asked > free {
-            true => VolumeError::Full { asked, free },
-            false => VolumeError::Fragmented { asked },
+        let (requested, free) = (blocks.saturating_mul(BLOCK), self.free());
+        self.space.allocate(blocks, pieces).ok_or(match requested > free {
+            true => VolumeError::Full { requested, free },
+            false => VolumeError::Fragmented { requested },
         })
     }
 

@@ -94,7 +94,7 @@ pub fn is_unreachable(error: rustix::io::Errno) -> bool {
 }
 
 /// Whether `peer`, the process at the other end of a connected socket, lives in the user and PID
-/// namespaces of this process, according to `/proc`; false if `/proc` does not say. `None` is a
+/// namespaces of this process, according to `/proc`. False if `/proc` does not say. `None` is a
 /// process that has no number in the PID namespace of this process.
 pub fn shares_namespaces(peer: Option<Pid>) -> bool {
     let Some(peer) = peer else { return false };

@@ -104,8 +104,8 @@ pub struct SharedDescriptors {
 
 impl VnicDescriptors {
     /// In the order in which an answer passes them.
-    fn arrange(geometry: QueueLayout, descriptors: Vec<OwnedFd>) -> Option<Self> {
-        match geometry {
+    fn arrange(layout: QueueLayout, descriptors: Vec<OwnedFd>) -> Option<Self> {
+        match layout {
             QueueLayout::AfXdp(_) => {
                 let [socket, umem] = descriptors.try_into().ok()?;
                 Some(Self::AfXdp { socket, umem })
@@ -270,7 +270,7 @@ impl Connection {
         let Reply::Vnic(grant) = reply else {
             return Err(CallError::Unexpected("no VNIC"));
         };
-        let made_of = VnicDescriptors::arrange(grant.geometry, descriptors)
+        let made_of = VnicDescriptors::arrange(grant.layout, descriptors)
             .ok_or(CallError::Unexpected("another number of descriptors"))?;
         Ok((*grant, made_of))
     }
@@ -305,11 +305,11 @@ impl Connection {
     /// # Errors
     /// See [`CallError`].
     pub fn view(&mut self, name: &str, question: ViewRequest) -> Result<(ViewReply, Vec<u8>), CallError> {
-        let ask = question.operation;
+        let operation = question.operation;
         let (reply, descriptors) = self.call(&Request::View { name: name.to_owned(), question }, &[])?;
         let Reply::View(answer) = reply else { return Err(CallError::Unexpected("no view")) };
-        answer.check(ask).map_err(CallError::Unexpected)?;
-        match (ask, &descriptors[..]) {
+        answer.check(operation).map_err(CallError::Unexpected)?;
+        match (operation, &descriptors[..]) {
             (ViewOperation::Read { length, .. }, [piece]) => {
                 let bytes = sealed::read(piece, length.into());
                 Ok((answer, bytes.map_err(|_| CallError::Unexpected("no piece"))?))
@@ -441,8 +441,9 @@ impl Connection {
     }
 
     /// Resizes the VSA `name`, which this process holds. For an area in memory this returns the
-    /// descriptors of its segments, to be mapped in the place of the former ones
-    /// ([`AreaStatus::segments`]); for any other area none, because its descriptor stays the same.
+    /// descriptors of its segments, to be mapped in the place of the previous ones
+    /// ([`AreaStatus::segments`]). For any other area it returns none, because its descriptor stays
+    /// the same.
     ///
     /// # Errors
     /// See [`CallError`].

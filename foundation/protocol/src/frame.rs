@@ -18,7 +18,7 @@
 //!    the first.
 //! 4. Both work on blocking and non-blocking sockets: on the latter `Blocked` means "call again
 //!    when ready".
-//! 5. Decoding a text cannot allocate more than a small multiple of [`MAX_FRAME`]; serde_json
+//! 5. Decoding a text cannot allocate more than a small multiple of `MAX_FRAME`; serde_json
 //!    bounds the depth.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -34,7 +34,7 @@ use serde::de::DeserializeOwned;
 
 /// The longest text, in bytes: a Status of 64 VNICs and 64 VSAs and a Stat group of a full metrics
 /// page fit, and a client cannot make the daemon hold more than this for it.
-pub const MAX_FRAME: usize = 64 * 1024;
+pub(crate) const MAX_FRAME: usize = 64 * 1024;
 
 /// The most descriptors a frame carries: a VNIC needs three, an area in memory one a part, and it
 /// can double its size at each. The receive buffer has room for exactly this many, so the kernel
@@ -42,7 +42,7 @@ pub const MAX_FRAME: usize = 64 * 1024;
 pub const MAX_DESCRIPTORS: usize = 16;
 
 /// Bytes of the length.
-pub const HEADER: usize = 4;
+pub(crate) const HEADER: usize = 4;
 
 /// Why a connection cannot continue.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +102,7 @@ pub enum Progress<T> {
 /// A message as a length and a text.
 ///
 /// # Errors
-/// [`FrameError::TooLong`] if the text is over [`MAX_FRAME`].
+/// [`FrameError::TooLong`] if the text is over `MAX_FRAME`.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
     let mut bytes = vec![0; HEADER];
     serde_json::to_writer(&mut bytes, message).map_err(FrameError::Text)?;
@@ -127,7 +127,7 @@ pub fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T, FrameError> {
 ///
 /// # Errors
 /// [`FrameError::Empty`] and [`FrameError::TooLong`].
-pub fn body_length(header: [u8; HEADER]) -> Result<usize, FrameError> {
+pub(crate) fn body_length(header: [u8; HEADER]) -> Result<usize, FrameError> {
     let length = usize::try_from(u32::from_le_bytes(header)).unwrap_or(usize::MAX);
     match length {
         0 => Err(FrameError::Empty),
@@ -233,11 +233,6 @@ impl<D: AsFd> FrameWriter<D> {
             return Err(FrameError::TooManyDescriptors);
         }
         Ok(Self { bytes, sent: 0, descriptors })
-    }
-
-    /// Bytes that have not been taken yet.
-    pub fn remaining(&self) -> usize {
-        self.bytes.len() - self.sent
     }
 
     /// Sends as much as the socket accepts. `Closed` if the peer has closed the connection.

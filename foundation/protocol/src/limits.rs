@@ -2,7 +2,7 @@
 
 /// The longest name of a VNIC, a VSA or a client, in bytes. Interface names are made from it
 /// (`sv-NAME-a` fits IFNAMSIZ, 15 characters, only for shorter ones: the daemon shortens).
-pub const MAX_NAME: usize = 32;
+pub(crate) const MAX_NAME: usize = 32;
 
 /// The most grants one Adopt may name.
 pub const MAX_HELD: usize = 64;
@@ -11,7 +11,7 @@ pub const MAX_HELD: usize = 64;
 /// system at once.
 pub const MAX_PIECE: u32 = 1 << 20;
 
-/// Whether `name` may name a VNIC, a VSA or a client: 1 to [`MAX_NAME`] of `a-z A-Z 0-9 _ -`,
+/// Whether `name` may name a VNIC, a VSA or a client: 1 to `MAX_NAME` of `a-z A-Z 0-9 _ -`,
 /// starting with a letter or digit. Such a name is safe as a file name and in a log line.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';

@@ -1,6 +1,12 @@
-//! The messages on the socket. One enum a direction.
+//! The messages on the daemon's socket, one enum a direction: [`Request`] from clients, [`Reply`]
+//! and [`Notice`] from the daemon.
 //!
-//! Unknown fields are ignored within one protocol version, unknown variants are an error.
+//! 1. Every [`Request`] has one [`Reply`] with the same id. A [`Notice`] comes without a request.
+//! 2. Descriptors ride on the frame of their message. The message says how many there are and
+//!    which.
+//! 3. Unknown fields are ignored within one protocol version; unknown variants are an error.
+//!
+//! The specification is `docs/spec/control-protocol.md`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +21,7 @@ use crate::types::{
 };
 use crate::view::{ViewError, ViewReply, ViewRequest};
 
-pub use crate::limits::{MAX_HELD, MAX_NAME, MAX_PIECE, is_name};
+pub use crate::limits::{MAX_HELD, MAX_PIECE, is_name};
 
 /// A request with the id that its reply repeats.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,9 +43,9 @@ pub enum Request {
         /// A name for display, as in `kv`. Means nothing for access.
         client: String,
     },
-    /// Opens a VNIC. Answer: [`Reply::Vnic`]; of a veth VNIC with two descriptors, the XSK and the
-    /// UMEM's memfd (then [`Request::BindVnic`]); of a shared-memory VNIC with three: its own
-    /// region, the other side's opened read-only, and its end of the doorbell.
+    /// Opens a VNIC. Answer: [`Reply::Vnic`]. That of a veth VNIC has two descriptors, the XSK and
+    /// the UMEM's memfd; [`Request::BindVnic`] follows. That of a shared-memory VNIC has three: its
+    /// own region, the other side's opened read-only, and its end of the doorbell.
     AcquireVnic {
         /// Its name in `sietch.toml`.
         name: String,
@@ -120,7 +126,7 @@ pub enum Request {
         outcome: Result<ViewReply, ViewError>,
     },
     /// Opens a VSA. Answer: [`Reply::Vsa`] with one descriptor, its file opened for reading and
-    /// writing; of an area in memory that has grown while it was held one for each of its parts.
+    /// writing. An area in memory that has grown while it was held has one for each of its parts.
     AcquireVsa {
         /// Its name in `sietch.toml`, or its path ([`crate::storage`]).
         name: String,
@@ -188,7 +194,7 @@ pub enum Request {
     /// Lists the volumes. Answer: [`Reply::Volumes`]. Users see their own quota, administrators
     /// all.
     Volumes,
-    /// Gives a grant back. Answer: [`Reply::Done`].
+    /// Releases a grant. Answer: [`Reply::Done`].
     Release {
         /// The grant.
         grant: u64,
@@ -296,7 +302,7 @@ pub enum Reply {
     Status(Box<Status>),
     /// To Stat.
     Stat(Box<Stat>),
-    /// To Revoke: one line for each revoked grant, with what now stops the former holder.
+    /// To Revoke: one line for each revoked grant, with what now stops the previous holder.
     Revoked(Vec<String>),
     /// Nothing to add.
     Done,
@@ -355,7 +361,7 @@ pub struct VnicGrant {
     /// The largest IP packet, in bytes.
     pub mtu: u32,
     /// Of its queue pair.
-    pub geometry: QueueLayout,
+    pub layout: QueueLayout,
     /// The component that enforces the filters.
     pub protection: Protection,
     /// Local TCP ports the filters let through.
@@ -420,7 +426,7 @@ pub struct PortGrant {
     /// The largest IP packet, in bytes.
     pub mtu: u32,
     /// Of both regions.
-    pub geometry: SharedLayout,
+    pub layout: SharedLayout,
 }
 
 /// The answer of a VNIC's holder about its sockets.

@@ -15,7 +15,7 @@
 //!    foreign file.
 //! 2. The writer fills its own copy (no system call for an update) and publishes the whole page at
 //!    intervals. It makes `sequence` odd, writes the entries, and makes it even again.
-//! 3. The reader takes the entries between two equal, even sequences. It tries [`MAX_TRIES`] times:
+//! 3. The reader takes the entries between two equal, even sequences. It tries `MAX_TRIES` times:
 //!    a hostile writer costs it that and gets no counters shown.
 //! 4. Names are `a-z 0-9 _ .`; anything else is refused, because they end on a terminal.
 
@@ -26,15 +26,15 @@ pub use crate::types::{Kind, Metric};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 /// First bytes of a page.
-pub const MAGIC: [u8; 8] = *b"SIETCHMP";
+pub(crate) const MAGIC: [u8; 8] = *b"SIETCHMP";
 /// The layout above.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// The most entries: their JSON form fits a frame.
-pub const MAX_ENTRIES: usize = 512;
+pub(crate) const MAX_ENTRIES: usize = 512;
 /// The longest name, in bytes.
-pub const MAX_METRIC_NAME: usize = 48;
+pub(crate) const MAX_METRIC_NAME: usize = 48;
 /// How often the reader tries before it reports the page as unstable. A publish takes microseconds.
-pub const MAX_TRIES: usize = 8;
+pub(crate) const MAX_TRIES: usize = 8;
 
 const HEADER: usize = 64;
 const ENTRY: usize = 64;
@@ -57,7 +57,7 @@ pub enum MetricsError {
     /// A name that could not be shown.
     #[error("metrics page: `{0}` is no name of a metric; use 1 to {MAX_METRIC_NAME} of a-z 0-9 _ .")]
     Name(String),
-    /// Over [`MAX_ENTRIES`].
+    /// Over `MAX_ENTRIES`.
     #[error("metrics page: {0} entries are over the limit of {MAX_ENTRIES}; publish fewer")]
     TooMany(usize),
 }

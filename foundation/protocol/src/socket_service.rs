@@ -32,7 +32,7 @@ pub use client::{
     receive_first, receive_message, send_message,
 };
 pub use limits::{
-    ANSWER_MS, APPLICATION_VARIABLE, ARRIVAL_BYTES, MAGIC, MAX_DESCRIPTORS, REPLY_BYTES, REQUEST_BYTES,
+    ANSWER_MS, APPLICATION_VARIABLE, ARRIVAL_BYTES, MAX_DESCRIPTORS, REPLY_BYTES, REQUEST_BYTES,
     SHORT_LIVED_VARIABLE, SOCKET_NAME, SOCKET_VARIABLE, VERSION, VNIC_VARIABLE,
 };
 pub use messages::{
@@ -41,4 +41,4 @@ pub use messages::{
 };
 pub use name::Name;
 pub use publish::{MAX_PUBLISHED, MAX_PUBLISHED_PER_PORT, PUBLISH_VARIABLE, Published, SocketFamily};
-pub use rule::{Action, NoRule, Rule, RuleNetwork, Rules};
+pub use rule::{Action, Rule, RuleError, RuleNetwork, Rules};

@@ -5,7 +5,7 @@
 //! 2. Reports travel as JSON, one a line, in a memfd that the application seals against every
 //!    change before it sends it. The daemon passes the memfd on unread; the command line reads it
 //!    with `pread`.
-//! 3. At most [`MAX_REPORTS`] reports and [`MAX_BYTES`] bytes. Further reports are counted, not
+//! 3. At most [`MAX_REPORTS`] reports and `MAX_BYTES` bytes. Further reports are counted, not
 //!    sent.
 //! 4. A reader trusts nothing: it checks seals, size, count and every line. Text of an application
 //!    is bounded; the program that prints it escapes it.
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 /// The most sockets in one answer.
 pub const MAX_REPORTS: usize = 100_000;
 /// The most bytes of an answer: [`MAX_REPORTS`] of the longest lines.
-pub const MAX_BYTES: u64 = 128 << 20;
+pub(crate) const MAX_BYTES: u64 = 128 << 20;
 /// The longest name of an algorithm that is read.
 const MAX_WORD: usize = 24;
 

@@ -19,11 +19,11 @@ use crate::limits::MAX_PIECE;
 /// The longest name of a file, in bytes: Linux's.
 pub const MAX_FILE_NAME: usize = 255;
 /// The longest path within a view, in bytes.
-pub const MAX_PATH: usize = 1024;
+pub(crate) const MAX_PATH: usize = 1024;
 /// The most components of a path.
-pub const MAX_DEPTH: usize = 16;
+pub(crate) const MAX_DEPTH: usize = 16;
 /// The most entries of a page.
-pub const MAX_ENTRIES: usize = 256;
+pub(crate) const MAX_ENTRIES: usize = 256;
 /// The most bytes of names of a page: with six bytes for each that JSON escapes, and numbers beside
 /// each name, it fits a frame.
 pub const MAX_NAME_BYTES: usize = 6 << 10;

@@ -220,9 +220,9 @@ fn step(volume: &mut Volume, disk: &mut FencelessDisk, known: &mut Known, random
     };
     match outcome {
         Ok(()) => known.now = next,
-        Err(VolumeError::Full { asked, free: reported }) => {
+        Err(VolumeError::Full { requested, free: reported }) => {
             assert_eq!(
-                (reported, asked > free * BLOCK),
+                (reported, requested > free * BLOCK),
                 (free * BLOCK, true),
                 "the free room differs from the report"
             );
@@ -633,7 +633,7 @@ fn rotten_metadata_is_refused_or_harmless() {
 /// Data of a deleted area, and earlier data of the device, is not readable by the next holder of
 /// the blocks, also where an area grows.
 #[test]
-fn no_area_ever_reads_what_another_wrote() {
+fn no_area_ever_reads_bytes_of_another() {
     let media = Media::new(Options::new(CAPACITY as usize), Random::new(9));
     let mut disk = FencelessDisk::new(media.open(), None);
     for block in 0..CAPACITY / BLOCK {

@@ -103,7 +103,7 @@ fn invalid_and_oversized_requests_are_refused_and_change_nothing() {
     let free = volume.free();
     let full = volume.create(&mut disk, "big", 1, free + BLOCK).expect_err("too large");
     assert!(
-        matches!(full, VolumeError::Full { asked, free: reported } if asked == free + BLOCK && reported == free)
+        matches!(full, VolumeError::Full { requested, free: reported } if requested == free + BLOCK && reported == free)
     );
     let full = volume.resize(&mut disk, "first", 5 * BLOCK + free + BLOCK).expect_err("too large");
     assert!(matches!(full, VolumeError::Full { .. }), "{full}");

@@ -30,10 +30,10 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
 fn notices_between_a_request_and_its_reply_are_kept_in_order() {
-    let notice = |grant| Notice::Revoked { grant, generation: 1, name: "kv".into(), reason: "asked".into() };
-    let (socket, thread) = serve(move |asked| {
-        let id = asked.id;
-        match asked.request {
+    let notice = |grant| Notice::Revoked { grant, generation: 1, name: "kv".into(), reason: "frame".into() };
+    let (socket, thread) = serve(move |frame| {
+        let id = frame.id;
+        match frame.request {
             Request::Hello { .. } => vec![ServerFrame::Reply { id, body: welcome(PROTOCOL) }],
             _ => vec![
                 ServerFrame::Notice(notice(1)),
@@ -53,9 +53,9 @@ fn notices_between_a_request_and_its_reply_are_kept_in_order() {
 }
 
 #[test]
-fn a_refusal_leaves_the_connection_usable_and_says_what_and_how() {
-    let (socket, thread) = serve(|asked| {
-        let body = match asked.request {
+fn a_refusal_leaves_the_connection_usable_and_names_cause_and_fix() {
+    let (socket, thread) = serve(|frame| {
+        let body = match frame.request {
             Request::Hello { .. } => welcome(PROTOCOL),
             Request::AcquireVnic { name } => Reply::Error(ErrorReply {
                 kind: ErrorKind::Busy,
@@ -65,7 +65,7 @@ fn a_refusal_leaves_the_connection_usable_and_says_what_and_how() {
             }),
             _ => Reply::Done,
         };
-        vec![ServerFrame::Reply { id: asked.id, body }]
+        vec![ServerFrame::Reply { id: frame.id, body }]
     });
     let mut connection = Connection::handshake(socket, "test", LIMIT).unwrap();
     let error = connection.acquire_vnic("kv").unwrap_err();
@@ -78,7 +78,7 @@ fn a_refusal_leaves_the_connection_usable_and_says_what_and_how() {
 #[test]
 fn another_version_a_silent_daemon_and_a_closed_one_give_different_errors() {
     let (socket, thread) =
-        serve(|asked| vec![ServerFrame::Reply { id: asked.id, body: welcome(PROTOCOL + 1) }]);
+        serve(|frame| vec![ServerFrame::Reply { id: frame.id, body: welcome(PROTOCOL + 1) }]);
     assert!(matches!(Connection::handshake(socket, "test", LIMIT), Err(CallError::Version { .. })));
     thread.join().unwrap();
 

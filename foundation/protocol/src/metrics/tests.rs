@@ -11,7 +11,7 @@ fn sealed(bytes: &[u8]) -> OwnedFd {
 }
 
 #[test]
-fn a_reader_sees_what_was_published_and_only_that() {
+fn a_reader_sees_published_counters_and_nothing_else() {
     let mut page = Page::create(&[("tcp.segments", Kind::Counter), ("clients", Kind::Gauge)]).unwrap();
     page.set(0, 7);
     page.set(1, u64::MAX);

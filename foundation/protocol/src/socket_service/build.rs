@@ -1,7 +1,7 @@
 //! The build of a sender. Two incompatible builds detect that before anything is set up.
 //!
 //! 1. Two builds are compatible if their messages are of one version ([`VERSION`]) and their
-//!    streams start with the same word, which each layout of a stream's memory has for itself. The
+//!    streams start with the same word. Each layout of a stream's memory has a word of its own. The
 //!    name is for people and decides nothing: most builds are compatible.
 //! 2. A service sends its build in the answer to a hello ([`super::Reply::welcome`]), and when it
 //!    refuses an unknown message.
@@ -31,7 +31,7 @@ const NAME: &str = match option_env!("SIETCH_BUILD") {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Build {
-    /// [`MAGIC`].
+    /// `MAGIC`.
     magic: u32,
     /// The version of the messages.
     pub version: u16,
@@ -65,7 +65,7 @@ impl Build {
 
     /// The sender of a reply, which may be of another version: the version of its messages, and its
     /// build if the reply has one. `None`: no reply of a socket service.
-    pub fn of_reply(bytes: &[u8]) -> Option<(u16, Option<Self>)> {
+    pub(crate) fn of_reply(bytes: &[u8]) -> Option<(u16, Option<Self>)> {
         let (magic, version) = (bytes.first_chunk::<4>()?, bytes.get(4..6)?.first_chunk::<2>()?);
         if u32::from_le_bytes(*magic) != MAGIC {
             return None;

@@ -46,7 +46,7 @@ fn milliseconds() -> u64 {
 }
 
 /// Whether the service may be called; one call is permitted after each pause.
-fn may_ask(now: u64, until: &AtomicU64, pause: &AtomicU64) -> bool {
+fn may_call(now: u64, until: &AtomicU64, pause: &AtomicU64) -> bool {
     let absent = until.load(Ordering::Relaxed);
     absent == 0
         || now >= absent
@@ -85,7 +85,7 @@ const MOST_IN_MESSAGE: usize = 253;
 ///
 /// # Errors
 /// Those of `socket` and `connect` (`ENOENT`, `ECONNREFUSED`: no service); `ETIMEDOUT`: it does not
-/// answer; `EPROTO`: no answer, or none that this version understands; `EMFILE`: there was no room
+/// answer; `EPROTO`: no answer, or none that this version understands. `EMFILE`: there was no room
 /// for the descriptors.
 pub fn call(
     path: &[u8],
@@ -93,7 +93,7 @@ pub fn call(
     send: &[BorrowedFd<'_>],
     received: &mut Descriptors,
 ) -> Result<Reply, Errno> {
-    if ABSENT_UNTIL.load(Ordering::Relaxed) != 0 && !may_ask(milliseconds(), &ABSENT_UNTIL, &PAUSE) {
+    if ABSENT_UNTIL.load(Ordering::Relaxed) != 0 && !may_call(milliseconds(), &ABSENT_UNTIL, &PAUSE) {
         return Err(Errno::TIMEDOUT);
     }
     let answer = connect(path).and_then(|socket| call_on(socket.as_fd(), request, send, received));
@@ -319,9 +319,9 @@ pub fn receive_message(
     receive_all(socket, bytes, received, flags, drop)
 }
 
-/// As [`receive_message`], for a receiver that must not be kept waiting: a descriptor too many is
-/// given to `surplus`, and none is closed by the kernel in the receiver's name, which may take as
-/// long as its sender likes (`SO_LINGER`).
+/// As [`receive_message`], for a receiver that must not be kept waiting. A descriptor too many is
+/// given to `surplus`. The kernel closes none in the receiver's name, which may take as long as its
+/// sender likes (`SO_LINGER`).
 ///
 /// # Errors
 /// Those of `recvmsg`.
@@ -370,16 +370,16 @@ mod tests {
     #[test]
     fn after_a_service_that_did_not_answer_one_call_a_pause_waits_for_it() {
         let (until, pause) = (AtomicU64::new(0), AtomicU64::new(FIRST_PAUSE));
-        assert!(may_ask(1000, &until, &pause));
+        assert!(may_call(1000, &until, &pause));
         note(1000, true, &until, &pause);
-        assert!(!may_ask(1000 + FIRST_PAUSE - 1, &until, &pause));
+        assert!(!may_call(1000 + FIRST_PAUSE - 1, &until, &pause));
         let after = 1000 + FIRST_PAUSE;
-        assert!(may_ask(after, &until, &pause), "one call checks whether it is back");
-        assert!(!may_ask(after, &until, &pause), "and the others do not wait for that");
+        assert!(may_call(after, &until, &pause), "one call checks whether it is back");
+        assert!(!may_call(after, &until, &pause), "and the others do not wait for that");
         note(after, true, &until, &pause);
-        assert!(!may_ask(after + 2 * FIRST_PAUSE - 1, &until, &pause), "the pause has doubled");
+        assert!(!may_call(after + 2 * FIRST_PAUSE - 1, &until, &pause), "the pause has doubled");
         note(after, false, &until, &pause);
-        assert!(may_ask(after, &until, &pause) && may_ask(after, &until, &pause));
+        assert!(may_call(after, &until, &pause) && may_call(after, &until, &pause));
         assert_eq!(pause.load(Ordering::Relaxed), FIRST_PAUSE);
     }
 }

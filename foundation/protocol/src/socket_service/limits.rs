@@ -1,7 +1,7 @@
 //! Sizes, limits and names of the protocol.
 
 /// "SKT5", little endian: the first word of each message.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"SKT5");
+pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"SKT5");
 /// The version of the messages. A service answers another version with
 /// [`super::ReplyKind::Refused`] and `EPROTO`.
 pub const VERSION: u16 = 1;

@@ -1,4 +1,13 @@
-//! The messages: requests, replies, arrivals and changes of a backlog, each of a fixed size.
+//! The messages of the socket service: requests, replies, arrivals and changes of a backlog, each
+//! of a fixed size.
+//!
+//! 1. Each message is one `repr(C)` struct in one message of a SEQPACKET socket. Descriptors
+//!    ride on it.
+//! 2. A message is read into a copy and then validated. A wrong size, magic, version or number is
+//!    refused.
+//! 3. Numbers of kinds never change their meaning. A new kind gets a new number.
+//!
+//! The specification is `docs/spec/sockets.md`.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -16,8 +25,8 @@ pub enum RequestKind {
     /// Queries whether a service runs, and its version.
     Hello = 1,
     /// Take over a listening socket. Descriptors: the kernel's listening socket (with a VNIC: the
-    /// reservation, or none), then up to [`super::MAX_PUBLISHED_PER_PORT`] other listening sockets
-    /// of the kernel whose connections are to arrive there as well.
+    /// reservation, or none). Then up to [`super::MAX_PUBLISHED_PER_PORT`] other listening sockets
+    /// of the kernel follow, whose connections are to arrive there as well.
     Listen = 2,
     /// Connect. Descriptor: the client's kernel TCP socket, for its network namespace and its bound
     /// name.
@@ -141,7 +150,7 @@ impl ReplyKind {
 }
 
 /// In [`Request::flags`]: another process of the application has already registered again a
-/// listener that the service lost in a crash; give this process a placeholder of its own. The
+/// listener that the service lost in a crash. Give this process a placeholder of its own. The
 /// descriptor is any TCP socket of the same network namespace. [`Request::local`] names the
 /// listener.
 pub const REJOIN: u32 = 1;
@@ -158,7 +167,7 @@ pub const REUSED_ADDRESS: u32 = 8;
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Request {
-    /// [`MAGIC`].
+    /// `MAGIC`.
     pub magic: u32,
     /// [`VERSION`].
     pub version: u16,
@@ -244,7 +253,7 @@ impl Request {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Reply {
-    /// [`MAGIC`].
+    /// `MAGIC`.
     pub magic: u32,
     /// [`VERSION`].
     pub version: u16,
@@ -342,7 +351,7 @@ pub enum ArrivalKind {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Arrival {
-    /// [`MAGIC`].
+    /// `MAGIC`.
     pub magic: u32,
     /// [`VERSION`].
     pub version: u16,
@@ -398,7 +407,7 @@ impl Arrival {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BacklogChange {
-    /// [`MAGIC`].
+    /// `MAGIC`.
     pub magic: u32,
     /// [`VERSION`].
     pub version: u16,

@@ -28,7 +28,7 @@ impl Name {
     pub const NONE: Self = Self { bytes: [0; 28], length: 0 };
 
     /// Whether this is no name, an IPv4 or an IPv6 one.
-    pub fn is_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         self.length == 0 || self.address().is_some()
     }
 

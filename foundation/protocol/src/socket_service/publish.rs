@@ -46,7 +46,7 @@ impl Published {
     }
 
     /// The host's address in the form that a listening socket of `family` can bind. A program gets
-    /// connections of the family in which it listens, so a dual-stack socket binds an IPv4 address
+    /// connections of the family in which it listens. So a dual-stack socket binds an IPv4 address
     /// in its IPv4-mapped form, and an IPv4 socket binds `0.0.0.0` for `::`. `None`: a socket of
     /// that family cannot bind the address.
     pub fn in_family(&self, family: SocketFamily) -> Option<SocketAddr> {

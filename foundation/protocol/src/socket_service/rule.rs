@@ -1,8 +1,9 @@
 //! The rules of `sietch run` on listening and connecting: access control at connection set-up.
 //!
-//! 1. A rule is words: `allow` or `deny`; `listen`, `connect` or `all`; then, in any order and each
-//!    at most once, `user UID`, `address NETWORK` and `port PORT` or `port FIRST-LAST`. A missing
-//!    word matches all. The first rule that matches decides; if none matches, access is allowed.
+//! 1. A rule is words: `allow` or `deny`; `listen`, `connect` or `all`. Then follow, in any order
+//!    and each at most once, `user UID`, `address NETWORK` and `port PORT` or `port FIRST-LAST`. A
+//!    missing word matches all. The first rule that matches decides; if none matches, access is
+//!    allowed.
 //! 2. Address and port are the listener's own name, or the destination. A listener on `0.0.0.0` or
 //!    `::` is reached at every address of the host. A rule that denies matches it if any address of
 //!    the network could be meant, one that allows only if all are. `::` covers IPv4 too.
@@ -60,7 +61,7 @@ pub struct Rules(pub Vec<Rule>);
 #[error(
     "{text:?} is no rule: {cause}; write `deny listen port 1-1023` or `allow connect user 1000 address 10.0.0.0/8 port 6379`"
 )]
-pub struct NoRule {
+pub struct RuleError {
     text: String,
     cause: String,
 }
@@ -118,9 +119,9 @@ impl Rule {
     /// Parses a text. `uid_of` returns the uid of a user's name.
     ///
     /// # Errors
-    /// [`NoRule`], with the reason.
-    pub fn read(text: &str, uid_of: impl Fn(&str) -> Option<u32>) -> Result<Self, NoRule> {
-        let wrong = |cause: String| NoRule { text: text.to_owned(), cause };
+    /// [`RuleError`], with the reason.
+    pub fn read(text: &str, uid_of: impl Fn(&str) -> Option<u32>) -> Result<Self, RuleError> {
+        let wrong = |cause: String| RuleError { text: text.to_owned(), cause };
         let mut words = text.split_whitespace();
         let allow = match words.next() {
             Some("allow") => true,
@@ -164,9 +165,9 @@ impl Rule {
 }
 
 impl FromStr for Rule {
-    type Err = NoRule;
+    type Err = RuleError;
 
-    fn from_str(text: &str) -> Result<Self, NoRule> {
+    fn from_str(text: &str) -> Result<Self, RuleError> {
         Self::read(text, |_| None)
     }
 }

@@ -29,7 +29,7 @@ proptest! {
 }
 
 #[test]
-fn units_mean_what_they_say() {
+fn units_are_converted_to_bytes() {
     assert_eq!("10Gbit/s".parse::<Rate>().unwrap().bytes_per_second, 1_250_000_000);
     assert_eq!("1 GiB".parse::<Size>().unwrap().bytes, 1 << 30);
     assert_eq!("64 KiB".parse::<Size>().unwrap().bytes, 65_536);

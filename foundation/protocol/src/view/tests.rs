@@ -51,7 +51,7 @@ fn a_path_stays_within_its_view() {
 }
 
 #[test]
-fn a_full_page_fits_a_frame_whatever_its_names_are() {
+fn a_full_page_fits_a_frame_with_any_names() {
     for name in ["\u{7f}", "a", "\u{2028}\u{2028}", "\"\"\"\"", "\\\\\\\\\\\\\\\\"] {
         let mut page = ViewPage::default();
         let mut number = 0_u64;
