@@ -11,14 +11,14 @@
 //! 2. The handler of SIGSEGV and SIGBUS calls [`recover`]. If the program counter lies in the
 //!    range, the handler makes the routine return the address of the fault. No setup precedes an
 //!    access, so an access without a fault costs nothing extra.
-//! 3. No record says that a copy is in progress, so none can be stale: a fault of a signal handler
+//! 3. No record says that a copy is in progress, so none can be stale. A fault of a signal handler
 //!    that has interrupted a copy has a program counter outside of the range.
 //! 4. A copy that has met a fault may have written anything up to it. Callers count none of it, as
 //!    Linux does with the piece of a TCP stream that it could not copy whole.
 //!
 //! Up to 128 bytes a copy is straight code of moves that overlap. Beyond, it is a loop of 32-byte
 //! moves to aligned addresses (16-byte moves without AVX). From 64 bytes to 4 MiB that was as fast
-//! as the C library's `memcpy`; `rep movsb` was slower by half up to 1 KiB, and where source and
+//! as the C library's `memcpy`. `rep movsb` was slower by half up to 1 KiB, and where source and
 //! destination are aligned differently.
 //!
 //! On other processors than x86-64 the accesses are ordinary ones, and a fault ends the process.
@@ -171,16 +171,16 @@ pub fn is_writable<T>(to: *mut T, length: usize) -> bool {
 }
 
 #[inline]
-fn each_page(start: *const u8, length: usize, look: impl Fn(*const u8) -> bool) -> bool {
+fn each_page(start: *const u8, length: usize, probe: impl Fn(*const u8) -> bool) -> bool {
     let Some(last) = length.checked_sub(1) else { return true };
     let mut at = 0;
     while at < last {
-        if !look(start.wrapping_add(at)) {
+        if !probe(start.wrapping_add(at)) {
             return false;
         }
         at += PAGE;
     }
-    look(start.wrapping_add(last))
+    probe(start.wrapping_add(last))
 }
 
 /// If the interrupted instruction is one of this module's: makes its routine return the address of

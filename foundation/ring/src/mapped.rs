@@ -60,7 +60,7 @@ pub enum LayoutError {
         "ring layout {layout:?} does not fit a mapping of {length} bytes: both sides must agree on one layout"
     )]
     Misplaced {
-        /// What was asked for.
+        /// What was requested.
         layout: RingLayout,
         /// Bytes in the mapping.
         length: usize,

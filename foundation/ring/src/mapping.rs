@@ -1,4 +1,10 @@
-//! Shared memory with an owner.
+//! Shared memory with an owner: a mapping that is unmapped when it is dropped.
+//!
+//! 1. A [`Mapping`] maps one file, or several files one after the other. Pages are faulted in when
+//!    it is made, so that the data path meets no page fault.
+//! 2. Other processes may change every byte at any time. So the mapping gives out atomics, raw
+//!    pointers and [`Untrusted`] bytes; plain slices need `unsafe`.
+//! 3. Accesses by offset or range are checked against the length of the mapping.
 
 use std::ffi::c_void;
 use std::io;
@@ -68,8 +74,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the first `length` bytes of a file on persistent memory, so that a store reaches the
-    /// medium itself and the file's blocks are safe before it can (`MAP_SYNC`).
+    /// Maps the first `length` bytes of a file on persistent memory. A store reaches the medium
+    /// itself, and the file's blocks are safe before it can (`MAP_SYNC`).
     ///
     /// # Errors
     /// Those of `mmap(2)`; `EOPNOTSUPP` where the file is not on a DAX file system.

@@ -20,10 +20,10 @@
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
-/// The bit of the word that asks for a wake-up: `XDP_RING_NEED_WAKEUP` of AF_XDP.
+/// The bit of the word that requests a wake-up: `XDP_RING_NEED_WAKEUP` of AF_XDP.
 pub const NEED_WAKEUP: u32 = 1;
 
-/// Asks to be woken. The caller must poll once more before it sleeps.
+/// Requests a wake-up. The caller must poll once more before it sleeps.
 #[inline]
 pub fn arm(word: &AtomicU32) {
     word.swap(NEED_WAKEUP, Ordering::AcqRel);
@@ -76,7 +76,7 @@ pub fn claim(word: &AtomicU32) -> bool {
     is_armed(word) && word.swap(0, Ordering::AcqRel) & NEED_WAKEUP != 0
 }
 
-/// Called after publishing: whether the peer asks to be woken. For a peer that takes the request
+/// Called after publishing: whether the peer requests a wake-up. For a peer that takes the request
 /// back itself, as the kernel does.
 #[inline]
 pub fn is_armed(word: &AtomicU32) -> bool {

@@ -5,8 +5,8 @@
 //! 2. So the loop learns from its pauses. A pause that ended within [`LONGEST`] is one that
 //!    spinning could have bridged: the budget becomes at least twice its length. A longer pause
 //!    halves the budget, down to [`SHORTEST`]. Traffic with gaps of microseconds is thus never put
-//!    to sleep, and a loop with one request a millisecond spins for one part in three hundred of
-//!    its time.
+//!    to sleep. A loop with one request a millisecond spins for one part in three hundred of its
+//!    time.
 //! 3. Two loops that wait for each other can put each other to sleep: each finds its pauses long
 //!    because the other has to be woken. So every [`TRIAL`]th long pause is followed by the longest
 //!    spin. If the answer comes within it, both stay awake from then on.
@@ -26,8 +26,9 @@ pub const LONGEST: u64 = 50_000;
 /// The shortest spin, in nanoseconds: a third of what sleeping and waking cost.
 pub const SHORTEST: u64 = 3_000;
 
-/// Nanoseconds from the beginning of a pause to the first yield, and between two: more than a round
-/// trip over shared memory to a peer that is awake, a fifth of what sleeping and waking cost.
+/// Nanoseconds from the beginning of a pause to the first yield, and between two. That is more than
+/// a round trip over shared memory to a peer that is awake, and a fifth of what sleeping and waking
+/// cost.
 pub const YIELD_EVERY: u64 = 2_000;
 
 /// Long pauses between two trials of the longest spin: at a pause a millisecond that is a third of

@@ -14,10 +14,10 @@
 //!    a submit are visible with the submit, and a slot is not written again before its reader has
 //!    released it.
 //! 5. The other side's word is validated when it is read. It may advance by at most what it could
-//!    honestly have done: the consumer by what was submitted and not yet consumed, the producer by
-//!    the slots that were free. Anything else (backwards, too far) is counted as a violation and
-//!    ignored: the ring stays as it was before. So no entry is read that the rules do not allow,
-//!    and one call never does more work than the ring has slots.
+//!    honestly have done. For the consumer that is what was submitted and not yet consumed, for the
+//!    producer the slots that were free. Anything else (backwards, too far) is counted as a
+//!    violation and ignored: the ring stays as it was before. So no entry is read that the rules do
+//!    not allow, and one call never does more work than the ring has slots.
 //!
 //! What an entry *says* is not checked here: the consumer copies an entry once and validates the
 //! copy.
@@ -163,7 +163,7 @@ impl<T, M: RingMemory<T>> Producer<T, M> {
         self.consumed
     }
 
-    /// Whether the peer asks to be woken. Call it after [`Producer::submit`].
+    /// Whether the peer requests a wake-up. Call it after [`Producer::submit`].
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         need_wakeup::is_armed(self.memory.flags())
@@ -255,7 +255,7 @@ impl<T, M: RingMemory<T>> Consumer<T, M> {
         Some(entry)
     }
 
-    /// Gives the slots of everything popped so far back to the producer, and returns how many.
+    /// Returns the slots of everything popped so far to the producer, and returns how many.
     #[inline]
     pub fn release(&mut self) -> u32 {
         let freed = self.tail.wrapping_sub(self.released);

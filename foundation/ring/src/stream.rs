@@ -3,12 +3,12 @@
 //!
 //! 1. **Three memories.** Both ends map the *common* memory. Each end has a *private* page that
 //!    only its holders map. Everything an end relies on (its positions, its current region, locks,
-//!    the state of the connection) is in its private page; in the common memory it only publishes.
+//!    the state of the connection) is in its private page. In the common memory it only publishes.
 //!    A reader of what the other end published validates a copy of it, and takes an invalid value
 //!    for a reset.
 //! 2. **Positions** count bytes from the beginning, so that everything has one order. The producer
-//!    publishes its *tail* in one word with the flags that the other end needs ([`layout::tail`]),
-//!    so the consumer reads all of it with one load. The consumer publishes its *head*.
+//!    publishes its *tail* in one word with the flags that the other end needs ([`layout::tail`]).
+//!    So the consumer reads all of it with one load. The consumer publishes its *head*.
 //! 3. **Regions.** For each power of two from [`RegionSizes::smallest`] to [`RegionSizes::largest`]
 //!    a direction has a region of that size. The producer writes into one of them. At any byte it
 //!    may move to another that holds nothing unread. Beside the region that it leaves it publishes
@@ -21,16 +21,16 @@
 //!    reads needs a large one: it would otherwise wait for itself. A larger region that is found
 //!    full although the consumer reads is left for one of [`EAGER_LOG2`] again.
 //! 5. **Sleeping.** A waiter that finds nothing to do *arms* (counts itself, and makes a request),
-//!    fences, polls once more, and sleeps on a descriptor that the other end can make readable. A
-//!    producer that has published fences, and writes a byte if there is a request that it has not
-//!    answered. One of the two sees the other ([`waiters`], checked with loom). A waiter is counted
-//!    until it has returned: as long as others are counted, the last byte stays. Data and room have
-//!    waiters of their own.
+//!    fences, and polls once more. It then sleeps on a descriptor that the other end can make
+//!    readable. A producer that has published fences, and writes a byte if there is a request that
+//!    it has not answered. One of the two sees the other ([`waiters`], checked with loom). A waiter
+//!    is counted until it has returned: as long as others are counted, the last byte stays. Data
+//!    and room have waiters of their own.
 //! 6. **Closing.** A producer that is done publishes FIN. The kernel, never memory, decides whether
 //!    the other end is dead: this end's descriptor hangs up. Any number of processes may hold an
 //!    end, and any of them may be killed. A closing process leaves a hint in its tail, so that the
-//!    other end asks the kernel soon. Whether a hang-up was a finish or a reset follows from the
-//!    positions, as in RFC 9293 section 3.10.4 and RFC 2525 section 2.17: an end that leaves data
+//!    other end queries the kernel soon. Whether a hang-up was a finish or a reset follows from the
+//!    positions, as in RFC 9293 section 3.10.4 and RFC 2525 section 2.17. An end that leaves data
 //!    unread resets.
 //! 7. **Corking.** Bytes that a program sends together with later ones are written and not
 //!    published, for 200 ms at most ([`cork`]).
@@ -92,6 +92,6 @@ pub use receive::Receive;
 #[cfg(not(loom))]
 pub use send::{SEGMENT, Send};
 
-/// Up to this size (256 KiB) a full ring is left for a larger one at once: the larger half of a
+/// Up to this size (256 KiB) a full ring is left for a larger one at once. The larger half of a
 /// core's second-level cache stays free.
 pub const EAGER_LOG2: u8 = 18;

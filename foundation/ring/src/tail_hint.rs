@@ -1,4 +1,4 @@
-//! The newest entry of a ring, beside the producer word: a consumer that polls that word has the
+//! The newest entry of a ring, beside the producer word. A consumer that polls that word has the
 //! entry on the same cache line, and need not wait for the slot's line.
 //!
 //! 1. The word holds an entry of 48 bits and the last sixteen bits of its index. The producer

@@ -1,7 +1,7 @@
 //! Pseudo-random numbers from a seed.
 //!
-//! The sequence of a seed never changes, for any of these generators: a seed that was recorded
-//! repeats its failure for ever, and the tests hold known values of each. None is fit for secrets.
+//! The sequence of a seed never changes, for any of these generators. So a seed that was recorded
+//! repeats its failure for ever. The tests hold known values of each. None is fit for secrets.
 //!
 //! Take [`Random`], unless its four words of state or its ten instructions a number are too much,
 //! or a recorded seed belongs to another generator.

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Pauses of `gap` nanoseconds, looked at every 100: returns how long each was spun for.
+/// Pauses of `gap` nanoseconds, polled every 100: returns how long each was spun for.
 fn spun(spin: &mut Spin, gap: u64, pauses: usize) -> u64 {
     let mut now = 1;
     let mut last = 0;

@@ -3,7 +3,7 @@
 //! 1. A consumer that was busy finds several streams ready, and has to serve the oldest arrival
 //!    first. So a producer notes beside its tail from which position on bytes came, and when, by
 //!    the processor's clock, which all processors of a host share.
-//! 2. There are [`KEPT`] notes, on the cache line of the tail: a consumer that has read the tail
+//! 2. There are [`KEPT`] notes, on the cache line of the tail. A consumer that has read the tail
 //!    has them, and a producer writes no second line. The oldest note gives way to the newest once
 //!    it concerns no unread bytes. Until then nothing more is noted: what counts is since when
 //!    bytes wait.
@@ -24,7 +24,7 @@ pub const KEPT: usize = 5;
 
 /// Cycles of a tick, as a power of two: less than the time between two messages.
 const TICK: u32 = 4;
-/// Bits of a position in a note: 64 MiB, more than regions of the usual geometry hold.
+/// Bits of a position in a note: 64 MiB, more than regions of the usual sizes hold.
 const POSITION: u32 = 26;
 /// Bits of a time: 24 minutes at three cycles a nanosecond.
 const TIME: u32 = u64::BITS - POSITION;

@@ -1,4 +1,16 @@
 //! Closing an end, and what the death of the other end means: step 6 of [`super`].
+//!
+//! 1. Half-close ([`Endpoint::finish`]) publishes FIN in the tail.
+//! 2. A process that closes its last descriptor publishes CLOSING ([`Endpoint::closing`]). That is
+//!    only a *hint* to the other end: other processes may still hold this one.
+//! 3. An end that finds a new hint ([`Endpoint::may_be_hung_up`]) polls the kernel for a hang-up of
+//!    its own descriptor. It then calls [`Endpoint::hung_up`] or [`Endpoint::still_there`].
+//! 4. On a hang-up, the positions decide between a finish and a reset ([`Hangup`]).
+//! 5. [`Endpoint::reset`] resets the connection at once, for all holders of the end.
+//!
+//! Flags are published under the writers' lock. A closing process does not wait for a lock that
+//! another process keeps: it adds its flags by compare-and-exchange, and leaves the position to the
+//! holder. Memory never decides that an end is dead.
 
 use super::endpoint::Endpoint;
 use super::layout::tail;
@@ -44,8 +56,8 @@ impl Endpoint {
         self.publish_flags(0);
     }
 
-    /// A process that closes its last descriptor of this end calls this first: the other end then
-    /// soon asks the kernel whether that was the last descriptor of all. The caller notifies
+    /// A process that closes its last descriptor of this end calls this first. The other end then
+    /// soon checks with the kernel whether that was the last descriptor of all. The caller notifies
     /// ([`Endpoint::data_notification`]) only if it must not rely on the hang-up itself.
     pub fn closing(&self) {
         let unread = if self.readable() == 0 { 0 } else { tail::UNREAD };
@@ -62,8 +74,8 @@ impl Endpoint {
 
     fn publish_flags(&self, more: u64) {
         let sending = &self.private().sending;
-        // A process that closes goes on without the lock if it does not get it soon: the sender of
-        // this end may have written the word.
+        // A process that closes continues without the lock if it does not get it soon: the sender
+        // of this end may have written the word.
         let closes = more & tail::CLOSING != 0;
         let guard = if closes { lock::take_soon(&sending.lock) } else { lock::take(&sending.lock) };
         let published = &self.outbound().producer.tail;
@@ -71,17 +83,19 @@ impl Endpoint {
         // only loses a hint that its own peer has closed.
         let mut before = published.load(Ordering::Relaxed);
         let flags = |before: u64| {
-            let turn = if more & tail::CLOSING == 0 { before & tail::TURN } else { tail::next_turn(before) };
-            self.tail_flags() | more | turn
+            let closings =
+                if more & tail::CLOSING == 0 { before & tail::CLOSINGS } else { tail::next_closing(before) };
+            self.tail_flags() | more | closings
         };
         // Only flags that make the other side ready are an arrival.
-        let news = |word: u64, before: u64| (word & !before) & (tail::FIN | tail::CLOSING | tail::RESET) != 0;
+        let is_new =
+            |word: u64, before: u64| (word & !before) & (tail::FIN | tail::CLOSING | tail::RESET) != 0;
         if let Some(_guard) = guard {
             // Held-back bytes are published too; the other end may have taken them already.
             let position = self.staged();
             sending.tail.store(position, Ordering::Release);
             let word = tail::word(position, flags(before));
-            if news(word, before) {
+            if is_new(word, before) {
                 self.note_arrival(position);
             }
             published.store(word, Ordering::Release);
@@ -103,19 +117,19 @@ impl Endpoint {
     }
 
     /// Whether the other end left a hint that it may be dead, which was not checked yet. The caller
-    /// asks the kernel (`POLLHUP` of its own descriptor), then calls [`Endpoint::hung_up`] or
+    /// queries the kernel (`POLLHUP` of its own descriptor), then calls [`Endpoint::hung_up`] or
     /// [`Endpoint::still_there`].
     #[inline]
-    pub fn may_be_gone(&self) -> bool {
+    pub fn may_be_hung_up(&self) -> bool {
         self.is_closing() && self.is_new(self.hint())
     }
 
-    /// As [`Endpoint::may_be_gone`]. Also true, however often the kernel was asked, while no
-    /// process has accepted this connection: a queue that ends while the connection waits in it
+    /// As [`Endpoint::may_be_hung_up`]. Also true, however often the kernel was queried, while no
+    /// process has accepted this connection. A queue that ends while the connection waits in it
     /// leaves no hint. For callers that act, not for callers that wait: asking changes nothing
     /// while the connection waits.
     #[inline]
-    pub fn is_worth_asking(&self) -> bool {
+    pub fn is_worth_polling(&self) -> bool {
         let word = self.inbound().producer.tail.load(Ordering::Acquire);
         word & tail::CLOSING != 0
             && (self.private().receiving.vetted.load(Ordering::Relaxed) != word || word == tail::UNACCEPTED)
@@ -133,7 +147,7 @@ impl Endpoint {
         self.inbound().producer.tail.load(Ordering::Acquire) & tail::CLOSING != 0
     }
 
-    /// The other end's current word about closing: to be read before the kernel is asked.
+    /// The other end's current word about closing: to be read before the kernel is queried.
     pub fn hint(&self) -> Hint {
         Hint(self.inbound().producer.tail.load(Ordering::Acquire))
     }

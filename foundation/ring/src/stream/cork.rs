@@ -1,8 +1,8 @@
-//! Corked bytes: what `MSG_MORE` and `TCP_CORK` ask for.
+//! Corked bytes: what `MSG_MORE` and `TCP_CORK` request.
 //!
 //! 1. A producer that corks bytes stages them and does not publish them. Its private page says how
-//!    far they go, so the next writer, in any process, goes on behind them and publishes them with
-//!    its own. A shutdown, a close, a full ring and a full segment publish them as well.
+//!    far they go, so the next writer, in any process, continues behind them and publishes them
+//!    with its own. A shutdown, a close, a full ring and a full segment publish them as well.
 //! 2. Linux holds bytes for [`LONGEST`] at most, by a timer. Here there is no timer, because a
 //!    producer may be busy with something else for ever. Instead the producer writes beside its
 //!    tail how far the bytes go and when they are due, and notifies. The consumer wakes, finds
@@ -10,7 +10,7 @@
 //!    and publishes the bytes itself in the producer's place ([`Endpoint::inbound_tail`]).
 //! 3. That is one compare-and-exchange of the tail: the second of the two finds another word there,
 //!    with these bytes in it or behind them. A producer takes no tail from the common memory. So in
-//!    its own view it has not published bytes that its consumer may have read; it accepts a head up
+//!    its own view it has not published bytes that its consumer may have read. It accepts a head up
 //!    to the end of the bytes that it staged.
 //! 4. The peer can write this word, like everything in the common memory. At worst it publishes
 //!    bytes that lie in the ring, which it could publish anyway, and wakes the consumer, as any
@@ -50,18 +50,18 @@ impl Endpoint {
         let producer = &self.inbound().producer;
         // Not later than the tail.
         if producer.held.load(Ordering::Acquire) != 0 {
-            self.take_what_is_due();
+            self.publish_due_corked();
         }
         producer.tail.load(Ordering::Acquire)
     }
 
     #[cold]
-    fn take_what_is_due(&self) {
+    fn publish_due_corked(&self) {
         let producer = &self.inbound().producer;
         let word = producer.held.load(Ordering::Acquire);
         let before = producer.tail.load(Ordering::Acquire);
         // An end that is dead, or sends nothing more, holds nothing back. If one of several holders
-        // has closed, that is not known before the kernel was asked.
+        // has closed, that is not known before the kernel was queried.
         let closing = before & tail::CLOSING != 0 && !self.is_vetted(before);
         let over = before & tail::FIN != 0 || closing || self.private().has(flag::HUNG_UP);
         if word == 0 || left(word, now()).is_some() && !over {
@@ -69,7 +69,7 @@ impl Endpoint {
         }
         let position = tail::position(before);
         let more = word.wrapping_sub(position) & ((1 << POSITION) - 1);
-        if more <= 2 << self.geometry.largest {
+        if more <= 2 << self.region_sizes.largest {
             let after = tail::word(position + more, before & 0xff);
             // Another word: the producer has published them, or another holder of this end.
             let _ = producer.tail.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed);
@@ -78,8 +78,8 @@ impl Endpoint {
     }
 
     /// Nanoseconds after which there may be more to read without a notification: the other end
-    /// holds bytes back until then. A caller asks this before the last poll ahead of a sleep:
-    /// another reader of this end may take the bytes when they are due, and notifies no waiter.
+    /// holds bytes back until then. A caller reads this before the last poll ahead of a sleep.
+    /// Another reader of this end may take the bytes when they are due, and notifies no waiter.
     #[inline]
     pub fn corked_for(&self) -> Option<u64> {
         match self.inbound().producer.held.load(Ordering::Acquire) {

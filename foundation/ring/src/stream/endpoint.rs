@@ -1,4 +1,15 @@
-//! One end of a stream: its memories, and what can be read from them without a lock.
+//! One end of a stream: its two mappings, and what can be read from them without a lock.
+//!
+//! 1. [`Endpoint::attach`] maps the private page and the common memory. It validates magic, sizes
+//!    and the number of the end before it uses them.
+//! 2. The end produces into one direction of the common memory (`outbound`) and consumes from the
+//!    other (`inbound`).
+//! 3. Each mapped end is in the list of [`refused_pages`]. It leaves the list before it is
+//!    unmapped.
+//!
+//! The other files of this folder add the operations: `send`, `receive`, `notify`, `close`, `cork`.
+//! What the other end writes is never trusted: an invalid value calls `distrust`, which resets the
+//! connection.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -37,7 +48,7 @@ pub struct Endpoint {
     own_notified: NonNull<Notified>,
     peer_notified: NonNull<Notified>,
     index: usize,
-    pub(super) geometry: RegionSizes,
+    pub(super) region_sizes: RegionSizes,
     /// The drainer of the doorbell that this mapping's last waiter gave up on; above 32 bits the
     /// millisecond since when; 0 for none.
     pub(super) stuck: std::sync::atomic::AtomicU64,
@@ -64,18 +75,18 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`AttachError`]: memory that did not come from [`super::Memory::create`], or two memories of
-    /// different geometries.
+    /// different region sizes.
     pub fn attach(common: BorrowedFd<'_>, private: BorrowedFd<'_>) -> Result<Self, AttachError> {
         let private = Mapped::of(private, PRIVATE)?;
         // SAFETY: the mapping is a page, which is as aligned as a `Private` and as long; all of it
         // is atomics but for the names, which are not written any more.
         let page = unsafe { private.address.cast::<Private>().as_ref() };
-        let geometry = page.geometry();
+        let region_sizes = page.region_sizes();
         let index = page.end.load(Ordering::Relaxed) as usize;
-        if page.magic.load(Ordering::Relaxed) != MAGIC || !geometry.is_valid() || index > 1 {
+        if page.magic.load(Ordering::Relaxed) != MAGIC || !region_sizes.is_valid() || index > 1 {
             return Err(AttachError::Version);
         }
-        let common = Mapped::of(common, geometry.common())?;
+        let common = Mapped::of(common, region_sizes.common())?;
         let listed = refused_pages::list((common.address, common.length), private.address)
             .ok_or_else(|| AttachError::Io(std::io::ErrorKind::OutOfMemory.into()))?;
         // SAFETY: at the start of a mapping that is longer (`RegionSizes::common`) and
@@ -91,7 +102,7 @@ impl Endpoint {
             common,
             private,
             index,
-            geometry,
+            region_sizes,
             stuck: std::sync::atomic::AtomicU64::new(0),
         })
     }
@@ -143,19 +154,19 @@ impl Endpoint {
     }
 
     /// The first byte of the region of `1 << log2` bytes of a direction; `log2` is one that the
-    /// geometry has.
+    /// region sizes include.
     #[inline]
     pub(super) fn region(&self, inbound: bool, log2: u8) -> *mut u8 {
-        debug_assert!(self.geometry.has(log2));
+        debug_assert!(self.region_sizes.has(log2));
         let direction = if inbound { self.index ^ 1 } else { self.index };
-        // Inside the mapping: an area holds every region of the geometry.
-        self.common.address.as_ptr().wrapping_add(HEADER + direction * self.geometry.area() + (1 << log2))
+        // Inside the mapping: an area holds every region of the configured sizes.
+        self.common.address.as_ptr().wrapping_add(HEADER + direction * self.region_sizes.area() + (1 << log2))
     }
 
     /// Whether the region of `1 << log2` bytes of the direction that this end produces can be
     /// written to.
     pub(super) fn reserve(&self, log2: u8) -> bool {
-        self.common.reserve(HEADER + self.index * self.geometry.area() + (1 << log2), 1 << log2)
+        self.common.reserve(HEADER + self.index * self.region_sizes.area() + (1 << log2), 1 << log2)
     }
 
     /// Bytes that can be read now.
@@ -170,7 +181,7 @@ impl Endpoint {
     pub fn readable_of(&self, published: u64) -> usize {
         let head = self.private().receiving.head.load(Ordering::Acquire);
         // At most what all regions hold; more is invalid, which the next read detects.
-        let most = 2 << self.geometry.largest;
+        let most = 2 << self.region_sizes.largest;
         published.saturating_sub(head).min(most) as usize
     }
 
@@ -267,13 +278,13 @@ impl Endpoint {
     /// Says that options on the private page have changed. The caller writes a byte to its own
     /// descriptor.
     pub fn announce(&self) {
-        self.outbound().producer.news.fetch_add(1, Ordering::Release);
+        self.outbound().producer.option_changes.fetch_add(1, Ordering::Release);
     }
 
     /// How often the other has announced that, wrapping.
     #[inline]
     pub fn option_changes(&self) -> u32 {
-        self.inbound().producer.news.load(Ordering::Acquire)
+        self.inbound().producer.option_changes.load(Ordering::Acquire)
     }
 
     /// See [`Edge`].

@@ -1,4 +1,14 @@
-//! Where everything lies. See `docs/spec/stream.md` for the picture.
+//! The layout of a stream's memories: sizes, offsets, and the words that both ends exchange. The
+//! picture is in `docs/spec/stream.md`.
+//!
+//! 1. The common memory has a header page, then the regions of both directions. Region `n` of a
+//!    direction begins `1 << n` bytes into its area.
+//! 2. In the header, the words of the producer, of the consumer and of the waiters lie on different
+//!    cache lines.
+//! 3. [`tail`] packs a position and flags into one word. [`moved`] packs a position and a region.
+//!
+//! The constants and `repr(C)` structs here are the format. A change of them needs another
+//! [`MAGIC`].
 
 use crate::sync::{AtomicU32, AtomicU64};
 
@@ -9,7 +19,7 @@ pub const PRIVATE: usize = 4096;
 /// First word of both kinds of memory, version included: another layout has another word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS5");
 
-/// The smallest and the largest region that any geometry may have: a page, and what 46 bits of
+/// The smallest and the largest region that may be configured: a page, and what 46 bits of
 /// addresses hold for 100,000 connections.
 pub const BOUNDS: std::ops::RangeInclusive<u8> = 12..=26;
 
@@ -77,14 +87,14 @@ pub struct Producer {
     /// The processor that it was last seen on, plus one; 0 for unknown. A hint.
     pub cpu: AtomicU32,
     /// How often it has announced that options on its private page have changed, wrapping.
-    pub news: AtomicU32,
+    pub option_changes: AtomicU32,
     /// What is held back, and until when: see [`super::cork`]; 0 for nothing.
     pub held: AtomicU64,
     /// See [`super::arrivals`].
     pub arrivals: [AtomicU64; super::arrivals::KEPT],
 }
 
-/// Slots of a table by region: no geometry has a region of a power beyond [`BOUNDS`].
+/// Slots of a table by region: no region has a power beyond [`BOUNDS`].
 pub const REGIONS: usize = 32;
 
 /// Where the producer left each region the last time, see [`moved`]; zero for never. Written once a
@@ -151,7 +161,7 @@ pub struct Common {
     pub magic: AtomicU64,
     /// [`RegionSizes::smallest`] and, shifted by 8, [`RegionSizes::largest`]. For display: each end
     /// has it in its private page.
-    pub geometry: AtomicU32,
+    pub region_sizes: AtomicU32,
     /// Direction `n` is produced by end `n`.
     pub directions: [Direction; 2],
     /// Of end `n`.
@@ -183,7 +193,7 @@ pub mod tail {
     pub const RESET: u64 = 16;
     /// Counts closings at one position (modulo 8), so that the hint of the last differs from that
     /// of the one before.
-    pub const TURN: u64 = 0xe0;
+    pub const CLOSINGS: u64 = 0xe0;
     /// The tail of a connection that was not accepted yet.
     pub const UNACCEPTED: u64 = word(0, ABORT | CLOSING);
 
@@ -199,10 +209,10 @@ pub mod tail {
         word >> 8
     }
 
-    /// The next value of the `TURN` bits after those of `word`.
+    /// The next value of the `CLOSINGS` bits after those of `word`.
     #[inline]
-    pub const fn next_turn(word: u64) -> u64 {
-        (word & TURN).wrapping_add(TURN & TURN.wrapping_neg()) & TURN
+    pub const fn next_closing(word: u64) -> u64 {
+        (word & CLOSINGS).wrapping_add(CLOSINGS & CLOSINGS.wrapping_neg()) & CLOSINGS
     }
 }
 

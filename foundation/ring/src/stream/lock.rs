@@ -1,13 +1,13 @@
 //! A lock between threads of several processes, any of which may be killed while it holds it.
 //!
 //! 1. The word holds the thread id of the holder and bits that tell its PID namespace; 0 is free.
-//!    What the lock protects is published by single stores, so it is whole at any moment, and the
+//!    What the lock protects is published by single stores, so it is whole at any moment. So the
 //!    lock of a dead holder may simply be taken over. A process cannot tell whether a holder in
 //!    another PID namespace lives: its number means another thread here, or none.
-//! 2. A caller that finds the lock taken spins, then yields and asks the kernel whether the holder
-//!    still lives, then naps between its attempts. After [`NAPS`] of them with the same holder it
-//!    gives up: the holder is stopped, or the word was written by a process that never releases it.
-//!    A process that received this end from another user must not hang in it.
+//! 2. A caller that finds the lock taken spins, then yields and checks with the kernel whether the
+//!    holder still lives, then naps between its attempts. After [`NAPS`] of them with the same
+//!    holder it gives up. The holder is stopped, or the word was written by a process that never
+//!    releases it. A process that received this end from another user must not hang in it.
 //! 3. A thread that finds itself the holder is a signal handler that interrupted its own thread. It
 //!    does not get the lock: it must not wait for itself.
 //! 4. A caller that closes the end waits only for a moment ([`take_soon`]).
@@ -55,7 +55,7 @@ pub fn after_fork() {
     MARK.store(UNKNOWN, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// The mark of this process's PID namespace, once it was asked for.
+/// The mark of this process's PID namespace, once it was determined.
 static MARK: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(UNKNOWN);
 const UNKNOWN: u32 = u32::MAX;
 
@@ -85,8 +85,8 @@ pub fn holder() -> u32 {
 /// Whether this process has restricted its system calls.
 static RESTRICTED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// From now on the kernel is asked only whether a holder lives, and only where a lock stays taken
-/// for very long: the process is about to give up system calls.
+/// From now on the kernel is queried only about whether a holder lives, and only where a lock stays
+/// taken for very long. The process is about to give up system calls.
 pub fn restrict_system_calls() {
     own();
     mark();
@@ -248,7 +248,7 @@ pub(super) fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
 /// Takes a word from a dead thread.
 #[cold]
 pub(super) fn free_of_dead(word: &AtomicU32) {
-    // Asking the kernel which threads live may end a process that gave up system calls.
+    // Querying the kernel for the threads that live may end a process that gave up system calls.
     let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
     let found = word.load(Ordering::Relaxed);
     if found != 0 && !restricted && is_dead(found) {

@@ -1,4 +1,11 @@
 //! Making the memories of a connection, and mapping them.
+//!
+//! 1. [`Memory::create`] makes three memfds: the common memory and a private page for each end.
+//!    They are sealed against a change of their size, so an access to a mapping never faults for
+//!    that reason.
+//! 2. [`Mapped`] checks the seals and the size of a received memfd before it maps it.
+//! 3. With `vm.overcommit_memory=2` the kernel may refuse a page at its first touch. Then pages are
+//!    reserved before they are written ([`check_overcommit`]).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -71,15 +78,15 @@ impl Memory {
     ///
     /// # Errors
     /// Those of `memfd_create(2)`, `ftruncate(2)`, `pwrite(2)`; [`io::ErrorKind::InvalidInput`] for
-    /// a geometry out of bounds.
-    pub fn create(geometry: RegionSizes, names: [Names; 2]) -> io::Result<Self> {
-        if !geometry.is_valid() {
+    /// region sizes out of bounds.
+    pub fn create(region_sizes: RegionSizes, names: [Names; 2]) -> io::Result<Self> {
+        if !region_sizes.is_valid() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let sizes = u32::from(geometry.smallest) | u32::from(geometry.largest) << 8;
-        let start = moved::word(0, geometry.smallest).to_ne_bytes();
+        let sizes = u32::from(region_sizes.smallest) | u32::from(region_sizes.largest) << 8;
+        let start = moved::word(0, region_sizes.smallest).to_ne_bytes();
 
-        let common = file("sietch-stream", geometry.common())?;
+        let common = file("sietch-stream", region_sizes.common())?;
         let mut head = [0; 16];
         head[..8].copy_from_slice(&MAGIC.to_ne_bytes());
         head[8..12].copy_from_slice(&sizes.to_ne_bytes());
@@ -88,8 +95,8 @@ impl Memory {
             // The first regions of a direction are reserved before any write; each larger region is
             // reserved by its writer ([`Mapped::reserve`]).
             for direction in 0..2 {
-                let at = HEADER + direction * geometry.area() + (1 << geometry.smallest);
-                let bytes = 1_u64 << geometry.smallest;
+                let at = HEADER + direction * region_sizes.area() + (1 << region_sizes.smallest);
+                let bytes = 1_u64 << region_sizes.smallest;
                 rustix::fs::fallocate(&common, FallocateFlags::KEEP_SIZE, at as u64, bytes)?;
             }
         }
@@ -100,8 +107,8 @@ impl Memory {
 
     /// Makes the end of end 1 a reset until the process that accepts it says otherwise
     /// (`Endpoint::abort_on_close(false)`). A connection that waits in a queue that is closed has
-    /// been refused, as RFC 9293 section 3.10.4 aborts what a listener leaves. The other end asks
-    /// the kernel once, before it relies on it.
+    /// been refused, as RFC 9293 section 3.10.4 aborts what a listener leaves. The other end
+    /// queries the kernel once, before it relies on it.
     ///
     /// # Errors
     /// Those of `pwrite(2)`.
@@ -132,7 +139,7 @@ fn private(end: u32, sizes: u32, names: Names, start: [u8; 8]) -> io::Result<Own
     let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
     put(offset_of!(Private, magic), &MAGIC.to_ne_bytes());
     put(offset_of!(Private, end), &end.to_ne_bytes());
-    put(offset_of!(Private, geometry), &sizes.to_ne_bytes());
+    put(offset_of!(Private, region_sizes), &sizes.to_ne_bytes());
     let at = offset_of!(Private, names);
     put(at, &names.local);
     put(at + 28, &names.peer);

@@ -1,4 +1,19 @@
-//! Waiting at one end, and notifying the waiters at the other: step 5 of [`super`].
+//! Waiting at one end, and notifying the waiters at the other: step 5 of [`super`]. The words and
+//! their orderings are in [`waiters`](super::waiters); this file applies them to the doorbell of an
+//! end.
+//!
+//! 1. A waiter *arms* ([`Endpoint::arm`]), polls once more, and sleeps on the end's descriptor. A
+//!    waiter for many streams arms with the number of its sleep ([`Endpoint::arm_among_many`]).
+//! 2. After publishing, the other end determines which notification is due
+//!    ([`Endpoint::data_notification`], [`Endpoint::room_notification`]). If one is due, its caller
+//!    writes a byte into the doorbell and calls [`Endpoint::mark_notified`].
+//! 3. A woken waiter takes the bytes from the doorbell ([`Endpoint::drain`]). One byte stays while
+//!    other waiters are counted, so that they wake as well.
+//! 4. A waiter that arms during a drain waits for its end and arms again. Otherwise the drain could
+//!    take the byte that answers the waiter.
+//!
+//! Any process that holds the end can write these words. So every wait for a drain has a budget,
+//! and a waiter whose budget is spent sleeps for at most 20 ms.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -93,9 +108,9 @@ impl Endpoint {
     }
 
     /// Makes a request for others at this end that sleep without being counted, until
-    /// [`Endpoint::asked_no_more`].
-    pub fn ask_for_others(&self, want: Want) {
-        waiters::ask(self.waiters(want));
+    /// [`Endpoint::withdraw_request`].
+    pub fn request_for_others(&self, want: Want) {
+        waiters::request_uncounted(self.waiters(want));
         if self.is_draining() {
             self.arm_after_drain(want);
         }
@@ -103,8 +118,8 @@ impl Endpoint {
 
     /// They have been woken, or need not be.
     #[inline]
-    pub fn asked_no_more(&self, want: Want) {
-        waiters::asked_no_more(self.waiters(want));
+    pub fn withdraw_request(&self, want: Want) {
+        waiters::withdraw_request(self.waiters(want));
     }
 
     /// As [`Endpoint::arm`] for data, for a caller that sleeps for many streams: a notifier that
@@ -205,8 +220,8 @@ impl Endpoint {
     }
 
     /// Nanoseconds that a caller which has armed may sleep at most, if there is a limit. There is
-    /// one while the other end holds bytes back ([`Endpoint::corked_for`]), or while a thread
-    /// drains the doorbell and may take the byte that answers the caller.
+    /// one while the other end holds bytes back ([`Endpoint::corked_for`]). There is one as well
+    /// while a thread drains the doorbell and may take the byte that answers the caller.
     #[inline]
     pub fn longest_sleep(&self) -> Option<u64> {
         let held = self.corked_for();
@@ -287,7 +302,7 @@ impl Endpoint {
     #[cold]
     fn is_room_worth_a_ring(&self) -> bool {
         let mine = self.private().receiving.region.load(Ordering::Relaxed);
-        let log2 = moved::log2(mine).min(self.geometry.largest);
+        let log2 = moved::log2(mine).min(self.region_sizes.largest);
         let left = self.inbound().moves.left[usize::from(log2)].load(Ordering::Acquire);
         // Room is counted in the region that the producer is in, so there is none before the
         // consumer has come there.

@@ -1,4 +1,13 @@
-//! The private page of an end: shared by its holders (any number of processes and threads) alone.
+//! The private page of an end. Only the holders of that end (any number of processes and threads)
+//! map it.
+//!
+//! 1. It holds everything that an end relies on: positions, current regions, locks, flags, the
+//!    state of the connection, and options.
+//! 2. All words are atomics, because the holders share them. Another holder may write any value, so
+//!    a word never leads an access out of the mapping.
+//! 3. A service core at the other end reads the options from the page's file, not from a mapping.
+//!
+//! The layout is part of the format in `docs/spec/stream.md`.
 
 use super::layout::{Names, PRIVATE, RegionSizes};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -137,14 +146,14 @@ pub struct Private {
     pub(super) magic: AtomicU64,
     /// Which end: 0 connected, 1 accepted.
     pub(super) end: AtomicU32,
-    pub(super) geometry: AtomicU32,
+    pub(super) region_sizes: AtomicU32,
     /// What became of the set-up: see [`state`].
     pub state: AtomicU32,
     /// An errno that is still to be reported (`SO_ERROR`), or 0.
     pub error: AtomicU32,
     /// See [`flag`].
     pub flags: AtomicU32,
-    /// The largest region to grow to, as a power of two; 0 for the geometry's.
+    /// The largest region to grow to, as a power of two; 0 for the configured one.
     pub send_limit: AtomicU32,
     pub(super) names: Names,
     pub(super) receiving: Receiving,
@@ -176,8 +185,8 @@ const _: () = {
 
 impl Private {
     /// Sizes of the regions, as the service wrote them.
-    pub(super) fn geometry(&self) -> RegionSizes {
-        let word = self.geometry.load(Ordering::Relaxed);
+    pub(super) fn region_sizes(&self) -> RegionSizes {
+        let word = self.region_sizes.load(Ordering::Relaxed);
         RegionSizes { smallest: (word & 0xff) as u8, largest: (word >> 8 & 0xff) as u8 }
     }
 
@@ -187,7 +196,7 @@ impl Private {
         self.flags.load(Ordering::Acquire) & bits == bits
     }
 
-    /// Sets `bits`; returns the former bits.
+    /// Sets `bits`; returns the previous bits.
     pub fn set(&self, bits: u32) -> u32 {
         self.flags.fetch_or(bits, Ordering::AcqRel)
     }
@@ -198,7 +207,7 @@ impl Private {
         self.receiving.head.store(u64::MAX, Ordering::Release);
     }
 
-    /// Clears `bits`; returns the former bits.
+    /// Clears `bits`; returns the previous bits.
     pub fn clear(&self, bits: u32) -> u32 {
         self.flags.fetch_and(!bits, Ordering::AcqRel)
     }

@@ -1,4 +1,17 @@
-//! Reading: steps 2 and 3 of [`super`], the consumer's side.
+//! The consumer's side of a stream: reading, and following the producer from region to region
+//! (steps 2 and 3 of [`super`]).
+//!
+//! 1. [`Endpoint::receive`] takes the lock of the end's readers. [`Receive`] holds it until it is
+//!    dropped.
+//! 2. [`Receive`] reads the producer's tail once, and validates it. All later steps use that copy.
+//! 3. The bytes lie in the current region up to the tail, or up to the producer's next move. Behind
+//!    the move, reading continues in the region that the move names.
+//! 4. Bytes are read in place ([`Receive::pieces`]) or copied ([`Receive::copy_to`]).
+//!    [`Receive::consume`] then publishes the head, which makes room for the producer.
+//! 5. The caller then notifies the producer ([`Endpoint::room_notification`]).
+//!
+//! All words of the producer are untrusted. An invalid one gives no bytes and resets the
+//! connection; it never leads a read out of the mapping.
 
 use super::copy_fault::CopyFault;
 use super::endpoint::Endpoint;
@@ -35,11 +48,11 @@ impl<'a> Receive<'a> {
         let region = receiving.region.load(Ordering::Relaxed);
         // An invalid private word can only come from another holder of this end; it must not lead
         // out of the mapping.
-        let log2 = moved::log2(region).clamp(end.geometry.smallest, end.geometry.largest);
+        let log2 = moved::log2(region).clamp(end.region_sizes.smallest, end.region_sizes.largest);
         let position = receiving.head.load(Ordering::Relaxed);
         let at = Place { position, since: moved::at(region), log2 };
         let published = tail::position(end.inbound_tail());
-        let most = 2_u64 << end.geometry.largest;
+        let most = 2_u64 << end.region_sizes.largest;
         if published.checked_sub(position).is_none_or(|ready| ready > most) {
             end.distrust();
             return Self { end, at, published: position, _guard: guard };
@@ -69,7 +82,7 @@ impl<'a> Receive<'a> {
     #[inline]
     fn enter(&self, word: u64) -> Option<Place> {
         let (position, log2) = (moved::at(word), moved::log2(word));
-        if self.end.geometry.has(log2) {
+        if self.end.region_sizes.has(log2) {
             return Some(Place { position, since: position, log2 });
         }
         self.end.distrust();
@@ -110,7 +123,7 @@ impl<'a> Receive<'a> {
         let size = 1_u64 << place.log2;
         let at = place.position & (size - 1);
         let first = length.min(size - at);
-        // `log2` is one that the geometry has (`new`, `enter`), so the region is inside the
+        // `log2` is one that the region sizes include (`new`, `enter`), so the region is inside the
         // mapping; at + first <= size, and length <= size (`run`).
         let start = self.end.region(true, place.log2).cast_const();
         [(start.wrapping_add(at as usize), first as usize), (start, (length - first) as usize)]
@@ -152,7 +165,7 @@ impl<'a> Receive<'a> {
         Ok(copied)
     }
 
-    /// Gives `bytes` back to the producer, at most what is available. The caller asks
+    /// Returns `bytes` to the producer, at most what is available. The caller calls
     /// [`Endpoint::room_notification`] when it is done.
     #[inline]
     pub fn consume(&mut self, bytes: usize) {

@@ -9,7 +9,7 @@
 //! 2. A fault in one of them resets its connection, in its private page. If it was a copy of bytes
 //!    ([`crate::guarded`]), the copy ends.
 //! 3. Any other access is one of this crate's to a word that the peer may write anyhow, or a copy
-//!    of a service core. It goes on in a spare page of this process, mapped over the hole. That
+//!    of a service core. It continues in a spare page of this process, mapped over the hole. That
 //!    page was allocated before, because there may be no new one when pages are refused. It is
 //!    mapped a second time (`mremap` of no bytes), for which the kernel commits no memory. All
 //!    holes share it, also with children of a fork: only what a reset connection publishes is
@@ -20,9 +20,9 @@
 //!    it counts itself, then checks that the entry is still of the generation in which the address
 //!    lay. A thread that takes an end off the list begins another generation, then waits until no
 //!    pin is counted. One of the two sees the other, and the handler never waits. The wait is
-//!    bounded, because a pin may stay for ever: of a handler that another one interrupted or jumped
-//!    out of, or of a thread that a fork left behind. Then the end stays mapped, and its entry is
-//!    not reused.
+//!    bounded, because a pin may stay for ever. It may be that of a handler that another one
+//!    interrupted or jumped out of, or of a thread that a fork left behind. Then the end stays
+//!    mapped, and its entry is not reused.
 //!
 //! A process that runs only code of Sietch calls [`install_handler`]. The library for unmodified
 //! programs has a handler of its own, because the programs' handlers come after it. It calls
@@ -48,7 +48,7 @@ const PARTS: usize = 512;
 
 /// How often a thread that takes an end off the list polls for handlers that have it pinned: a
 /// handler stores two words and maps a page.
-const LOOKS: u32 = 4096;
+const PIN_POLLS: u32 = 4096;
 
 /// One mapped end.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Entry {
     /// pinned.
     fn clear(&self) -> bool {
         self.generation.fetch_add(1, SeqCst);
-        for _ in 0..LOOKS {
+        for _ in 0..PIN_POLLS {
             if self.pins.load(SeqCst) == 0 {
                 self.start.store(0, Release);
                 return true;
@@ -209,8 +209,8 @@ pub(super) fn list(common: (NonNull<u8>, usize), private: NonNull<u8>) -> Option
 }
 
 impl Listed {
-    /// Takes the end off the list. False: a handler may go on using what is mapped, and it has to
-    /// stay.
+    /// Takes the end off the list. False: a handler may continue using what is mapped, and it has
+    /// to stay.
     #[must_use]
     pub(super) fn take_off(&mut self) -> bool {
         let Some(entry) = self.0.take() else { return true };
@@ -240,7 +240,7 @@ pub fn prepare() {
 }
 
 /// Answers a fault if it is one of this crate's: then the handler returns, and the interrupted code
-/// goes on.
+/// continues.
 ///
 /// # Safety
 /// What the kernel gave to a handler of SIGSEGV or SIGBUS.

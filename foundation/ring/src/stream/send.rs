@@ -1,4 +1,19 @@
-//! Writing: steps 2 to 4 of [`super`], the producer's side.
+//! The producer's side of a stream: writing, moving between regions, and growing (steps 2 to 4 of
+//! [`super`]).
+//!
+//! 1. [`Endpoint::send`] takes the lock of the end's writers. [`Send`] holds it until it is
+//!    dropped.
+//! 2. A writer *stages* bytes behind the published tail: by a copy ([`Send::copy_from`]), or in
+//!    place ([`Send::space`], then [`Send::stage`]). The consumer cannot see staged bytes.
+//! 3. If the region is full, the writer reads the consumer's head once. If the region is full
+//!    still, the writer may move to another region.
+//! 4. [`Send::publish`], or the drop, stores the tail and flags with one release store. Corked
+//!    bytes stay unpublished ([`super::cork`]).
+//! 5. The caller then notifies the consumer ([`Endpoint::data_notification`]).
+//!
+//! A move is recorded before it takes effect. So the next writer completes the move of a writer
+//! that was killed. The consumer's head is untrusted: a head outside of what was sent resets the
+//! connection. No value of the consumer leads a write out of the mapping.
 
 use super::EAGER_LOG2;
 use super::copy_fault::CopyFault;
@@ -39,7 +54,7 @@ impl<'a> Send<'a> {
         let head = sending.head.load(Ordering::Relaxed);
         // An invalid private word can only come from another holder of this end; it must not lead
         // out of the mapping.
-        let log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
+        let log2 = moved::log2(word).clamp(end.region_sizes.smallest, end.region_sizes.largest);
         let held = sending.held.load(Ordering::Relaxed);
         let (tail, since, log2) = if held == 0 {
             (published, moved::at(word), log2)
@@ -54,7 +69,7 @@ impl<'a> Send<'a> {
     /// before [`Endpoint::clear_corked`] forgets it.
     pub(super) fn complete_begun_move(end: &Endpoint) {
         let word = end.private().sending.region.load(Ordering::Relaxed);
-        let log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
+        let log2 = moved::log2(word).clamp(end.region_sizes.smallest, end.region_sizes.largest);
         Self::take_over(end, moved::at(word), log2);
     }
 
@@ -63,7 +78,7 @@ impl<'a> Send<'a> {
     #[cold]
     fn take_over(end: &Endpoint, since: u64, log2: u8) -> (u64, u8) {
         let left = end.private().sending.left[usize::from(log2) % REGIONS].load(Ordering::Relaxed);
-        if moved::at(left) <= since || !end.geometry.has(moved::log2(left)) {
+        if moved::at(left) <= since || !end.region_sizes.has(moved::log2(left)) {
             return (since, log2);
         }
         Self::complete_move(end, log2, left);
@@ -95,10 +110,10 @@ impl<'a> Send<'a> {
     /// The largest region that this end may use.
     pub(super) fn largest(end: &Endpoint) -> u8 {
         match end.private().send_limit.load(Ordering::Relaxed) {
-            0 => end.geometry.largest,
+            0 => end.region_sizes.largest,
             limit => {
                 let limit = u8::try_from(limit).unwrap_or(u8::MAX);
-                limit.clamp(end.geometry.smallest, end.geometry.largest)
+                limit.clamp(end.region_sizes.smallest, end.region_sizes.largest)
             }
         }
     }
@@ -106,7 +121,8 @@ impl<'a> Send<'a> {
     /// Whether the consumer has read all that was ever put into a region.
     fn is_free(end: &Endpoint, log2: u8, head: u64) -> bool {
         let left = &end.private().sending.left;
-        end.geometry.has(log2) && moved::at(left[usize::from(log2) % REGIONS].load(Ordering::Relaxed)) <= head
+        end.region_sizes.has(log2)
+            && moved::at(left[usize::from(log2) % REGIONS].load(Ordering::Relaxed)) <= head
     }
 
     /// Whether a full ring would be left for a larger one, as far as can be said without the lock.
@@ -254,7 +270,7 @@ impl<'a> Send<'a> {
         (self.tail - mark) as usize
     }
 
-    /// Copies what fits of `bytes` and publishes it. Returns how many bytes. The caller asks
+    /// Copies what fits of `bytes` and publishes it. Returns how many bytes. The caller calls
     /// [`Endpoint::data_notification`] when it is done.
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> usize {
@@ -331,7 +347,7 @@ impl Endpoint {
         let sending = &self.private().sending;
         let word = sending.region.load(Ordering::Acquire);
         let (since, log2) = (moved::at(word), moved::log2(word));
-        if !self.geometry.has(log2) {
+        if !self.region_sizes.has(log2) {
             return 0;
         }
         let head = self.outbound().consumer.head.load(Ordering::Acquire);
@@ -348,7 +364,7 @@ impl Endpoint {
     /// grow without asking.
     pub fn is_writable(&self) -> bool {
         let log2 =
-            moved::log2(self.private().sending.region.load(Ordering::Acquire)).min(self.geometry.largest);
+            moved::log2(self.private().sending.region.load(Ordering::Acquire)).min(self.region_sizes.largest);
         let size = 1_usize << log2;
         self.writable() >= size / 4 || Send::would_grow(self)
     }
@@ -384,7 +400,7 @@ impl Endpoint {
     /// Bytes sent that the other has not read.
     pub fn unread_by_peer(&self) -> usize {
         let head = self.outbound().consumer.head.load(Ordering::Acquire);
-        self.staged().saturating_sub(head).min(2 << self.geometry.largest) as usize
+        self.staged().saturating_sub(head).min(2 << self.region_sizes.largest) as usize
     }
 
     /// What the other has read, as it says.

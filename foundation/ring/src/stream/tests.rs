@@ -10,8 +10,8 @@ use crate::sync::Ordering;
 /// Regions from 4 KiB to 64 KiB: small enough that a test sees every move.
 const SMALL: RegionSizes = RegionSizes { smallest: 12, largest: 16 };
 
-fn pair(geometry: RegionSizes) -> [Endpoint; 2] {
-    let memory = Memory::create(geometry, [Names::default(); 2]).expect("memfds");
+fn pair(region_sizes: RegionSizes) -> [Endpoint; 2] {
+    let memory = Memory::create(region_sizes, [Names::default(); 2]).expect("memfds");
     let [first, second] = &memory.private;
     [first, second]
         .map(|private| Endpoint::attach(memory.common.as_fd(), private.as_fd()).expect("its own memory"))
@@ -84,7 +84,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 
 proptest! {
     #[test]
-    fn bytes_arrive_in_order_whatever_the_ring_does(operations in prop::collection::vec(operation(), 1..200)) {
+    fn bytes_arrive_in_order_in_every_state_of_the_ring(operations in prop::collection::vec(operation(), 1..200)) {
         let [producer, consumer] = pair(SMALL);
         let mut oracle: VecDeque<u8> = VecDeque::new();
         let mut next = 0_u8;
@@ -159,7 +159,7 @@ proptest! {
             let _ = write(&mine, &[7; 3000]);
             mine.mark_notified(mine.data_notification());
             let _ = mine.drain(0, |_| true);
-            let _ = (mine.readable(), mine.writable(), mine.is_writable(), mine.ended(), mine.may_be_gone());
+            let _ = (mine.readable(), mine.writable(), mine.is_writable(), mine.ended(), mine.may_be_hung_up());
             prop_assert!(read(&mine, 100_000).len() <= 3 << SMALL.largest);
             // A reader that reads on while something can be read reaches an end, with its reason.
             let mut iterations = 0;
@@ -246,7 +246,7 @@ fn a_hang_up_is_a_reset_if_and_only_if_something_was_left_unread() {
     write(&mine, b"read");
     assert_eq!(read(&theirs, 10), b"read");
     theirs.closing();
-    assert!(mine.may_be_gone());
+    assert!(mine.may_be_hung_up());
     // Sent after the close: it was lost, and that is no reset yet.
     write(&mine, b"late");
     assert_eq!(mine.hung_up(), Hangup::Finished);
@@ -269,12 +269,12 @@ fn a_hang_up_is_a_reset_if_and_only_if_something_was_left_unread() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, b"for the child");
     theirs.closing();
-    assert!(mine.may_be_gone());
+    assert!(mine.may_be_hung_up());
     mine.still_there(mine.hint());
-    assert!(!mine.may_be_gone());
+    assert!(!mine.may_be_hung_up());
     assert_eq!(read(&theirs, 100), b"for the child");
     theirs.closing();
-    assert!(mine.may_be_gone(), "the second of two that close leaves the same tail");
+    assert!(mine.may_be_hung_up(), "the second of two that close leaves the same tail");
     mine.still_there(mine.hint());
     assert_eq!(mine.hung_up(), Hangup::Finished);
 
@@ -356,10 +356,10 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
     mine.arm(Want::Data);
     assert_eq!(left(0), (false, Some(true)));
     assert_eq!(left(1), (true, Some(false)));
-    mine.ask_for_others(Want::Room);
+    mine.request_for_others(Want::Room);
     assert_eq!(left(1), (false, Some(true)));
     theirs.mark_notified(theirs.room_notification());
-    mine.asked_no_more(Want::Room);
+    mine.withdraw_request(Want::Room);
     assert_eq!(left(1), (true, Some(false)));
     // One drainer at a time; a thread that has ended drains nothing.
     assert!(mine.drain(1, |_| left(1) == (false, None)));
@@ -529,7 +529,7 @@ fn held_back_bytes_come_with_later_ones_or_when_they_are_due() {
     }
     assert!(began.elapsed().as_millis() + 10 >= u128::from(cork::LONGEST), "{:?}", began.elapsed());
     assert_eq!((read(&theirs, 100), theirs.corked_for()), (b"first ".to_vec(), None));
-    // The producer goes on behind what its consumer has taken, and takes its head for true.
+    // The producer continues behind what its consumer has taken, and takes its head for true.
     hold(b"second ");
     write(&mine, b"third");
     assert_eq!((read(&theirs, 100), theirs.corked_for()), (b"second third".to_vec(), None));

@@ -6,11 +6,11 @@
 //!    sleeps again makes another request ([`arm_again`]).
 //! 2. **Notifications.** A notifier publishes, fences, and reads the word ([`due`]). If a waiter is
 //!    counted and the last request differs from the last one answered, it writes one byte to the
-//!    doorbell and then records that request as answered ([`answer`]). The byte wakes all sleepers
+//!    doorbell. It then records that request as answered ([`answer`]). The byte wakes all sleepers
 //!    there, and each polls. The fences are sequentially consistent, so at most one of the two
-//!    fails to see the other: the waiter that finds nothing, or the notifier that finds no new
-//!    request. A notifier that is killed before the byte was written has recorded nothing. A waiter
-//!    that is killed stays counted, and costs nothing: it makes no requests.
+//!    fails to see the other. That is the waiter that finds nothing, or the notifier that finds no
+//!    new request. A notifier that is killed before the byte was written has recorded nothing. A
+//!    waiter that is killed stays counted, and costs nothing: it makes no requests.
 //! 3. **Bytes.** Every sleeper is woken by a byte, and sees that it is there. So a byte may be
 //!    taken only if no sleeper still needs it. A thread that takes bytes announces it first
 //!    ([`Drain`]), fences, and reads the count: if others are counted, one byte at least must stay.
@@ -18,7 +18,7 @@
 //!    its request again ([`is_draining`]). At least one of the two sees the other, so no byte that
 //!    answers a request is taken before its waiter has returned.
 //! 4. **One notification a sleep.** A thread that sleeps for many streams at once
-//!    ([`arm_among_many`]) writes the number of its sleep beside each; it never uses a number
+//!    ([`arm_among_many`]) writes the number of its sleep beside each. It never uses a number
 //!    twice. A notifier that has already notified that sleep through another stream skips the
 //!    notification ([`due_unless`]), because the thread polls all its streams before it sleeps
 //!    again. The waiter numbers its sleep, fences, and polls each; a notifier publishes, fences,
@@ -59,12 +59,13 @@ impl NotifiedSleeps {
 const COUNT: u64 = (1 << 22) - 1;
 /// Beside the number of waiters: one of them sleeps for many streams.
 const AMONG_MANY: u64 = 1 << 22;
-/// Beside the number of waiters: a request was made for sleepers that are not counted ([`ask`]).
-const ASKED: u64 = 1 << 23;
+/// Beside the number of waiters: a request was made for sleepers that are not counted
+/// ([`request_uncounted`]).
+const UNCOUNTED: u64 = 1 << 23;
 /// One request.
 const REQUEST: u64 = 1 << 24;
 /// Any waiter, counted or not.
-const ANY_WAITER: u64 = COUNT | ASKED;
+const ANY_WAITER: u64 = COUNT | UNCOUNTED;
 /// 40 bits of requests: a waiter that makes one each microsecond comes round after twelve days, and
 /// then the number in [`answer`] has moved as well.
 const REQUESTS: u64 = !(REQUEST - 1);
@@ -79,7 +80,7 @@ const fn request(word: u64) -> u64 {
 #[inline]
 pub fn count(word: &AtomicU64) -> u32 {
     let word = word.load(Ordering::Relaxed);
-    (word & COUNT) as u32 + u32::from(word & ASKED != 0)
+    (word & COUNT) as u32 + u32::from(word & UNCOUNTED != 0)
 }
 
 /// Counts the caller, which must poll once more before it sleeps. Returns the number of its
@@ -107,21 +108,21 @@ pub fn disarm(word: &AtomicU64) {
 }
 
 /// Makes a request for others that sleep at this end without being counted. It stands until
-/// [`asked_no_more`].
-pub fn ask(word: &AtomicU64) {
-    change(word, |seen| (seen | ASKED).wrapping_add(REQUEST));
+/// [`withdraw_request`].
+pub fn request_uncounted(word: &AtomicU64) {
+    change(word, |seen| (seen | UNCOUNTED).wrapping_add(REQUEST));
     fence(Ordering::SeqCst);
 }
 
-/// The sleepers of [`ask`] have been woken.
+/// The sleepers of [`request_uncounted`] have been woken.
 #[inline]
-pub fn asked_no_more(word: &AtomicU64) {
-    if word.load(Ordering::Relaxed) & ASKED != 0 {
-        word.fetch_and(!ASKED, Ordering::AcqRel);
+pub fn withdraw_request(word: &AtomicU64) {
+    if word.load(Ordering::Relaxed) & UNCOUNTED != 0 {
+        word.fetch_and(!UNCOUNTED, Ordering::AcqRel);
     }
 }
 
-/// Counts the caller as a sleeper for many streams, if no other waiter is counted: another waiter
+/// Counts the caller as a sleeper for many streams, if no other waiter is counted. Another waiter
 /// would take the number of the sleep for its own. The caller then stores that number, fences once
 /// for all streams that it arms this way, and polls all of them. Returns the number of its request.
 #[inline]
@@ -205,7 +206,7 @@ pub fn answer(answered: &AtomicU64, request: u64) {
     answered.store(request, Ordering::Release);
 }
 
-/// Whether a byte was written since the caller made its request (its lower half is enough): the
+/// Whether a byte was written since the caller made its request (its lower half is enough). The
 /// caller is then not notified again unless it arms again.
 #[inline]
 pub fn is_answered(answered: &AtomicU64, request: u32) -> bool {
