@@ -1,11 +1,12 @@
 //! Instructions of the fast path, counted by callgrind: repeatable where time is not.
 //!
-//! Two engines exchange requests and replies of 64 bytes: on a wire in memory, which needs
-//! checksums and stands for a real network, and over a link of shared memory, which needs none.
-//! Set-up (handshakes, first buffers) is not counted. The figure covers both engines, both queues
-//! and the applications' calls for [`REQUESTS`] requests. `idle` are iterations without a frame: a
-//! loop that spins notices its next request half an iteration late on average. The limits are the
-//! measured figures plus 3 %: a change that makes the fast path longer must raise them here.
+//! Two engines exchange requests and replies of 64 bytes. They do so on a wire in memory, which
+//! needs checksums and stands for a real network, and over a link of shared memory, which needs
+//! none. Set-up (handshakes, first buffers) is not counted. The figure covers both engines, both
+//! queues and the applications' calls for [`REQUESTS`] requests. `idle` are iterations without a
+//! frame: a loop that spins notices its next request half an iteration late on average. The limits
+//! are the measured figures plus 3 %: a change that makes the fast path longer must raise them
+//! here.
 #![allow(missing_docs, reason = "gungraun's macros make public items")]
 
 use std::hint::black_box;
@@ -75,9 +76,9 @@ fn on_wire(flows: usize, pipeline: usize) -> Conversation<WireQueue> {
 }
 
 fn on_link(flows: usize, pipeline: usize) -> Conversation<Endpoint> {
-    let geometry = LinkLayout::for_mtu(1500);
-    let pair = create_pair(geometry, 1).expect("memory and descriptors are left");
-    let open = |fds, mac| Endpoint::open(fds, geometry, mac, 1500).expect("it is new");
+    let layout = LinkLayout::for_mtu(1500);
+    let pair = create_pair(layout, 1).expect("memory and descriptors are left");
+    let open = |fds, mac| Endpoint::open(fds, layout, mac, 1500).expect("it is new");
     converse((open(pair.near, MACS[0]), open(pair.far, MACS[1])), flows, pipeline)
 }
 

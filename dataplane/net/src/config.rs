@@ -45,8 +45,8 @@ pub struct Config {
     /// once. Queues in the network are shorter and its shares fairer, at the cost of a few timers.
     /// (TIMELY, which works by rates, is always paced.)
     pub pacing: bool,
-    /// Announce our addresses on the link at the start, and again when another host claims one: for
-    /// VNICs whose peers may have known a former holder of the address.
+    /// Announce our addresses on the link at the start, and again when another host claims one.
+    /// This is for VNICs whose peers may have known a previous holder of the address.
     pub announce: bool,
 }
 

@@ -4,9 +4,9 @@
 //! One iteration of the loop that drives it:
 //!
 //! 1. [`Engine::receive`] takes the frames that have arrived, up to [`RECEIVE_BATCH`], and
-//!    processes them all: the common case straight from the frame (`tcp/fast`), the others through
-//!    IP (`dispatch`) to TCP or UDP. Only echo and ARP replies are sent already: they reuse the
-//!    frame of the request. Then timers that are due run.
+//!    processes them all. The common case goes straight from the frame (`tcp/fast`), the others
+//!    through IP (`dispatch`) to TCP or UDP. Only echo and ARP replies are sent already: they reuse
+//!    the frame of the request. Then timers that are due run.
 //! 2. The application takes the events and reacts: it reads, consumes and sends. That fills buffers
 //!    and marks flows as dirty.
 //! 3. [`Engine::emit`] sends for every dirty flow what its windows allow, acknowledgements riding

@@ -32,7 +32,7 @@ pub enum EventKind {
     Readable,
     /// There is room again in a send buffer that was too full.
     Writable,
-    /// The peer will send no more; what it sent can still be read, and sending goes on.
+    /// The peer will send no more; what it sent can still be read, and sending continues.
     PeerClosed,
     /// The flow is over and its id is stale: the last event of a flow. It does not come for a flow
     /// that the application closed.

@@ -31,7 +31,7 @@
 //! 6. `tcp/transmit`: [`Engine::emit`] cuts what the windows allow into segments, acknowledgements
 //!    riding along, and rings the doorbell once.
 //!
-//! There is no clock, thread or socket in here: time is an argument in nanoseconds, randomness is a
+//! There is no clock, thread or socket in here. Time is an argument in nanoseconds, randomness is a
 //! secret in the configuration, and packets go through a trait.
 //!
 //! # The loop around it

@@ -7,14 +7,14 @@ pub const SECOND: u64 = 1_000 * MILLISECOND;
 /// A deadline that never comes.
 pub const NEVER: u64 = u64::MAX;
 
-/// Frames taken in one receive: enough to amortise the doorbell, and few enough that the answers to
-/// the first leave while the peer still makes the last. Measured with 64 requests in flight over
-/// shared memory: 16 at a time make 3 times as many a second as 64 at a time, because both sides
-/// work at once. With 8, an AF_XDP socket loses a fifth of its throughput, because its doorbell is
-/// a system call.
+/// Frames taken in one receive. That is enough to amortise the doorbell, and few enough that the
+/// answers to the first leave while the peer still makes the last. Measured with 64 requests in
+/// flight over shared memory. 16 at a time make 3 times as many a second as 64 at a time, because
+/// both sides work at once. With 8, an AF_XDP socket loses a fifth of its throughput, because its
+/// doorbell is a system call.
 pub const RECEIVE_BATCH: usize = 16;
 /// Bytes that one flow sends before the next flow may, so that a bulk flow cannot starve the
-/// others: 66 full segments of an ordinary Ethernet, two of the largest.
+/// others. That is 66 full segments of an ordinary Ethernet, two of the largest.
 pub const QUANTUM: usize = 128 << 10;
 /// What a segment counts beside its payload: copying this many bytes takes about as long as sending
 /// one segment.
@@ -58,17 +58,17 @@ pub const POOLED_BYTES: usize = 16 << 20;
 /// Out-of-order ranges that one flow keeps; a segment that would start one more is dropped (its
 /// sender repeats it).
 pub const REASSEMBLY_RANGES: usize = 64;
-/// Runs of a flow's scoreboard (16 bytes each): a window is some 64 of them, and each range that
+/// Runs of a flow's scoreboard (16 bytes each). A window is some 64 of them, and each range that
 /// the peer reports beyond a gap adds two. Twice as many ranges as honest receivers keep fit; past
 /// that, a peer's reports are stored more coarsely.
 pub const RUNS: usize = 256;
 /// Of the memory for buffers, the part that rings with bytes out of order may have: a fourth. With
 /// the fourth that is kept for receiving, peers leave at least half for sending.
 pub const OUT_OF_ORDER_SHARE: usize = 4;
-/// The part of its ring by which a gap has to shrink to count as young: what an honest sender fills
-/// at once, and more than an attacker would retransmit repeatedly.
+/// The part of its ring by which a gap has to shrink to count as young. That is what an honest
+/// sender fills at once, and more than an attacker would retransmit repeatedly.
 pub const GAP_PROGRESS_SHARE: u32 = 16;
-/// Of the free memory, the part that a new flow's first window may promise: on the largest MTU, new
+/// Of the free memory, the part that a new flow's first window may promise. On the largest MTU, new
 /// windows begin to be smaller when an eighth of the default memory is left.
 pub const FIRST_WINDOW_SHARE: usize = 64;
 /// The window in an answer with a SYN cookie. It must hold however much memory is free later,
@@ -140,11 +140,11 @@ pub const PATH_DELAYS: usize = 1024;
 pub const PATH_DELAY_WINDOW: u64 = 300 * SECOND;
 /// Destinations whose path takes less than the link, about 64 bytes each.
 pub const PATH_MTUS: usize = 1024;
-/// Timeouts in a row of full segments after which the path may drop what is too big without an
-/// error (RFC 4821 section 7.7 leaves the number open), and again after as many more.
+/// Timeouts in a row of full segments after which a path-MTU black hole is suspected, and again
+/// after as many more. RFC 4821 section 7.7 leaves the number open.
 pub const BLACK_HOLE_TIMEOUTS: u8 = 2;
 /// Times that smaller segments must arrive where full ones did not, before the path counts as a
-/// black hole: a peer that stalled for a moment has the same symptoms once.
+/// black hole. A peer that stalled for a moment has the same symptoms once.
 pub const BLACK_HOLE_PROOFS: u8 = 2;
 /// How long a path keeps its smaller MTU (RFC 1191 section 6.3, RFC 8201 section 4: ten minutes).
 pub const PATH_MTU_AGE: u64 = 600 * SECOND;
@@ -206,7 +206,7 @@ pub const INITIAL_WINDOW: u32 = 10;
 /// Largest congestion window: what the largest scaled window of a peer can take (RFC 7323 section
 /// 2.3).
 pub const LARGEST_WINDOW: u32 = 1 << 30;
-/// Ports drawn at random for an outgoing connection before the engine searches for a free one: with
+/// Ports drawn at random for an outgoing connection before the engine searches for a free one. With
 /// half of the range drawn lately and nine tenths of the rest taken, four of five find one.
 pub const PORT_DRAWS: u32 = 32;
 /// The part of the range that is drawn before a port is drawn again, while other ports are free: a

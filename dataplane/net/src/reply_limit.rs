@@ -7,7 +7,7 @@ use crate::siphash::Key;
 ///
 /// Receivers share it, so one could count the answers that it gets in a second and infer how many
 /// went to others. Attacks found and broke into connections that way (Cao et al., Off-Path TCP
-/// Exploits, USENIX Security 2016; RFC 5961 section 7 asks for the limit that they used). So an
+/// Exploits, USENIX Security 2016; RFC 5961 section 7 calls for the limit that they used). So an
 /// answer costs no token, one or two, by a keyed hash: one on average, and unpredictable from
 /// outside.
 #[derive(Debug)]

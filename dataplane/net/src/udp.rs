@@ -3,7 +3,7 @@
 //! 1. A bound port keeps arrived datagrams in a ring of its own (`receive_queue`). The application
 //!    reads the oldest in place and drops it, or takes a copy.
 //! 2. A datagram is written into a frame at once if its next hop is known and no other packet
-//!    waits; otherwise it is queued in the context, in a buffer that is used again.
+//!    waits. Otherwise it is queued in the context, in a buffer that is used again.
 //! 3. A port may be connected. It then takes datagrams of its peer only, and gets the ICMP errors
 //!    about what it sent there.
 

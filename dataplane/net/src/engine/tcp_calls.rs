@@ -1,4 +1,11 @@
-//! What applications call for TCP.
+//! The engine's interface for TCP: what applications call on flows and listeners.
+//!
+//! 1. Each call is documented here and done in `tcp/calls.rs`, which has no access to neighbours or
+//!    to the device.
+//! 2. A call that may begin the resolution of a link address runs the neighbour table as well.
+//! 3. A [`FlowId`] has a generation. A call with a stale one does nothing, or returns `None` or 0.
+//!
+//! No call emits a frame: the next [`Engine::emit`] does.
 
 use std::net::SocketAddr;
 
@@ -43,7 +50,7 @@ impl Engine {
     /// Appends what has happened since the last call to `out`.
     ///
     /// A flow whose Closed event is among it can be read until the next call, if anything is left
-    /// to be read: what arrived before a reset is not lost with it.
+    /// to be read. What arrived before a reset is not lost with it.
     #[inline]
     pub fn take_events(&mut self, out: &mut Vec<Event>) {
         self.tcp.take_events(out);
@@ -76,7 +83,7 @@ impl Engine {
         self.tcp.listen(port, backlog)
     }
 
-    /// Accepts no more connections to `port`. Those that exist go on.
+    /// Accepts no more connections to `port`. Those that exist continue.
     #[inline]
     pub fn unlisten(&mut self, port: u16) {
         self.tcp.unlisten(port)
@@ -203,8 +210,8 @@ impl Engine {
     }
 
     /// Nanoseconds between keepalive probes once the idle time has passed, and how many go
-    /// unanswered before the flow ends (TCP_KEEPINTVL and TCP_KEEPCNT on Linux); zero for the usual
-    /// ones.
+    /// unanswered before the flow ends (TCP_KEEPINTVL and TCP_KEEPCNT on Linux). Zero stands for
+    /// the usual values.
     #[inline]
     pub fn set_keepalive_probes(&mut self, flow: FlowId, interval: u64, most: u8) {
         self.tcp.set_keepalive_probes(flow, interval, most)

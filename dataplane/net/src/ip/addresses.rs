@@ -4,8 +4,8 @@
 //!    link-local one first. An address keeps its index, which names it in flows and in their keys.
 //! 2. A packet is for us if its destination is one of these addresses: one comparison for IPv4, a
 //!    few for IPv6 (there are at most [`LOCAL_ADDRESSES`]).
-//! 3. The next hop of a peer is the peer itself if it shares a prefix with one of our addresses,
-//!    else the gateway of its family, else there is none.
+//! 3. The next hop of a peer is the peer itself if it shares a prefix with one of our addresses.
+//!    Else it is the gateway of its family, if there is one.
 //! 4. The source address towards a peer is of its family and scope and has most leading bits in
 //!    common (RFC 6724, rules 1, 2 and 8).
 

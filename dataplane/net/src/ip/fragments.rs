@@ -3,7 +3,7 @@
 //! 1. Fragments are kept as they come, so their cost is what was sent. When they are contiguous
 //!    from the first to the last, they are the packet.
 //! 2. Fragments that overlap make the whole packet void, and so does any contradiction with earlier
-//!    ones. RFC 5722 asks for that over IPv6; we do it for IPv4 too, because no honest sender
+//!    ones. RFC 5722 calls for that over IPv6; we do it for IPv4 too, because no honest sender
 //!    overlaps and no receiver can decide which copy counts. An identical repetition is harmless.
 //! 3. A void packet keeps its key until its time is over, so that its other fragments do not begin
 //!    a new packet.

@@ -65,7 +65,7 @@ impl Groups {
             return false;
         }
         self.joined.push((group, 1));
-        self.tell(group, Change::Joined, now);
+        self.schedule_reports(group, Change::Joined, now);
         true
     }
 
@@ -75,12 +75,12 @@ impl Groups {
         self.joined[place].1 -= 1;
         if self.joined[place].1 == 0 {
             self.joined.remove(place);
-            self.tell(group, Change::Left, now);
+            self.schedule_reports(group, Change::Left, now);
         }
         true
     }
 
-    fn tell(&mut self, group: Address, change: Change, now: u64) {
+    fn schedule_reports(&mut self, group: Address, change: Change, now: u64) {
         self.due.retain(|(_, address, _)| *address != group);
         self.due.extend([(now, group, change), (now + SECOND, group, change)]);
         self.note_next();

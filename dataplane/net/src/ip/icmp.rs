@@ -2,7 +2,7 @@
 //!
 //! 1. A received error counts only if it quotes a packet from one of our addresses, of the error's
 //!    own family. TCP and UDP check the rest (`tcp/icmp`, `udp`).
-//! 2. No error is sent about an ICMP error or about a packet to a group, and at most
+//! 2. No error is sent about an ICMP error or about a packet to a group. At most
 //!    [`crate::limits::UNREACHABLE_RATE`] a second are sent (RFC 1122 section 3.2.2, RFC 4443
 //!    section 2.4).
 
@@ -23,7 +23,7 @@ pub(crate) struct ErrorMessage {
     pub rest: u32,
 }
 
-/// What an error quotes of a packet: RFC 792 asks for the header and eight bytes, RFC 4443 for as
+/// What an error quotes of a packet: RFC 792 calls for the header and eight bytes, RFC 4443 for as
 /// much as fits the smallest MTU.
 pub(super) fn error_quote<'a>(remote: &Address, packet: Payload<'a>) -> &'a [u8] {
     let most =

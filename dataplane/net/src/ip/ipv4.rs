@@ -1,4 +1,13 @@
 //! IPv4 as it arrives, and ICMP for it.
+//!
+//! 1. A packet to our address, or to a group that was joined, is parsed and checked. Others are
+//!    dropped and counted.
+//! 2. Fragments go to reassembly, which may return a whole packet.
+//! 3. TCP and UDP go up to their layers. ICMP is handled here: echo requests are answered, and
+//!    errors about our own packets are passed to the layer that they are about.
+//! 4. An unknown protocol is answered with an ICMP error, within the limit on replies.
+//!
+//! Packets to a group never cause an ICMP error (RFC 1122 section 3.2.2).
 
 use super::Ip;
 use super::icmp::{ErrorMessage, receive_error};

@@ -1,11 +1,11 @@
 //! IPv6 as it arrives: extension headers, ICMPv6, neighbour discovery.
 //!
-//! 1. A packet is for us if its destination is one of our addresses and its frame's is ours, or if
-//!    it goes to a group that we joined.
+//! 1. A packet is for us if its destination and that of its frame are ours, or if it goes to a
+//!    group that we joined.
 //! 2. The extension headers are followed ([`ipv6::walk`]); TCP and UDP are then handled as over
 //!    IPv4.
 //! 3. A solicitation for one of our addresses is answered. One from the unspecified address is a
-//!    probe by a host that is about to use our address: the answer goes to all nodes (RFC 4862
+//!    probe by a host that is about to use our address. The answer goes to all nodes (RFC 4862
 //!    section 5.4.3, RFC 4861 section 7.2.4).
 //! 4. Messages of neighbour discovery count only with the hop limit with which they were sent, so
 //!    no host behind a router can forge them.

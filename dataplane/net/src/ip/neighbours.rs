@@ -8,7 +8,7 @@
 //!             DELAY and PROBE in one)
 //! ```
 //!
-//! 1. Entries are made only for hosts that asked for our address and for next hops that we use.
+//! 1. Entries are made only for hosts that requested our address and for next hops that we use.
 //!    Unsolicited packets update an entry and create none.
 //! 2. Over IPv6 only the answer to an open request confirms an entry. Any other advertisement, even
 //!    one with the solicited flag, leaves the entry STALE. It changes the link address only with

@@ -1,5 +1,10 @@
 //! Packets that belong to no flow, as they are sent: datagrams, ICMP messages, reports of groups,
 //! and requests for link addresses.
+//!
+//! 1. Other layers queue in [`Context`] what they want to send. The next emission sends it.
+//! 2. A datagram whose next hop has no known link address stays queued.
+//! 3. If the device has no buffer, sending stops ([`Stalled`]), and the remainder stays queued for
+//!    the next emission.
 
 use sietch_nic::NicQueue;
 

@@ -134,7 +134,7 @@ impl Address {
     }
 
     /// Whether it may stand in the source field of a packet from elsewhere (RFC 1122 section
-    /// 3.2.1.3, RFC 4291 section 2.7): not the unspecified address, a group or a loopback.
+    /// 3.2.1.3, RFC 4291 section 2.7). The unspecified address, a group and a loopback may not.
     #[inline]
     pub const fn may_be_source(&self) -> bool {
         if self.is_v4() {

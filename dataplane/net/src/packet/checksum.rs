@@ -1,6 +1,6 @@
 //! The Internet checksum (RFC 1071).
 //!
-//! 1. The ones' complement sum does not depend on byte order (section 2 B), so words are added in
+//! 1. The ones' complement sum does not depend on byte order (section 2 B). So words are added in
 //!    the machine's own order and the result is stored in it.
 //! 2. 32-bit words are added into 64-bit lanes: no carry is lost in a frame of any size, and the
 //!    compiler turns the loop into vector instructions.

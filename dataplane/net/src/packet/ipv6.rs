@@ -6,7 +6,8 @@
 //! ```
 //!
 //! 1. [`Header::parse`] reads the fixed header, [`walk`] what stands between it and the transport
-//!    header: at most [`EXTENSIONS`] headers, all of which must lie in the head of the frame.
+//!    header. These are at most [`EXTENSIONS`] headers, all of which must lie in the head of the
+//!    frame.
 //! 2. Options that say so in their number are passed over, the others make the packet a problem
 //!    (RFC 8200 section 4.2).
 //! 3. Routing headers with segments left are refused, type 0 like any that we do not know (RFC

@@ -1,8 +1,8 @@
 //! A bounded table of small values of which the oldest can be found, each with a deadline.
 //!
 //! 1. A removed value leaves a free slot, which the next insertion takes.
-//! 2. `order` lists insertions by age. A record whose generation is not its slot's any more is
-//!    stale, and is dropped when it comes to the front or when stale records outnumber the others.
+//! 2. `order` lists insertions by age. A record is stale if its generation is not its slot's any
+//!    more. It is dropped when it comes to the front, or when stale records outnumber the others.
 //! 3. Each value has at most one deadline; removing the value cancels it.
 
 use std::collections::VecDeque;

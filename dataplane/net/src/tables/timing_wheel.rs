@@ -2,9 +2,9 @@
 //!
 //! 1. Time is cut into ticks of 1024 ns. A deadline is rounded up to a tick: nothing comes up
 //!    early, and nothing more than a tick late.
-//! 2. There are three wheels. The lowest has a slot for each of the next 256 ticks, the next one a
-//!    slot for each of the next 256 rotations of the lowest, and so on. A thing is in the slot of
-//!    the lowest wheel that reaches its deadline, so inserting and cancelling are O(1).
+//! 2. There are three wheels. The lowest has a slot for each of the next 256 ticks. The next one
+//!    has a slot for each of the next 256 rotations of the lowest, and so on. A thing is in the
+//!    slot of the lowest wheel that reaches its deadline, so inserting and cancelling are O(1).
 //! 3. When time enters a slot of a higher wheel, its things move to lower wheels; each thing moves
 //!    twice at most. A deadline beyond the highest wheel (17 s) is in its last slot, and is put
 //!    back when that slot comes up.

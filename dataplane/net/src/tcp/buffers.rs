@@ -224,7 +224,7 @@ impl Ring {
         self.capacity().saturating_sub(self.len())
     }
 
-    /// Takes storage and bytes out, and goes on counting the bytes.
+    /// Takes storage and bytes out, and continues counting the bytes.
     pub(crate) fn take_storage(&mut self) -> Self {
         let len = self.len;
         std::mem::replace(self, Self { buffer: Box::default(), start: 0, len })

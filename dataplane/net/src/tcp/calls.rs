@@ -1,4 +1,17 @@
-//! What applications call.
+//! The calls of applications on flows and listeners. [`Engine`](crate::Engine) documents and
+//! exports them; this file has the work.
+//!
+//! 1. Opening: `listen` and `connect_from` check routes, ports and the limits of tables first. They
+//!    send nothing: a new flow is marked as dirty, and the next emission sends its SYN.
+//! 2. Events: `take_events` drains the list of flows with events. A flow whose Closed event is
+//!    taken is released, or at the next call if it has unread bytes.
+//! 3. Receiving: `read` and `consume` take bytes from the receive ring. A window update is
+//!    announced only if it is worth a segment.
+//! 4. Sending: `send` copies what fits into the send buffer. What does not fit is refused, and the
+//!    flow gets a Writable event when there is room.
+//! 5. Ending and settings: the other calls, each of which changes one flow.
+//!
+//! A call with a stale [`FlowId`] does nothing. No call emits a frame or blocks.
 
 use std::net::SocketAddr;
 

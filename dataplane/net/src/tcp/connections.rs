@@ -7,7 +7,7 @@
 //!    or a connection in TIME-WAIT (`time_wait`). One lookup serves all three.
 //! 3. The entry found last is compared first, so a burst of one flow is hashed once. For a flow of
 //!    IPv4 the four-tuple is also kept as it stands in a header, from the sender's address to the
-//!    receiver's port; the fast path compares those bytes.
+//!    receiver's port. The fast path compares those bytes.
 //! 4. A full table is continued in one of twice the size. Each insertion moves a few entries from
 //!    the old table, so that no insertion waits for all of them. Meanwhile a lookup searches both;
 //!    an entry is in exactly one.
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     #[ignore = "measures; run in release"]
     fn cost_among_a_million() {
-        const LOOKS: u32 = 4_000_000;
+        const LOOK_UPS: u32 = 4_000_000;
         // Flows that are searched one after the other are not neighbours in any table.
         let name = |number: u32| FourTuple {
             remote: Address::v4(0x0a00_0000 | number.wrapping_mul(2_654_435_761) >> 12),
@@ -260,7 +260,7 @@ mod tests {
             }
             let (mut at, mut found) = (1, 0);
             let begin = std::time::Instant::now();
-            for _ in 0..LOOKS {
+            for _ in 0..LOOK_UPS {
                 at = (at * 48_271) % 2_147_483_647_u64;
                 let wanted = (at % u64::from(flows)) as u32;
                 let FourTuple { remote, remote_port, local_port, .. } = name(wanted);
@@ -270,8 +270,8 @@ mod tests {
                 wire[10..].copy_from_slice(&local_port.to_be_bytes());
                 found += u32::from(connections.find_flow(&wire) == Some(FlowIndex(wanted)));
             }
-            let cost = begin.elapsed().as_nanos() as u64 / u64::from(LOOKS);
-            assert_eq!(found, LOOKS);
+            let cost = begin.elapsed().as_nanos() as u64 / u64::from(LOOK_UPS);
+            assert_eq!(found, LOOK_UPS);
             let table = connections.table.allocation_size() / flows as usize;
             eprintln!(
                 "{flows:8} flows: {cost:4} ns a look, longest insertion {longest:6} us, {idle} + {table} bytes a flow"

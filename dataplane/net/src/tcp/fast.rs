@@ -1,14 +1,14 @@
 //! The receive half of the fast path: the next segment of an established flow. It allocates nothing
 //! but buffers from the pool, and searches no table but that of connections.
 //!
-//! 1. A frame for us, with an IPv4 header without options, unfragmented, not CE-marked, with TCP
-//!    inside and no options but timestamps, whose checksums are right, and whose flow exists: its
-//!    fields are read in place and nothing else is parsed (`receive_expected`). Other frames go
-//!    through `Engine::dispatch` and may come back here, those of IPv6 among them.
+//! 1. An expected frame is for us, unfragmented and not CE-marked. Its IPv4 header has no options,
+//!    its TCP header none but timestamps. Its checksums are right, and its flow exists. Its fields
+//!    are read in place, and nothing else is parsed (`receive_expected`). Other frames go through
+//!    `Engine::dispatch` and may come back here, those of IPv6 among them.
 //! 2. One test of the flags decides whether the flow is established, nothing is out of order and no
 //!    loss recovery is active. The segment has only ACK (and PSH) set, starts with the next
-//!    expected byte, fits the window, is not older than the last by its timestamp, and acknowledges
-//!    something that was sent. Anything else goes to `slow`.
+//!    expected byte, and fits the window. By its timestamp it is not older than the last, and it
+//!    acknowledges something that was sent. Anything else goes to `slow`.
 //! 3. The acknowledgement frees send buffer, may give a round-trip sample, and restarts the
 //!    retransmission timer.
 //! 4. The payload goes to the receive ring. The second unacknowledged segment requests an ACK in
@@ -36,6 +36,15 @@ const NOT_NOW: u32 = flag::SLOW | flag::PERSIST | flag::PEER_CLOSED | flag::DETA
 
 /// Version 4 and a header of five words.
 const NO_OPTIONS: u8 = 0x45;
+
+/// The effect of an acknowledgement on the congestion window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CongestionSignal {
+    /// No loss recovery is active, so congestion control sets the window.
+    pub may_grow: bool,
+    /// The acknowledgement echoes a CE mark.
+    pub ece: bool,
+}
 
 impl Tcp {
     /// Takes a frame if it is the common case; otherwise changes nothing and returns false. It
@@ -163,11 +172,10 @@ impl Tcp {
     ) -> bool {
         let una = self.flows.hot[index].una.plus(advanced);
         let delivered = self.flows.cold[index].scoreboard.acknowledge(una);
-        self.account(cx, index, advanced, echo, (true, ece), &delivered)
+        self.account(cx, index, advanced, echo, CongestionSignal { may_grow: true, ece }, &delivered)
     }
 
-    /// What [`Tcp::acknowledge`] does once the scoreboard is updated. `grow`: no loss recovery is
-    /// active. `ece`: the acknowledgement echoes a CE mark.
+    /// What [`Tcp::acknowledge`] does once the scoreboard is updated.
     #[inline]
     pub(crate) fn account(
         &mut self,
@@ -175,7 +183,7 @@ impl Tcp {
         index: FlowIndex,
         advanced: u32,
         echo: Option<u32>,
-        (grow, ece): (bool, bool),
+        CongestionSignal { may_grow, ece }: CongestionSignal,
         delivered: &Delivered,
     ) -> bool {
         let (flow, cold) = self.flows.both(index);
@@ -217,9 +225,9 @@ impl Tcp {
             mss: u32::from(flow.mss),
             now: cx.now,
             // RFC 3168 section 6.1.2: the window does not grow by an acknowledgement with an echo.
-            grow: grow && used && !ece,
+            grow: may_grow && used && !ece,
         });
-        if grow {
+        if may_grow {
             flow.cwnd = cold.congestion.window();
         }
         if flow.has(flag::PACED | flag::ZERO_COPY) {

@@ -1,4 +1,15 @@
-//! The state of a connection: hot (two cache lines, touched by every segment) and cold.
+//! The state of a flow (a connection of TCP), split by how often it is used.
+//!
+//! 1. [`Flow`] is *hot*: two cache lines, which every segment touches. The first is for receiving,
+//!    the second for sending. Its size and the offset of the second line are asserted.
+//! 2. [`Cold`] has the rest: timers, congestion control, the scoreboard, options of the
+//!    application. What only few flows need is behind a `Box`.
+//! 3. The addresses and the prepared header are a third line, which only sending reads
+//!    ([`crate::packet::Template`]).
+//! 4. [`flag`] has the bits that decide in one test whether the fast path applies. [`event`] has
+//!    the events that the application has not taken yet.
+//!
+//! The table (`table`) keeps the three parts in arrays of their own, under one [`id::FlowIndex`].
 
 use crate::limits::{KEEPALIVE_PROBES, NEVER, SMALLEST_MSS};
 use crate::packet::sequence::Seq;

@@ -1,10 +1,10 @@
 //! Pacing: a flow with a rate sends a little at a time instead of a window at once.
 //!
 //! 1. The rate is the minimum of congestion control's (`CongestionControl::pacing_rate`) and of the
-//!    application's limit (`Engine::set_max_pacing_rate`). With `Config::pacing`, a
-//!    congestion control that works by windows has a rate as well: somewhat more than a window a
-//!    round trip, or the window would never be filled. A flow with no rate has no flag and pays one
-//!    test a segment.
+//!    application's limit (`Engine::set_max_pacing_rate`). With `Config::pacing`, a congestion
+//!    control that works by windows has a rate as well. It is somewhat more than a window a round
+//!    trip, or the window would never be filled. A flow with no rate has no flag and pays one test
+//!    a segment.
 //! 2. A flow has a time at which it may send next. Each segment advances it by the segment's
 //!    duration at the rate.
 //! 3. Until that time the flow waits in the timing wheel, which marks it dirty when the time has

@@ -8,7 +8,7 @@
 //!    inside the window gets a challenge ACK.
 //! 3. The acknowledgement: new, duplicate, or out of range. If losses are suspected,
 //!    `loss_recovery` takes it. Before this step a segment changes nothing of the flow but the time
-//!    of the last challenge ACK: a sender that sees none of our packets gets no further.
+//!    of the last challenge ACK. So a sender that sees none of our packets gets no further.
 //! 4. The payload: in order to the application, else to its position in the ring
 //!    (`flow/reassembly`).
 //! 5. FIN, once all data before it have arrived.

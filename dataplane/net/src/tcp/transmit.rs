@@ -1,9 +1,10 @@
 //! Segments on their way out: the send half of the fast path.
 //!
 //! 1. A flow may send the smaller of the peer's window and the congestion window, less what is in
-//!    flight. It is cut into full segments. A short segment leaves only if it ends the data (and
-//!    Nagle is off, or nothing is in flight), or if it fills half of the largest window ever seen
-//!    (silly window avoidance, RFC 9293 section 3.8.6.2.1). Lost data leave first (`retransmit`).
+//!    flight. It is cut into full segments. A short segment leaves if it ends the data, and Nagle
+//!    is off or nothing is in flight. It also leaves if it fills half of the largest window ever
+//!    seen (silly window avoidance, RFC 9293 section 3.8.6.2.1). Lost data leave first
+//!    (`retransmit`).
 //! 2. Every segment carries the newest acknowledgement and window; a separate ACK leaves only if
 //!    nothing else did.
 //! 3. The payload is copied once, from the ring or from the zero-copy queue into the frame, and

@@ -2,9 +2,9 @@
 //!
 //! # Sending
 //!
-//! 1. `Engine::send_zero_copy` takes a share of the application's own bytes ([`SharedBytes`]) and
-//!    keeps it until the peer has acknowledged them, or the flow is over; then it drops it. The
-//!    owner's `Drop` frees or recycles the bytes.
+//! 1. `Engine::send_zero_copy` takes a share of the application's own bytes ([`SharedBytes`]). It
+//!    drops the share when the peer has acknowledged the bytes, or the flow is over. The owner's
+//!    `Drop` frees or recycles the bytes.
 //! 2. A flow that sends such bytes has a send queue beside its ring (`send_queue`): pieces in the
 //!    order in which they were queued, copied or shared. The ring counts all their bytes and holds
 //!    none, so code that asks how much there is to send stays as it is. When everything is

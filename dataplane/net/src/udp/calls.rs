@@ -1,4 +1,13 @@
-//! What applications call for UDP, and what the engine delivers.
+//! The calls of applications for UDP, and the delivery of arrived datagrams.
+//!
+//! 1. A bound port has a bounded queue of received datagrams. A datagram that finds it full is
+//!    dropped and counted.
+//! 2. `send` checks port, route and size, then queues the datagram, which the next emission sends.
+//!    While the link address of the next hop is unknown, the datagram stays queued.
+//! 3. A connected port takes datagrams of one peer alone. It reports ICMP errors about its own
+//!    datagrams; a port that is not connected reports none.
+//!
+//! [`Engine`](crate::Engine) documents and exports the calls.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -309,7 +309,7 @@ mod flood {
             answers += wire.flood(round * 1000, 1000);
             let (_, half_open, _, bytes) = wire.host.engine.population();
             assert!(half_open <= HALF_OPEN && bytes <= 1 << 20, "{:?}", wire.host.engine.population());
-            // The transfer goes on.
+            // The transfer continues.
             (wire.peer, wire.irs) = (peer, irs);
             wire.assert_alive(steady, round * 5, round * 6);
             wire.say((round + 1) * 5, (round + 1) * 6, ACK, &[]);
@@ -587,7 +587,7 @@ mod gaps {
     }
 
     #[test]
-    fn bytes_in_order_have_what_bytes_out_of_order_hold() {
+    fn bytes_in_order_may_use_the_memory_of_bytes_out_of_order() {
         let mut wire = wire(1 << 20);
         let window = wire.enter(998).1;
         assert!(window < 65_535, "a first window is a part of what is free");

@@ -4,16 +4,16 @@
 //!
 //! 1. *Frames* (`no_frame_does_harm`): legal frames of every protocol that the engine reads
 //!    (Ethernet, ARP, IPv4 with fragments, IPv6 with extension headers and neighbour discovery,
-//!    ICMP of both, UDP, TCP with every option) are mutated: bits flipped, bytes set to what
+//!    ICMP of both, UDP, TCP with every option) are mutated. Bits are flipped, bytes set to what
 //!    parsers trip over, cut, lengthened, joined with others. In half of them the checksums are
 //!    fixed, because otherwise no parser would read the fields behind them.
 //! 2. *Histories* (`no_history_does_harm`): operations of peer and application in any order on an
-//!    engine with listeners, half-open connections and established flows: segments near every
-//!    number that matters, reads, writes, closes, leaps in time.
+//!    engine with listeners, half-open connections and established flows. These are segments near
+//!    every number that matters, reads, writes, closes, leaps in time.
 //!
-//! After each operation: memory, flows and half-open connections are within their bounds, the
-//! receive window holds what was announced, and the engine's next deadline does not make it iterate
-//! for ever. In the end, when time passes without packets, all tables are empty.
+//! After each operation: memory, flows and half-open connections are within their bounds, and the
+//! receive window holds what was announced. The engine's next deadline does not make it iterate for
+//! ever. In the end, when time passes without packets, all tables are empty.
 //!
 //! There is no coverage to guide it: the tools for that need a nightly compiler. The mutations
 //! start from legal frames instead.

@@ -355,7 +355,7 @@ fn extension_headers_are_followed_or_refused_as_they_ask() {
 }
 
 #[test]
-fn errors_count_only_about_what_is_in_flight() {
+fn errors_count_only_about_data_in_flight() {
     let mut network = Network::dual();
     // Refused by a port-unreachable: what a filter on the way does.
     let flow =

@@ -190,7 +190,7 @@ fn serve(tap: &mut impl Wire, total: usize) {
         kernel_side(stream, total);
     });
     assert_eq!(drive(tap, &mut engine, total), CloseReason::Normal);
-    // The engine goes on until the kernel's side has its last acknowledgement.
+    // The engine continues until the kernel's side has its last acknowledgement.
     let start = Instant::now();
     while !kernel.is_finished() && start.elapsed() < PATIENCE {
         engine.poll(tap, 300_000_000_000 + start.elapsed().as_nanos() as u64).expect("the tap stays");

@@ -197,7 +197,7 @@ mod classes {
     struct Classes {
         queue: WireQueue,
         large: usize,
-        /// Buffers of either kind, whichever is asked for first.
+        /// Buffers of either kind, whichever is requested first.
         shared: bool,
         refused: u64,
     }

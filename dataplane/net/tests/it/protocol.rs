@@ -87,7 +87,7 @@ fn a_syn_on_a_live_connection_gets_a_challenge() {
 }
 
 #[test]
-fn acknowledgements_of_what_was_never_sent_are_challenged() {
+fn acknowledgements_of_unsent_data_are_challenged() {
     let mut peer = Peer::connected(|_| {});
     peer.say(0, 1000, ACK, b"data");
     let challenge = peer.one();
@@ -592,7 +592,7 @@ mod announced {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn windows_fit_the_buffer_and_what_they_say_is_taken(
+        fn windows_fit_the_buffer_and_all_bytes_in_them_are_taken(
             size in 13..27_u32,
             steps in proptest::collection::vec(step(), 100..800),
         ) {
@@ -692,7 +692,7 @@ mod source_ports {
 }
 
 #[test]
-fn what_came_before_a_reset_can_be_read_after_it() {
+fn bytes_before_a_reset_can_be_read_after_it() {
     for (reset, readable) in [(true, true), (false, false)] {
         let mut peer = Peer::connected(|_| {});
         peer.host.hold_events = true;

@@ -59,7 +59,7 @@ impl Ip {
         }
     }
 
-    /// A router has asked for the groups of a family within a time.
+    /// A router has requested the groups of a family within a time.
     fn groups_queried(&mut self, cx: &Context, v4: bool, within: u64) {
         let random = cx.secret.hash_word(cx.now);
         self.groups.queried(v4, within, random, cx.now);

@@ -3,7 +3,7 @@
 //! 1. With [`crate::Config::announce`] the engine announces its addresses at its start, twice,
 //!    [`ANNOUNCE_INTERVAL`] apart. It sends ARP requests for its own address (RFC 5227 section 2.3)
 //!    and unsolicited advertisements that override (RFC 4861 section 7.2.6). Peers that knew a
-//!    former holder of the address thus learn the new link address at once, not when their entry
+//!    previous holder of the address thus learn the new link address at once, not when their entry
 //!    expires.
 //! 2. Addresses are not probed before use: DupAddrDetectTransmits is 0, which RFC 4862 section 5.1
 //!    leaves to the administrator. The control plane gives each address to one VNIC, refuses a

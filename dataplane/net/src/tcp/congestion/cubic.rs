@@ -1,9 +1,10 @@
 //! CUBIC (RFC 9438), in integers.
 //!
 //! 1. Below the threshold the window grows by HyStart++ (`hystart`).
-//! 2. Above it the window follows a cubic curve of the time since the last reduction: fast towards
-//!    where that happened (`W_max`), flat around it, then faster again (section 4.2). The curve
-//!    depends on time and not on acknowledgements, so flows of different round trips grow alike.
+//! 2. Above it the window follows a cubic curve of the time since the last reduction. It is fast
+//!    towards where that happened (`W_max`), flat around it, then faster again (section 4.2). The
+//!    curve depends on time and not on acknowledgements, so flows of different round trips grow
+//!    alike.
 //! 3. Where NewReno with the same reductions would have a larger window (short paths), that one is
 //!    taken (section 4.3).
 //! 4. A reduction leaves seven tenths (section 4.6). If the window had not reached the last

@@ -2,13 +2,14 @@
 //!
 //! 1. Time is counted in rounds: one ends when all that was outstanding at its beginning is
 //!    acknowledged.
-//! 2. If the smallest of at least eight samples of a round exceeds the last round's smallest by an
-//!    eighth (at least 4 ms, at most 16 ms), growth slows to a quarter: conservative slow start.
+//! 2. The smallest of at least eight samples of a round is compared with the last round's smallest.
+//!    If it is larger by an eighth (at least 4 ms, at most 16 ms), growth slows to a quarter:
+//!    conservative slow start.
 //! 3. If the round trip falls below what it was then, it was jitter: back to slow start. If it does
 //!    not within five rounds, the window is where slow start ends.
 //!
-//! Without pacing RFC 9406 bounds growth to eight segments an acknowledgement; receivers that
-//! acknowledge once a batch would make that a crawl, so the bound is the window
+//! Without pacing RFC 9406 bounds growth to eight segments an acknowledgement. Receivers that
+//! acknowledge once a batch would make that very slow, so the bound is the window
 //! (`window::grow_exponentially`).
 
 use super::control::Acknowledged;

@@ -44,7 +44,7 @@ fn slow_start_doubles_and_avoidance_adds_one_segment_a_window() {
 }
 
 #[test]
-fn what_the_application_does_not_use_does_not_grow() {
+fn the_window_does_not_grow_while_the_application_does_not_use_it() {
     for kind in Kind::ALL {
         let mut algorithm = Algorithm::new(kind, MSS);
         let before = algorithm.window();
@@ -124,7 +124,7 @@ fn slow_start_ends_when_the_round_trip_grows_and_not_for_jitter() {
     let mut cubic = Algorithm::new(Kind::Cubic, MSS);
     let mut now = run(&mut cubic, SECOND, 60 * MILLISECOND, 20 * MILLISECOND);
     assert_eq!(cubic.window(), 80_000);
-    // One round of longer round trips, then they are as before: slow start goes on.
+    // One round of longer round trips, then they are as before: slow start continues.
     now = run(&mut cubic, now, 30 * MILLISECOND, 30 * MILLISECOND);
     now = run(&mut cubic, now, 60 * MILLISECOND, 20 * MILLISECOND);
     assert!(cubic.in_slow_start() && cubic.window() > 400_000, "{}", cubic.window());

@@ -2,28 +2,28 @@
 //! that follows the round trip.
 //!
 //! 1. Once a control interval (two round trips) the newest sample is compared with the shortest
-//!    that any flow of this path has seen (`path_delay`): the difference is queueing.
+//!    that any flow of this path has seen (`path_delay`). The difference is queueing.
 //! 2. Little queueing: the rate grows by a step, by five steps after five such intervals. Before
 //!    queueing was first seen it doubles.
 //! 3. Much queueing: the rate is cut in proportion to the excess.
 //! 4. In between, growth and a cut in proportion to the distance from the lower bound are blended
-//!    by the gradient of the round trip (the correction: with the gradient alone there is no single
-//!    equilibrium, and no fairness). The gradient is that of a round trip: a flow that is rarely
-//!    acknowledged divides by the time that has passed.
-//! 5. No cut takes more than an eighth of the rate, and a step is a small part of a segment a round
+//!    by the gradient of the round trip. That is the correction: with the gradient alone there is
+//!    no single equilibrium, and no fairness. The gradient is that of a round trip: a flow that is
+//!    rarely acknowledged divides by the time that has passed.
+//! 5. No cut takes more than an eighth of the rate. A step is a small part of a segment a round
 //!    trip, so that many flows whose share is less than that settle too.
 //! 6. `pacing` enforces the rate. The window only bounds what a stalled path can lose: twice what
 //!    rate and delay make.
 //!
-//! Bounds are on the queueing delay and not on the round trip as in the paper, so that they fit
-//! other paths than those within one cluster. Fairness then depends on what is taken for the round
-//! trip without queueing. Measured by each flow for itself (1 Gbit/s, 100 microseconds,
-//! `sim/tests/it/tcp.rs`), a flow that started while others queued took their queue for propagation
-//! delay and tolerated more of it: of 64 callers with 4 KB requests, which never let the queue
-//! drain, the least got 1.5 % of a fair share for good. Shared among flows, with small steps and
-//! small cuts, the least of 2, 8 and 64 flows gets more than 80 %. Of 400 that begin within 40 ms
-//! the least had 12 % after a quarter of a second: a flow with so small a share samples the queue
-//! once in several round trips. Where flows are that many, use DCTCP or CUBIC.
+//! Bounds are on the queueing delay, not on the round trip as in the paper. So they fit other paths
+//! than those within one cluster. Fairness then depends on what is taken for the round trip without
+//! queueing. Measured by each flow for itself (1 Gbit/s, 100 microseconds, `sim/tests/it/tcp.rs`),
+//! a flow that started while others queued took their queue for propagation delay and tolerated
+//! more of it. Of 64 callers with 4 KB requests, which never let the queue drain, the least got 1.5
+//! % of a fair share for good. Shared among flows, with small steps and small cuts, the least of 2,
+//! 8 and 64 flows gets more than 80 %. Of 400 that begin within 40 ms the least had 12 % after a
+//! quarter of a second. A flow with so small a share samples the queue once in several round trips.
+//! Where flows are that many, use DCTCP or CUBIC.
 
 use super::control::{Acknowledged, CongestionControl, Moment};
 use super::window::Window;

@@ -64,7 +64,7 @@ impl FourTuple {
     }
 
     /// The initial sequence number (RFC 6528) and the offset of our timestamps (RFC 7323 section
-    /// 5.4): a keyed hash of the four-tuple, the former plus a clock of four microseconds.
+    /// 5.4): a keyed hash of the four-tuple, that hash plus a clock of four microseconds.
     pub(crate) fn initial_sequence(&self, cx: &Context) -> (Seq, u32) {
         let hash = cx.secret.hash_words(&self.words(cx));
         (Seq((hash as u32).wrapping_add((cx.now >> 12) as u32)), (hash >> 32) as u32)

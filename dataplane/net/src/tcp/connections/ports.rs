@@ -5,7 +5,7 @@
 //! 2. A port that no connection uses is free towards every peer. It is found by testing 64 ports at
 //!    a time.
 //! 3. Ports that were drawn lately are remembered, so that a random draw can skip them. The peer
-//!    may keep a closed connection in TIME-WAIT, and accepts a new one with the same four-tuple
+//!    may keep a closed connection in TIME-WAIT. It then accepts a new one with the same four-tuple
 //!    only once its clocks have moved on (RFC 6191). Chance alone would repeat one port of
 //!    thousands within that time (RFC 6056 section 3.2).
 

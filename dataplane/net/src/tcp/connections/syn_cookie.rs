@@ -14,7 +14,7 @@
 //!    addresses, ports, numbers, options and time. If it matches, the connection starts as it would
 //!    have from a stored entry.
 //! 3. The *hint* is a hash of the same values without the peer's number. A segment with a matching
-//!    hint and a wrong tag may be a later one of a handshake whose last segment was lost: it is
+//!    hint and a wrong tag may be a later one of a handshake whose last segment was lost. It is
 //!    dropped, and the peer retransmits the first. Anything else gets the reset of an unmatched
 //!    segment.
 //! 4. The epoch of [`EPOCH`] nanoseconds is part of the hash, so knowledge of one epoch is useless

@@ -5,7 +5,7 @@
 //! 2. A new range merges with those that it touches. One that would exceed the bound is refused,
 //!    and its segment counts as lost.
 //! 3. When the next expected byte reaches the first range, that range is delivered whole.
-//! 4. A few sequence numbers record in which order ranges grew. RFC 2018 section 4 asks for the
+//! 4. A few sequence numbers record in which order ranges grew. RFC 2018 section 4 calls for the
 //!    latest first and for repetition of earlier ones, so that the loss of an ACK does no harm.
 //!
 //! Invariant: a range is not removed before the next expected byte has passed it, because it was

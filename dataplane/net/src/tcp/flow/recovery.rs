@@ -7,10 +7,10 @@
 //!    DSACK (RFC 2883), up to the smoothed round trip.
 //! 2. [`Reduction`] is proportional rate reduction (RFC 6937, 9937): how much may leave in recovery
 //!    for each byte that was delivered.
-//! 3. [`Undo`] remembers what would prove a reduction spurious: DSACKs for all retransmitted bytes,
-//!    an acknowledgement of data sent before the first retransmission (RFC 3522 by timestamps), or,
-//!    after a timeout, the arrival of data sent once (RFC 5682). Then nothing was lost and the
-//!    reduction is reverted.
+//! 3. [`Undo`] remembers what would prove a reduction spurious. That is one of: DSACKs for all
+//!    retransmitted bytes; an acknowledgement of data sent before the first retransmission (RFC
+//!    3522 by timestamps); after a timeout, the arrival of data sent once (RFC 5682). Then nothing
+//!    was lost and the reduction is reverted.
 //!
 //! `slow/loss_recovery.rs` uses these; `scoreboard` has the bytes themselves.
 

@@ -70,7 +70,7 @@ pub(crate) struct Delivered {
     /// Of them, those that were sent once.
     pub original: u32,
     /// When the oldest and the newest of the bytes that a cumulative acknowledgement covers were
-    /// sent; zero unless all of them were sent once and their time is known exactly.
+    /// sent. Zero unless all of them were sent once and their time is known exactly.
     pub oldest: u64,
     pub newest: u64,
     /// Of what was delivered, what was sent last: when, up to where, and whether it had been sent

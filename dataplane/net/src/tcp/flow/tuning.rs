@@ -5,14 +5,14 @@
 //! 1. A flow begins with a small window. Memory is taken for bytes that have arrived, not for those
 //!    that may come, so a window costs nothing until it is used.
 //! 2. The receiver estimates the round trip by itself: within one, no more than a window can come.
-//!    It keeps the minimum time that a window of data took, and bounds it by a multiple of the
+//!    It keeps the minimum time that a window of data took. It bounds that by a multiple of the
 //!    round trip that was measured otherwise, because a slow sender takes long for a window.
 //! 3. Once a round trip, the bytes that the application consumed are compared with the most it
 //!    consumed in one before. If there are more, the window grows to twice that, and further by the
-//!    ratio of the increase: a sender in slow start sends twice as much in the next round trip.
-//! 4. A sender that fills half of the window before the next update, while the application has
-//!    consumed everything, is limited by the window however short the round trip is (batches over a
-//!    memory link). The window then doubles, at most once a window.
+//!    ratio of the increase. A sender in slow start sends twice as much in the next round trip.
+//! 4. A sender may fill half of the window before the next update, while the application has
+//!    consumed everything. Then the window limits it, however short the round trip is (batches over
+//!    a memory link). The window then doubles, at most once a window.
 //! 5. It grows up to the limit of the engine and to an eighth of the free memory. It never shrinks
 //!    (RFC 9293 section 3.8.6).
 //!
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_sender_gets_twice_what_the_path_holds() {
+    fn a_fast_sender_gets_twice_the_capacity_of_the_path() {
         // 1 Gbit/s and 10 ms hold 1.25 MB.
         let window = feed(125_000_000, 10 * MILLISECOND, 10 * MILLISECOND, 500 * MILLISECOND, 64 << 20);
         assert!((2_500_000..10_000_000).contains(&window), "{window}");

@@ -9,8 +9,8 @@
 //!    Retransmissions, window probes and segments without data do not (section 6.1.4 to 6.1.6), and
 //!    neither does anything of TIMELY, which works by delay.
 //! 3. *Echo.* CE-marked data make every acknowledgement carry ECE until a segment with CWR arrives
-//!    (section 6.1.3). With DCTCP the echo says for each acknowledged byte whether it was marked:
-//!    when marks begin or end, earlier data are acknowledged separately (RFC 8257 section 3.2).
+//!    (section 6.1.3). With DCTCP the echo says for each acknowledged byte whether it was marked.
+//!    When marks begin or end, earlier data are acknowledged separately (RFC 8257 section 3.2).
 //!    While ECE is due, a flow is off the fast path.
 //! 4. *Response.* An acknowledgement with ECE reduces the window, once for each window of data and
 //!    not during loss recovery (section 6.1.2). The next new data carry CWR, as they do after a

@@ -26,6 +26,7 @@ use crate::packet::sequence::Seq;
 use crate::packet::tcp::{ECE, Segment};
 use crate::tcp::Tcp;
 use crate::tcp::congestion::CongestionControl;
+use crate::tcp::fast::CongestionSignal;
 use crate::tcp::flow::flag;
 use crate::tcp::flow::id::FlowIndex;
 use crate::tcp::flow::recovery::RecoveryState;
@@ -70,9 +71,11 @@ impl Tcp {
             None
         };
         let echo = segment.options.timestamps.filter(|_| flow.has(flag::TIMESTAMPS)).map(|stamps| stamps.1);
-        let grow = recovery.phase != RecoveryState::Recovery;
-        let ece = segment.has(ECE) && flow.has(flag::ECN);
-        let fin = advanced > 0 && self.account(cx, index, advanced, echo, (grow, ece), &delivered);
+        let signal = CongestionSignal {
+            may_grow: recovery.phase != RecoveryState::Recovery,
+            ece: segment.has(ECE) && flow.has(flag::ECN),
+        };
+        let fin = advanced > 0 && self.account(cx, index, advanced, echo, signal, &delivered);
         let (flow, cold) = (&self.flows.hot[index], &mut self.flows.cold[index]);
         if advanced > 0 && cold.scoreboard.is_reneged() {
             // The receiver reported the next bytes, and does not acknowledge them: unless it does

@@ -2,8 +2,8 @@
 //! (RFC 2883).
 //!
 //! 1. While bytes wait out of order, acknowledgements carry their ranges, the one that grew last
-//!    first (`flow/reassembly`): on each acknowledgement without data, and on data that leave room.
-//!    Several acknowledgements that leave at once share the ranges among them.
+//!    first (`flow/reassembly`). Each acknowledgement without data has them, and data that leave
+//!    room. Several acknowledgements that leave at once share the ranges among them.
 //! 2. Bytes that arrived twice are reported once, in the first block. If they lie in a waiting
 //!    range, that range follows, as RFC 2883 section 4 asks. Only the latest such range is kept: it
 //!    is a hint, and an ACK follows at once.

@@ -1,6 +1,14 @@
-//! What timers do: delayed acknowledgements, retransmission (RFC 6298), window probes (RFC 9293
-//! section 3.8.6.1), keepalive (section 3.8.4), and the ends of FIN-WAIT-2, TIME-WAIT and half-open
-//! connections.
+//! The timers of TCP: what happens when one is due.
+//!
+//! 1. Each flow is in the timer table with its earliest deadline. A flow that is due checks its own
+//!    timers: the delayed acknowledgement, RACK's reordering timer, retransmission, and idleness.
+//! 2. *Retransmission* (RFC 6298): the timeout doubles each time, and a flow is given up after a
+//!    number of attempts. In the persist state the same timer sends window probes (RFC 9293 section
+//!    3.8.6.1). It also sends tail loss probes.
+//! 3. *Idleness*: keepalive probes (RFC 9293 section 3.8.4), and the end of FIN-WAIT-2.
+//! 4. Half-open connections and TIME-WAIT have deadlines in tables of their own.
+//!
+//! A timer sends nothing itself: it marks what is due, and the next emission sends it.
 
 use crate::context::Context;
 use crate::ip::neighbours::Resolution;

@@ -1,10 +1,10 @@
 //! Retransmission of lost bytes, and tail loss probes.
 //!
-//! 1. Lost bytes leave before new ones, the lowest first, as far as the peer's window reaches and
-//!    while the pipe has room in the congestion window (RFC 6675). The first retransmission of a
-//!    recovery leaves even beyond the congestion window.
-//! 2. When the tail of the sent data has no answer for two round trips, one segment provokes one:
-//!    new data if there are any, else the last segment again (RFC 8985 section 7.3).
+//! 1. Lost bytes leave before new ones, the lowest first. They leave as far as the peer's window
+//!    reaches and while the pipe has room in the congestion window (RFC 6675). The first
+//!    retransmission of a recovery leaves even beyond the congestion window.
+//! 2. When the tail of the sent data has no answer for two round trips, one segment provokes one.
+//!    It carries new data if there are any, else the last segment again (RFC 8985 section 7.3).
 
 use sietch_nic::NicQueue;
 

@@ -88,8 +88,8 @@ impl Pair {
         if !plan.unfinished {
             offload::disable_transmit_checksum(peer).map_err(|e| other(&e))?;
         }
-        let geometry = XskLayout::for_mtu(own, 0, *mtu).map_err(|e| other(&e))?;
-        let granted = af_xdp::create(geometry).map_err(|e| other(&e))?;
+        let layout = XskLayout::for_mtu(own, 0, *mtu).map_err(|e| other(&e))?;
+        let granted = af_xdp::create(layout).map_err(|e| other(&e))?;
         let spec = VnicSpec {
             mac: MAC,
             address: *address,
@@ -104,14 +104,14 @@ impl Pair {
             host_mac: HOST_MAC,
             generation: 1,
         };
-        let buffers = if geometry.runs > 0 { Buffers::Several } else { Buffers::One };
+        let buffers = if layout.runs > 0 { Buffers::Several } else { Buffers::One };
         let programs = VnicPrograms::install(&spec, own, peer, (granted.socket.as_fd(), 0), buffers)
             .map_err(|e| other(&e))?;
         let socket = granted.socket.try_clone()?;
         let queue = af_xdp::Queue::open(granted, MAC, *mtu)
             .map_err(|e| other(&e))?
             .with_unfinished_checksums(plan.unfinished);
-        af_xdp::bind_queue(socket.as_fd(), &geometry).map_err(|e| other(&e))?;
+        af_xdp::bind_queue(socket.as_fd(), &layout).map_err(|e| other(&e))?;
         Ok(Self { queue, filters: Filters(programs) })
     }
 }

@@ -219,7 +219,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_sent_within_a_grain_is_one_run_and_one_burst_needs_no_heap() {
+fn segments_within_a_grain_are_one_run_and_one_burst_needs_no_heap() {
     let mut board = Scoreboard::default();
     board.reset(Seq(0));
     board.set_grain(10);
