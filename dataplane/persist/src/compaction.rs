@@ -1,7 +1,7 @@
 //! Writing the state of a structure as a snapshot of its log, a slice an iteration.
 //!
 //! 1. [`Compaction::begin`] notes where the log stands. Each iteration writes a slice of the state
-//!    as it is *then*: what has changed since the beginning is in the log after it, and replaying
+//!    as it is *then*. What has changed since the beginning is in the log after it, and replaying
 //!    it again changes nothing.
 //! 2. [`Compaction::finish`] leaves the rest to the log, which waits for every record that the
 //!    snapshot may hold traces of.
@@ -15,7 +15,7 @@ use crate::log::{Log, Sequence};
 /// Bytes of the state written an iteration: a few hundred microseconds of copying at most.
 pub(crate) const SLICE: usize = 256 << 10;
 
-/// A snapshot in progress, if there is one, and the place of type `P` at which it goes on.
+/// A snapshot in progress, if there is one, and the place of type `P` at which it continues.
 #[derive(Default)]
 pub(crate) struct Compaction<P> {
     at: Option<P>,
@@ -37,7 +37,7 @@ impl<P: Copy> Compaction<P> {
         }
     }
 
-    /// Where to go on in this iteration.
+    /// Where to continue in this iteration.
     pub(crate) fn next<D: DiskQueue>(&self, log: &Log<D>) -> Option<P> {
         self.at.filter(|_| log.is_snapshotting())
     }
@@ -47,7 +47,7 @@ impl<P: Copy> Compaction<P> {
         self.start
     }
 
-    /// The next iteration goes on at `place`.
+    /// The next iteration continues at `place`.
     pub(crate) fn go_on(&mut self, place: P) {
         self.at = Some(place);
     }

@@ -1,4 +1,11 @@
-//! What can go wrong with a log, and what to do about it.
+//! What can go wrong with a log, a queue or a map, and what to do about it.
+//!
+//! 1. [`Failure`]: a request to the disk failed. The log stops for good, because the state of the
+//!    device behind it is unknown.
+//! 2. Refusals ([`AppendError`], [`QueueError`], …): nothing has changed, and the caller may try
+//!    again as the text says.
+//! 3. Errors of opening and following: the area is damaged, of another version, or in use. Each
+//!    names the place, and what is missing.
 
 use std::io;
 use std::sync::Arc;
@@ -109,7 +116,7 @@ pub enum ResizeError {
     /// The area is not as large.
     #[error("log: cannot use {wanted} bytes of an area of {capacity}; make the area larger first")]
     Area {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
         /// Bytes that the disk queue reaches.
         capacity: u64,
@@ -117,7 +124,7 @@ pub enum ResizeError {
     /// Fewer segments than a log must have.
     #[error("log: cannot shrink to {wanted} bytes, it needs {minimum} at least; copy it to a new area")]
     TooSmall {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
         /// Fewest bytes.
         minimum: u64,
@@ -127,7 +134,7 @@ pub enum ResizeError {
         "log: cannot shrink to {wanted} bytes: {used} are in use, {limit} could be; delete data and compact, truncate, or keep {least} bytes"
     )]
     Live {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
         /// Bytes that log and snapshot use.
         used: u64,
@@ -159,7 +166,7 @@ pub enum ReadError {
         "log: record {sequence} was given up, the log begins at {head}; read the snapshot, or go on from there"
     )]
     GivenUp {
-        /// The record asked for.
+        /// The requested record.
         sequence: u64,
         /// The first one there is.
         head: u64,
@@ -191,7 +198,7 @@ pub enum SnapshotError {
     /// Too much is queued for the device; poll and try again.
     #[error("log: {queued} bytes of the snapshot wait for the disk; poll and try again")]
     Busy {
-        /// Bytes appended and not yet handed to the device.
+        /// Bytes appended and not yet passed to the device.
         queued: usize,
     },
     /// The snapshot is larger than what is left of the area: abort it.
@@ -218,12 +225,12 @@ pub enum FormatError {
         /// Bytes needed.
         minimum: u64,
     },
-    /// The segment size asked for is not usable.
+    /// The requested segment size is not usable.
     #[error(
         "log: segments of {segment_bytes} bytes do not suit an area of {capacity} bytes: at least {minimum} segments of a multiple of 4096 bytes are needed"
     )]
     Segment {
-        /// Bytes asked for.
+        /// Bytes requested.
         segment_bytes: u32,
         /// Bytes of the area.
         capacity: u64,

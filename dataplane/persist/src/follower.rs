@@ -5,9 +5,9 @@
 //! 2. [`Follower::poll`] delivers the snapshot, then each record that is whole, in order, and stops
 //!    where the log ends for now. It waits for its reads.
 //! 3. Where no further record is found the superblock is read again. It names the run in which the
-//!    log goes on after its owner was replaced. It may also name a head that has moved past the
+//!    log continues after its owner was replaced. It may also name a head that has moved past the
 //!    follower, which must then begin anew.
-//! 4. A record is genuine by its checksum, whatever its owner does meanwhile: bytes that are half
+//! 4. A record is genuine by its checksum, whatever its owner does meanwhile. Bytes that are half
 //!    written, or that belong to a later lap, do not validate. Records up to [`Follower::proven`]
 //!    are known to survive a loss of power. A follower that acts outside of the machine on what it
 //!    reads waits for that.
@@ -76,7 +76,7 @@ impl<D: DiskQueue> Follower<D> {
         self.walker.as_ref().map_or(0, RecordReader::proven)
     }
 
-    /// Gives the disk queue back.
+    /// Returns the disk queue.
     pub fn into_disk(self) -> D {
         self.disk
     }
@@ -96,7 +96,7 @@ impl<D: DiskQueue> Follower<D> {
         loop {
             let Some(walker) = &mut self.walker else { return Ok(count) };
             if !walker.is_inside() {
-                walker.turn(&self.superblock);
+                walker.enter_next_run(&self.superblock);
             }
             match walker.step() {
                 Step::Payload { sequence, place } => {
@@ -118,7 +118,7 @@ impl<D: DiskQueue> Follower<D> {
                 }
                 Step::Missing => {
                     self.buffer = walker.forget().or(self.buffer.take());
-                    if !self.look_again()? {
+                    if !self.reload_superblock()? {
                         return Ok(count);
                     }
                 }
@@ -146,8 +146,9 @@ impl<D: DiskQueue> Follower<D> {
         Ok(count)
     }
 
-    /// Reads the superblock for how the log goes on where it ended; `false`: it does not, for now.
-    fn look_again(&mut self) -> Result<bool, FollowError> {
+    /// Reads the superblock for how the log continues where it ended; `false`: it does not, for
+    /// now.
+    fn reload_superblock(&mut self) -> Result<bool, FollowError> {
         let newer = newest(&mut self.disk)?;
         if newer.identity != self.superblock.identity {
             return Err(FollowError::Replaced);
@@ -162,10 +163,10 @@ impl<D: DiskQueue> Follower<D> {
         if head > next {
             return Err(FollowError::Behind { next, head });
         }
-        let turned = walker.turn(&newer);
+        let entered = walker.enter_next_run(&newer);
         let lost = newer.runs.iter().find(|run| run.epoch > epoch && run.first < next);
         if let Some(run) = lost
-            && !turned
+            && !entered
         {
             return Err(FollowError::Diverged { next, first: run.first });
         }

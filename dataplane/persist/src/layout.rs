@@ -40,7 +40,7 @@ pub(crate) const ALIGN: usize = 8;
 pub(crate) const KIND_LOG: u8 = 1;
 /// Payload of a snapshot.
 pub(crate) const KIND_SNAPSHOT: u8 = 2;
-/// Names the segment in which the stream goes on; the payload is its number, 4 bytes.
+/// Names the segment in which the stream continues; the payload is its number, 4 bytes.
 pub(crate) const KIND_LINK: u8 = 4;
 /// The first fragment of a payload.
 pub(crate) const FLAG_FIRST: u8 = 1;

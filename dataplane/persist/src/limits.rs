@@ -37,7 +37,7 @@ pub(crate) const DATA_START: u64 = (SUPERBLOCKS * SUPERBLOCK) as u64;
 /// compaction leaves one.
 pub(crate) const MAX_RUNS: usize = 160;
 
-/// Runs after which compaction is asked for.
+/// Runs after which compaction is requested.
 pub(crate) const MANY_RUNS: usize = 80;
 
 /// Fewest segments of an area: log, snapshot and next snapshot need room beside each other.
@@ -85,11 +85,11 @@ pub(crate) const PREFETCH_BYTES: usize = 16 << 20;
 /// the device.
 pub(crate) const PREFETCH_SEGMENTS: usize = 16;
 
-/// Nanoseconds without a further durable record after which a mark is written: long enough that a
+/// Nanoseconds without a further durable record after which a proof is written: long enough that a
 /// busy log writes none for it, short enough that an idle area is soon proven whole.
 pub(crate) const PROOF_QUIET: u64 = 100_000_000;
 
-/// Nanoseconds after which a mark is written although the log is busy: two writes of 4 KiB a
+/// Nanoseconds after which a proof is written although the log is busy: two writes of 4 KiB a
 /// second.
 pub(crate) const PROOF_INTERVAL: u64 = 1_000_000_000;
 

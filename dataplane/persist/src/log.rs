@@ -1,7 +1,7 @@
 //! The log: appends records, makes them durable, and says how far they are.
 //!
 //! 1. [`Log::append`] copies a payload into the open batch. [`Log::submit`] writes the batch unless
-//!    as many writes as allowed are in flight; then the batch keeps growing (group commit) and
+//!    as many writes as allowed are in flight. Then the batch keeps growing (group commit) and
 //!    [`Log::poll`] writes it as soon as one completes.
 //! 2. [`Log::poll`] takes completions in any order and advances the durable sequence over the
 //!    contiguous prefix. The next [`Log::open`] finds every record up to it again.
@@ -14,7 +14,7 @@
 //!    that are no longer its own.
 //! 6. The head is given up by [`Log::truncate`] (`truncate`), or by a snapshot that stands for it
 //!    (`snapshot`).
-//! 7. Records are read back through a [`Cursor`] while the log goes on (`read`). A [`Waiter`] is
+//! 7. Records are read back through a [`Cursor`] while the log continues (`read`). A [`Waiter`] is
 //!    called when a record is durable.
 //! 8. There is always room for the next snapshot (`space`), so a full log refuses appends *before*
 //!    they are acknowledged.
@@ -68,7 +68,7 @@ enum Flush {
     Idle,
     /// One should be started when the queue has room.
     Wanted,
-    /// In flight; it covers records up to `covers`. `again`: another one was asked for meanwhile.
+    /// In flight; it covers records up to `covers`. `again`: another one was requested meanwhile.
     Flying {
         covers: Sequence,
         again: bool,
@@ -152,7 +152,7 @@ impl<D: DiskQueue> Log<D> {
         self.space.budget().saturating_sub(self.space.shrink_reserve())
     }
 
-    /// As [`Log::append`], for records that make the state smaller (deletions): they may use a
+    /// As [`Log::append`], for records that make the state smaller (deletions). They may use a
     /// reserve that is kept for them, so that a full store can be emptied.
     ///
     /// # Errors
@@ -220,7 +220,7 @@ impl<D: DiskQueue> Log<D> {
             result = self.pump().and_then(|()| self.notify());
         }
         if result.is_err() {
-            self.waiters.tell(self.durable, self.failure.as_ref());
+            self.waiters.notify(self.durable, self.failure.as_ref());
         }
         result
     }
@@ -243,7 +243,7 @@ impl<D: DiskQueue> Log<D> {
         self.notify()
     }
 
-    /// Takes what the device has finished, goes on with what waited for it, and returns the
+    /// Takes what the device has finished, continues with what waited for it, and returns the
     /// sequence up to which everything is durable. Never waits.
     ///
     /// # Errors
@@ -259,7 +259,7 @@ impl<D: DiskQueue> Log<D> {
         }
         self.exchange();
         let result = self.check().and_then(|()| self.pump()).and_then(|()| self.notify());
-        self.waiters.tell(self.durable, self.failure.as_ref());
+        self.waiters.notify(self.durable, self.failure.as_ref());
         result.map(|()| self.durable)
     }
 
@@ -281,7 +281,7 @@ impl<D: DiskQueue> Log<D> {
     pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
         self.waiters.insert(sequence, waiter);
         if sequence <= self.durable || self.failure.is_some() {
-            self.waiters.tell(self.durable, self.failure.as_ref());
+            self.waiters.notify(self.durable, self.failure.as_ref());
         }
     }
 
@@ -368,7 +368,7 @@ impl<D: DiskQueue> Log<D> {
         }
         let bytes = bytes as u64 + (records as u64 + 1) * crate::layout::record_size(0) as u64;
         let (live, budget) = (u64::from(self.live_segments()), u64::from(self.space.budget()));
-        // The snapshot, the segment where it ends, and the one where the log goes on.
+        // The snapshot, the segment where it ends, and the one where the log continues.
         let after = bytes.div_ceil(u64::from(self.superblock.segment_bytes)) + 1;
         after < live && (pressed || after * 2 <= live && live * 4 >= budget)
     }
@@ -393,7 +393,7 @@ impl<D: DiskQueue> Log<D> {
         &self.disk
     }
 
-    /// Gives the disk queue back without closing in order, as a crash would. Requests in flight
+    /// Returns the disk queue without closing in order, as a crash would. Requests in flight
     /// stay in it.
     pub fn into_disk(self) -> D {
         self.disk
@@ -421,7 +421,7 @@ impl<D: DiskQueue> Log<D> {
         self.disk.notify().map_err(|e| self.fail("handing requests to the disk", 0, e))
     }
 
-    /// If no run of this epoch is in the superblock: goes on in a fresh segment, which the next
+    /// If no run of this epoch is in the superblock: continues in a fresh segment, which the next
     /// superblock will name. `None`: no segment is free.
     fn take_a_head(&mut self) -> Option<()> {
         if self.headless {

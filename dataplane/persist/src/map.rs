@@ -9,8 +9,8 @@
 //!    order of the log. After a crash the map is as it was after some change, no earlier than the
 //!    last one that was known to be durable.
 //! 4. When the log has grown past its state, the entries are written as a snapshot, slot by slot, a
-//!    slice an iteration, while changes go on. A change behind or ahead of the walk is in the log
-//!    after the snapshot's beginning, and replaying it again makes the same state.
+//!    slice an iteration, while changes continue. A change behind or ahead of the walk is in the
+//!    log after the snapshot's beginning, and replaying it again makes the same state.
 //! 5. Values are in memory, so that reading never waits: for a state that fits there. Where only
 //!    the keys fit, [`StoredMap`] opens the same area.
 //! 6. Recovery reads snapshot and log once, several reads in flight, and builds the index as it
@@ -244,15 +244,16 @@ impl<D: DiskQueue> Map<D> {
         Ok(durable)
     }
 
-    /// Proves on the medium which records are durable, when that is due: see [`Log::tend`].
+    /// Proves on the medium which records are durable, when that is due: see
+    /// [`Log::write_due_proof`].
     ///
     /// # Errors
     /// The log has failed.
-    pub fn tend(&mut self, now: u64) -> Result<(), Failure> {
-        self.log.tend(now)
+    pub fn write_due_proof(&mut self, now: u64) -> Result<(), Failure> {
+        self.log.write_due_proof(now)
     }
 
-    /// Asks for everything to be made durable, where the log's durability is deferred; see
+    /// Requests that everything be made durable, where the log's durability is deferred; see
     /// [`Log::flush`].
     ///
     /// # Errors
@@ -294,7 +295,7 @@ impl<D: DiskQueue> Map<D> {
         self.log.when_durable(sequence, waiter);
     }
 
-    /// Uses more of the area while the map goes on; see [`Log::grow`].
+    /// Uses more of the area while the map continues; see [`Log::grow`].
     ///
     /// # Errors
     /// See [`ResizeError`].
@@ -319,7 +320,7 @@ impl<D: DiskQueue> Map<D> {
         self.log.keep_size()
     }
 
-    /// Goes on through another queue over the same area; see [`Log::replace_disk`].
+    /// Continues through another queue over the same area; see [`Log::replace_disk`].
     ///
     /// # Errors
     /// See [`ResizeError`].
@@ -337,7 +338,7 @@ impl<D: DiskQueue> Map<D> {
         self.metrics
     }
 
-    /// Gives the disk queue back without closing in order, as a crash would.
+    /// Returns the disk queue without closing in order, as a crash would.
     pub fn into_disk(self) -> D {
         self.log.into_disk()
     }

@@ -154,7 +154,7 @@ impl<D: DiskQueue> Queue<D> {
         Self::open_with(disk, options, None)
     }
 
-    /// As [`Queue::open`], for a queue that may hold more than memory does: payloads beyond
+    /// As [`Queue::open`], for a queue that may hold more than memory does. Payloads beyond
     /// [`QueueOptions::memory`] bytes stay in the area, and are read before they are delivered.
     /// [`Queue::receive`] has nothing while the next one is on its way.
     ///
@@ -313,7 +313,7 @@ impl<D: DiskQueue> Queue<D> {
         next.is_some_and(|id| *id <= self.log.durable() && !self.entries.far.contains(id))
     }
 
-    /// Asks for everything to be made durable, where the log's durability is deferred; see
+    /// Requests that everything be made durable, where the log's durability is deferred; see
     /// [`Log::flush`].
     ///
     /// # Errors
@@ -348,7 +348,7 @@ impl<D: DiskQueue> Queue<D> {
         }
         self.log.submit()?;
         let durable = self.log.poll()?;
-        self.log.tend(now)?;
+        self.log.write_due_proof(now)?;
         self.settle();
         self.load();
         self.tidy()?;
@@ -409,7 +409,7 @@ impl<D: DiskQueue> Queue<D> {
         self.log.when_durable(sequence, waiter);
     }
 
-    /// Uses more of the area while the queue goes on; see [`Log::grow`].
+    /// Uses more of the area while the queue continues; see [`Log::grow`].
     ///
     /// # Errors
     /// See [`ResizeError`].
@@ -434,7 +434,7 @@ impl<D: DiskQueue> Queue<D> {
         self.log.keep_size()
     }
 
-    /// Goes on through another queue over the same area; see [`Log::replace_disk`].
+    /// Continues through another queue over the same area; see [`Log::replace_disk`].
     ///
     /// # Errors
     /// See [`ResizeError`].
@@ -452,7 +452,7 @@ impl<D: DiskQueue> Queue<D> {
         self.metrics
     }
 
-    /// Gives the disk queue back without closing in order, as a crash would.
+    /// Returns the disk queue without closing in order, as a crash would.
     pub fn into_disk(self) -> D {
         self.log.into_disk()
     }

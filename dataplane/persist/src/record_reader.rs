@@ -1,12 +1,12 @@
 //! Reading a log record by record, a piece at a time.
 //!
 //! 1. A [`RecordReader`] stands before a record: it knows the stream, the place and the sequence.
-//!    It asks for the bytes there ([`Step::Fetch`]), is given them ([`RecordReader::feed`]), and
+//!    It requests the bytes there ([`Step::Fetch`]), is given them ([`RecordReader::feed`]), and
 //!    returns whole payloads.
 //! 2. Where the expected record is not, the next block boundary is tried once, because a batch ends
 //!    in padding. If it is not there either, it is missing ([`Step::Missing`]), as far as those
 //!    bytes can say. The caller decides what that means: the end, bytes that were read too early,
-//!    the end of a run ([`RecordReader::turn`]), or damage.
+//!    the end of a run ([`RecordReader::enter_next_run`]), or damage.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(crate) struct RecordReader {
     segment_count: u32,
     kind: u8,
     stream: u64,
-    /// Bytes asked for at once.
+    /// Bytes requested at once.
     reach: usize,
     segment: u32,
     /// Of the record expected, from the start of the segment.
@@ -111,7 +111,7 @@ impl RecordReader {
         self.segment_count = superblock.segment_count;
     }
 
-    /// Goes on at the first record of `run`.
+    /// Continues at the first record of `run`.
     pub(crate) fn jump(&mut self, run: Run) {
         (self.segment, self.expected) = (run.segment, run.first);
         (self.kind, self.stream) = (KIND_LOG, log_stream(run.epoch));
@@ -122,8 +122,8 @@ impl RecordReader {
         self.length = 0;
     }
 
-    /// Goes on in the run that follows here, if `superblock` names one.
-    pub(crate) fn turn(&mut self, superblock: &Superblock) -> bool {
+    /// Continues in the run that follows here, if `superblock` names one.
+    pub(crate) fn enter_next_run(&mut self, superblock: &Superblock) -> bool {
         if self.epoch() == superblock.epoch {
             return false;
         }
@@ -174,7 +174,7 @@ impl RecordReader {
         self.bytes.take()
     }
 
-    /// Takes the bytes that [`Step::Fetch`] asked for.
+    /// Takes the bytes that [`Step::Fetch`] requested.
     pub(crate) fn feed(&mut self, offset: u64, length: usize, bytes: Buffer) {
         // Inside a segment.
         self.base = offset.saturating_sub(self.start()) as usize;

@@ -9,12 +9,13 @@
 //!    before it is corruption.
 //! 4. The newest run ends where its records end, unless something proves that the missing record
 //!    was durable. The proof is a record, anywhere in the area, that carries a durable sequence at
-//!    or past it; or a superblock that does, or says that the log was closed after it.
+//!    or past it. A superblock that does is a proof as well, or one that says that the log was
+//!    closed after it.
 //! 5. A genuine record of an epoch newer than the superblock's means that newer superblocks were
 //!    lost.
 //! 6. A segment that cannot be read at once is read block by block. A block that cannot be read
-//!    matters only where a chain would go on in it. Then that read is the error, because the record
-//!    may still be there.
+//!    matters only where a chain would continue in it. Then that read is the error, because the
+//!    record may still be there.
 
 use std::io;
 
@@ -115,7 +116,7 @@ pub(crate) struct Outcome {
     pub report: RecoveryReport,
     pub log_segments: Vec<u32>,
     pub snapshot_segments: Vec<u32>,
-    /// The last segment visited, to go on behind it.
+    /// The last segment visited, to continue behind it.
     pub last_segment: u32,
     /// Places of the log to read from and to truncate at.
     pub marks: Vec<Run>,
@@ -599,8 +600,8 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         Ok(follows)
     }
 
-    /// An error if a genuine record proves that the log should go on, or that the superblock is not
-    /// the newest.
+    /// An error if a genuine record proves that the log should continue, or that the superblock is
+    /// not the newest.
     fn contradiction(&self, tag: &Tag, offset: u64, last: &Chain) -> Result<(), OpenError> {
         let epoch = self.superblock.epoch;
         if stream_epoch(tag.stream) > epoch {

@@ -48,7 +48,7 @@ impl Space {
         Some(segment)
     }
 
-    /// Gives a segment back.
+    /// Returns a segment.
     pub(crate) fn give(&mut self, segment: u32) {
         let used = &mut self.used[segment as usize];
         self.free += u32::from(*used && segment < self.limit);

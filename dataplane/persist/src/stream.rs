@@ -1,7 +1,7 @@
 //! A chain of segments under construction: the log, or a snapshot.
 //!
 //! 1. [`Stream::append`] copies a payload into the open batch as one record, or as several
-//!    fragments where it does not fit. A batch is one write: it starts on a block boundary and is
+//!    fragments where it does not fit. A batch is one write. It starts on a block boundary and is
 //!    padded with zeros to the next, so that a committed block is never written again.
 //! 2. A batch is sealed when it is full or when the log is about to write it. Sealed batches wait
 //!    in order; batches in flight may complete in any order; [`Stream::written`] advances only over
@@ -50,7 +50,7 @@ impl Pool {
     }
 }
 
-/// Bytes of a batch at most, in an area with this geometry.
+/// Bytes of a batch at most, in an area with this layout.
 pub(crate) fn batch_bytes(superblock: &Superblock) -> usize {
     BATCH.min((superblock.segment_bytes - superblock.block) as usize)
 }
@@ -71,7 +71,7 @@ struct Flight {
     done: bool,
 }
 
-/// Where a stream goes on writing, and what it lies in.
+/// Where a stream continues writing, and what it lies in.
 #[derive(Clone, Copy)]
 struct Place {
     segment_bytes: u64,
@@ -133,7 +133,7 @@ impl Stream {
         }
     }
 
-    /// Goes on in `segment`, as a new run of the same sequence.
+    /// Continues in `segment`, as a new run of the same sequence.
     pub(crate) fn go_on(&mut self, superblock: &Superblock, id: u64, segment: u32) {
         let mut fresh = Self::new(superblock, self.kind, id, self.next, segment);
         fresh.segments = std::mem::take(&mut self.segments);
@@ -332,7 +332,7 @@ impl Stream {
         self.next += 1;
     }
 
-    /// Links to a fresh segment and goes on there. `None`: no segment is free.
+    /// Links to a fresh segment and continues there. `None`: no segment is free.
     fn roll(&mut self, durable: u64, space: &mut Space, pool: &mut Pool) -> Option<()> {
         let segment = space.take()?;
         if self.open.is_none() {
@@ -347,7 +347,7 @@ impl Stream {
         Some(())
     }
 
-    /// Goes on before segment `limit`, if it does not already. `None`: no segment is free.
+    /// Continues before segment `limit`, if it does not already. `None`: no segment is free.
     pub(crate) fn move_below(
         &mut self,
         limit: u32,

@@ -20,7 +20,7 @@ pub struct LogMetrics {
     /// Changes of size finished.
     pub resizes: u64,
     /// Superblocks written only to prove how far the log is durable.
-    pub marks: u64,
+    pub proofs: u64,
     /// Reads of cursors passed to the device.
     pub reads: u64,
     /// Reads of cursors that have come back.
@@ -44,7 +44,7 @@ impl LogMetrics {
             snapshots,
             truncations,
             resizes,
-            marks,
+            proofs,
             reads,
             reads_done,
             full,
@@ -58,7 +58,7 @@ impl LogMetrics {
         show("snapshots", snapshots);
         show("truncations", truncations);
         show("resizes", resizes);
-        show("marks", marks);
+        show("proofs", proofs);
         show("reads", reads);
         show("reads_done", reads_done);
         show("full", full);

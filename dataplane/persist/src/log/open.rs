@@ -6,7 +6,7 @@
 //! 2. Opening scans (see `scan`), then flushes: what was read may have been in a volatile cache,
 //!    and the next superblock promises that it exists. Then it writes the superblock of the next
 //!    epoch, durably, and only then can append.
-//! 3. Opening skips two generations and writes two, so that all four copies are its own. A former
+//! 3. Opening skips two generations and writes two, so that all four copies are its own. A previous
 //!    owner that died has at most two superblock writes in flight, both of one generation. Wherever
 //!    and however late they land, a copy of this opening stays and is newer.
 //! 4. An area that is shorter than the log was laid out for is opened if nothing that the log needs
@@ -34,8 +34,8 @@ use crate::space::Space;
 use crate::stream::{Pool, Stream, batch_bytes};
 use crate::superblocks::{self, Found};
 
-/// Segments left alone after the former owner's last one, so that its writes in flight meet nothing
-/// should they still land.
+/// Segments left alone after the previous owner's last one, so that its writes in flight meet
+/// nothing should they still land.
 const SKIPPED: u32 = 2;
 
 /// How an area is formatted.
@@ -82,8 +82,8 @@ pub(super) fn settle<D: DiskQueue>(disk: &mut D) -> Result<(), Failure> {
     execute(disk, "flushing", 0, Operation::Flush).map(|_| ())
 }
 
-/// Blanks all superblock copies, the newest generation last: a crash meanwhile finds the former log
-/// as it was, or none, but never an older state of it.
+/// Blanks all superblock copies, the newest generation last: a crash meanwhile finds the previous
+/// log as it was, or none, but never an older state of it.
 fn blank<D: DiskQueue>(disk: &mut D) -> Result<(), Failure> {
     let newest = superblocks::newest(disk).map_or(0, |found| found.superblock.generation);
     for generation in [newest + 1, newest] {

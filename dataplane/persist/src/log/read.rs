@@ -1,13 +1,13 @@
-//! Reading records back while the log goes on.
+//! Reading records back while the log continues.
 //!
 //! 1. A [`Cursor`] stands before a record. [`Log::read`] returns the next payload, or says that the
 //!    end of the written records is reached. It may also say that bytes of the area are on their
-//!    way: then [`Log::poll`] takes them, and the caller asks again.
-//! 2. It starts at the last remembered place at or before the record asked for and walks on from
+//!    way: then [`Log::poll`] takes them, and the caller calls again.
+//! 2. It starts at the last remembered place at or before the requested record and walks on from
 //!    there (`record_reader`).
 //! 3. A read belongs to a slot that the cursor names. A cursor that is dropped leaves its slot to
 //!    the next cursor that needs one.
-//! 4. A record that was written and is not found is damage, and is named; the log itself goes on.
+//! 4. A record that was written and is not found is damage, and is named; the log itself continues.
 
 use std::io;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Cursor {
     from: Sequence,
     /// What is in flight for this cursor.
     fetching: Option<Fetching>,
-    /// The log was written up to here when the bytes at hand were asked for.
+    /// The log was written up to here when the bytes at hand were requested.
     fresh: Sequence,
     /// The payload that a place was read for.
     found: Option<PayloadSource>,
@@ -66,7 +66,7 @@ impl Cursor {
 pub enum Read<'a> {
     /// A payload, with the sequence that its append returned.
     Record(Sequence, &'a [u8]),
-    /// Bytes are on their way: poll the log, and ask again.
+    /// Bytes are on their way: poll the log, and call again.
     Waiting,
     /// Nothing more has been written yet.
     End,
@@ -153,7 +153,7 @@ impl<D: DiskQueue> Log<D> {
                 return Ok(Read::Waiting);
             }
             if !cursor.walker.is_inside() {
-                cursor.walker.turn(&self.superblock);
+                cursor.walker.enter_next_run(&self.superblock);
             }
             if cursor.next() > self.stream.written() {
                 return Ok(Read::End);
@@ -200,7 +200,7 @@ impl<D: DiskQueue> Log<D> {
         }
     }
 
-    /// Reads the payload that `cursor_at` was asked for; `true`: [`Cursor::payload`] has it. It may
+    /// Reads the payload that `cursor_at` was given; `true`: [`Cursor::payload`] has it. It may
     /// have been given up meanwhile: then it is damaged.
     pub(crate) fn read_at(&mut self, cursor: &mut Cursor) -> Result<bool, ReadError> {
         self.check()?;
@@ -230,7 +230,7 @@ impl<D: DiskQueue> Log<D> {
         self.stream.placed()
     }
 
-    /// Asks for bytes; `false`: as many reads as allowed are in flight.
+    /// Requests bytes; `false`: as many reads as allowed are in flight.
     fn fetch(&mut self, cursor: &mut Cursor, offset: u64, length: usize) -> Result<bool, ReadError> {
         let Some(slot) = self.reads.take(&cursor.life) else { return Ok(false) };
         let buffer =
@@ -252,7 +252,7 @@ impl<D: DiskQueue> Log<D> {
         let sequence = walker.expected();
         if cursor.fresh < sequence {
             walker.forget();
-        } else if !walker.turn(&self.superblock) {
+        } else if !walker.enter_next_run(&self.superblock) {
             let source = io::Error::other("what lies there is not the record");
             let offset = walker.offset();
             return Err(ReadError::Damaged { sequence, offset, source: Arc::new(source) });

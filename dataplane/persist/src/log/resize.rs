@@ -7,7 +7,7 @@
 //!    or the new one.
 //! 3. [`Log::shrink_to`]: from now on no segment beyond the new end is given out, and the log goes
 //!    on in one before it. What lies beyond is given up by the next snapshot
-//!    ([`Log::should_compact`] asks for it) or by truncation. When nothing does any more, a
+//!    ([`Log::should_compact`] requests it) or by truncation. When nothing does any more, a
 //!    superblock that names fewer segments is written, durably. Only then may the area be shortened
 //!    ([`Log::is_resizing`] becomes false). A crash before leaves the log as large as it was.
 //! 4. Shrinking is refused where log and snapshot would not fit, with room for the next snapshot
@@ -15,7 +15,7 @@
 //! 5. One superblock is in the making at a time: switching waits for a truncation or a snapshot
 //!    that is switching, and those wait for it. Appends wait for nothing.
 //! 6. A disk queue has a size of its own. [`Log::replace_disk`] takes one over the same area as it
-//!    is now: what is appended waits in memory until the requests in flight have come back, a few
+//!    is now. What is appended waits in memory until the requests in flight have come back, a few
 //!    milliseconds.
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
@@ -69,7 +69,7 @@ impl<D: DiskQueue> Log<D> {
     }
 
     /// Moves what the log needs before byte `capacity` of the area and gives the rest up. It takes
-    /// effect once a snapshot ([`Log::should_compact`] asks for one) or truncations have given up
+    /// effect once a snapshot ([`Log::should_compact`] requests one) or truncations have given up
     /// the records beyond. Then [`Log::is_resizing`] becomes false; only then may the area be
     /// shortened. Nothing happens where the log is no larger.
     ///
@@ -89,7 +89,7 @@ impl<D: DiskQueue> Log<D> {
             let minimum = DATA_START + self.segment_bytes(MIN_SEGMENTS);
             return Err(ResizeError::TooSmall { wanted: capacity, minimum });
         }
-        // One more: the log goes on in a fresh segment.
+        // One more: the log continues in a fresh segment.
         let (live, budget) = (self.live_segments() + 1, Space::budget_of(count));
         let too_much = ResizeError::Live {
             wanted: capacity,
@@ -123,12 +123,12 @@ impl<D: DiskQueue> Log<D> {
         self.resize.is_none()
     }
 
-    /// Goes on through `disk`, a queue over the same area, once the requests in flight have come
-    /// back. The former queue is dropped then, and [`Log::is_resizing`] becomes false. Until then
+    /// Continues through `disk`, a queue over the same area, once the requests in flight have come
+    /// back. The previous queue is dropped then, and [`Log::is_resizing`] becomes false. Until then
     /// nothing is written: what is appended waits in memory.
     ///
     /// # Errors
-    /// See [`ResizeError`]; `disk` is dropped, and the log goes on as before.
+    /// See [`ResizeError`]; `disk` is dropped, and the log continues as before.
     pub fn replace_disk(&mut self, disk: D) -> Result<(), ResizeError> {
         self.check()?;
         if self.replacement.is_some() {

@@ -3,10 +3,11 @@
 //! 1. [`Log::begin_snapshot`] seals the open batch and notes where the next one goes. The snapshot
 //!    stands for everything appended before. Records appended from now on will be replayed after
 //!    it.
-//! 2. [`Log::snapshot_append`] writes into free segments, with plain writes, while the log goes on.
+//! 2. [`Log::snapshot_append`] writes into free segments, with plain writes, while the log
+//!    continues.
 //! 3. [`Log::finish_snapshot`] seals it. Then [`Log::poll`] drives these steps, one after the
 //!    other. All its writes complete, and all of the log up to here. (A snapshot that is taken
-//!    while the log goes on holds traces of later records. If one of those were lost, recovery
+//!    while the log continues holds traces of later records. If one of those were lost, recovery
 //!    would build a state that never was.) A flush makes them durable. Both superblock copies of
 //!    the next generation are written durably. Only then are the old segments free.
 //! 4. A crash at any point finds either the old superblock with everything that it names untouched,
@@ -267,9 +268,9 @@ impl<D: DiskQueue> Log<D> {
         }
     }
 
-    /// Closes in order: makes everything durable and notes in the superblock that the log ends
-    /// here, so that the loss of even the last record would be noticed. A snapshot in progress that
-    /// is not finished is given up.
+    /// Closes in order: makes everything durable, and notes in the superblock that the log ends
+    /// here. So the loss of even the last record is noticed. A snapshot in progress that is not
+    /// finished is given up.
     ///
     /// # Errors
     /// The log has failed; the next opening recovers as after a crash.

@@ -10,7 +10,7 @@
 //!    the snapshot. When the snapshot has taken effect, each entry that has not changed since it
 //!    was copied gets its new place. Until then the old places are good.
 //! 5. A fetch whose record was given up meanwhile finds the wrong record there. It then finds its
-//!    key in the index again, and goes on at the new place.
+//!    key in the index again, and continues at the new place.
 //!
 //! ```
 //! use sietch_disk::MemoryQueue;
@@ -27,7 +27,7 @@
 //!     match map.fetch(&mut fetch)? {
 //!         Fetched::Waiting => {}
 //!         Fetched::Value(value) => break value.to_vec(),
-//!         Fetched::Gone => panic!("no client deletes it"),
+//!         Fetched::Deleted => panic!("no client deletes it"),
 //!     }
 //!     map.poll()?;
 //! };
@@ -92,12 +92,12 @@ pub struct Fetch {
 /// The state of a fetch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fetched<'a> {
-    /// Its bytes are on their way: poll the map, and ask again.
+    /// Its bytes are on their way: poll the map, and call again.
     Waiting,
     /// The value.
     Value(&'a [u8]),
     /// The key was deleted meanwhile.
-    Gone,
+    Deleted,
 }
 
 /// How memory holds an entry.
@@ -291,17 +291,17 @@ impl<D: DiskQueue> StoredMap<D> {
         })
     }
 
-    /// Goes on fetching a value: as it was when the fetch began, or as it is now.
+    /// Continues fetching a value: as it was when the fetch began, or as it is now.
     ///
     /// # Errors
-    /// The device failed to read it, or it read other bytes than were written; the map goes on.
+    /// The device failed to read it, or it read other bytes than were written; the map continues.
     pub fn fetch<'a>(&'a mut self, fetch: &'a mut Fetch) -> Result<Fetched<'a>, ReadError> {
         loop {
             match self.log.read_at(&mut fetch.cursor) {
                 Ok(true) => return Ok(Fetched::Value(value_of(fetch.cursor.payload()))),
                 Ok(false) => return Ok(Fetched::Waiting),
                 Err(error) => {
-                    let Some(slot) = self.index.find(&fetch.key) else { return Ok(Fetched::Gone) };
+                    let Some(slot) = self.index.find(&fetch.key) else { return Ok(Fetched::Deleted) };
                     match self.index.held(slot) {
                         // Its segment was given up while it was read.
                         Some(Held::Far(_, length, spot)) if *spot != fetch.spot => {
@@ -318,7 +318,7 @@ impl<D: DiskQueue> StoredMap<D> {
     fn here(&self, slot: u32) -> Fetched<'_> {
         match self.index.held(slot) {
             Some(Held::Near(record) | Held::Fresh(record, _)) => Fetched::Value(value_of(record)),
-            _ => Fetched::Gone,
+            _ => Fetched::Deleted,
         }
     }
 
@@ -418,12 +418,12 @@ impl<D: DiskQueue> StoredMap<D> {
         Ok(durable)
     }
 
-    /// Proves on the medium what is durable, when that is due: see [`Log::tend`].
+    /// Proves on the medium what is durable, when that is due: see [`Log::write_due_proof`].
     ///
     /// # Errors
     /// The log has failed.
-    pub fn tend(&mut self, now: u64) -> Result<(), Failure> {
-        self.log.tend(now)
+    pub fn write_due_proof(&mut self, now: u64) -> Result<(), Failure> {
+        self.log.write_due_proof(now)
     }
 
     /// Drops values that are written from memory, and takes new places when a snapshot has taken
@@ -550,7 +550,7 @@ impl<D: DiskQueue> StoredMap<D> {
         }
     }
 
-    /// Asks for everything to be made durable, where the log's durability is deferred; see
+    /// Requests that everything be made durable, where the log's durability is deferred; see
     /// [`Log::flush`].
     ///
     /// # Errors
@@ -566,7 +566,7 @@ impl<D: DiskQueue> StoredMap<D> {
         self.log.when_durable(sequence, waiter);
     }
 
-    /// Uses more of the area while the map goes on; see [`Log::grow`].
+    /// Uses more of the area while the map continues; see [`Log::grow`].
     ///
     /// # Errors
     /// See [`ResizeError`].
@@ -590,7 +590,7 @@ impl<D: DiskQueue> StoredMap<D> {
         self.log.keep_size()
     }
 
-    /// Goes on through another queue over the same area; see [`Log::replace_disk`].
+    /// Continues through another queue over the same area; see [`Log::replace_disk`].
     ///
     /// # Errors
     /// See [`ResizeError`].
@@ -608,7 +608,7 @@ impl<D: DiskQueue> StoredMap<D> {
         self.metrics
     }
 
-    /// Gives the disk queue back without closing in order, as a crash would.
+    /// Returns the disk queue without closing in order, as a crash would.
     pub fn into_disk(self) -> D {
         self.log.into_disk()
     }

@@ -20,7 +20,7 @@ pub(super) enum State {
         consumer: u64,
         until: u64,
     },
-    /// Given back, to be ready again then.
+    /// Released, to be ready again then.
     Delayed {
         until: u64,
     },
@@ -111,7 +111,7 @@ impl Entries {
     }
 
     /// Drops a payload that is in the area from memory.
-    pub(super) fn let_go(&mut self, id: Sequence) {
+    pub(super) fn release_payload(&mut self, id: Sequence) {
         if let Some(entry) = self.by_id.get_mut(&id)
             && let Some(payload) = entry.payload.take()
         {

@@ -17,7 +17,7 @@ pub(super) struct Sent {
     pub reserved: U32,
 }
 
-/// One of the entries that were handed to consumers; a record holds a list of them.
+/// One of the entries that were passed to consumers; a record holds a list of them.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Handed {

@@ -9,7 +9,7 @@
 //! 3. A compaction reads what it copies, and notes where it lies in the snapshot; when that has
 //!    taken effect, the entries get their new places. A read whose record was given up meanwhile is
 //!    repeated at the new place.
-//! 4. An entry that cannot be read is put off for [`RETRY`] and counted; the others go on. No
+//! 4. An entry that cannot be read is put off for [`RETRY`] and counted; the others continue. No
 //!    snapshot is made without it.
 
 use std::collections::VecDeque;
@@ -50,7 +50,7 @@ impl<D: DiskQueue> Queue<D> {
         {
             self.stored.fresh.pop_front();
             if self.entries.held > window || !self.entries.far.is_empty() {
-                self.entries.let_go(id);
+                self.entries.release_payload(id);
             }
         }
         while self.entries.held > window
@@ -58,7 +58,7 @@ impl<D: DiskQueue> Queue<D> {
         {
             let leased = |id| self.entries.by_id.get(id).is_some_and(|entry| entry.state != State::Ready);
             if leased(&id) {
-                self.entries.let_go(id);
+                self.entries.release_payload(id);
             }
         }
         if self.stored.out.len() > 64 + 2 * self.entries.by_id.len() {

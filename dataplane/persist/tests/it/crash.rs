@@ -126,12 +126,12 @@ impl Run {
         // A truncation writes superblocks too: without them each lasts until its segments are
         // written again.
         life.truncates = !self.aborts;
-        life.marks = !self.aborts;
+        life.proofs = !self.aborts;
         let done = (|| {
             life.format(&media, u128::from(self.seed))?;
             for _ in 0..3 {
                 life.run(&media, self.durability, self.steps, &mut random)?;
-                // The process dies between two lives; the machine goes on.
+                // The process dies between two lives; the machine continues.
                 let left = media.borrow().budget;
                 media.borrow_mut().kill();
                 media.borrow_mut().budget = left;
@@ -255,7 +255,7 @@ fn writes_that_land_late_change_nothing() {
     let (mut landed, mut records) = (0, 0);
     for seed in 1..=300 {
         // A snapshot would free segments, and a disk that writes to those after the lock of the
-        // area was handed on cannot be defended against.
+        // area was passed on cannot be defended against.
         let run = Run { steps: 40, compacts: false, ..Run::new(seed) };
         let total = run.live(usize::MAX).0.borrow().events;
         let mut random = Random::new(seed ^ 0x1a7e);

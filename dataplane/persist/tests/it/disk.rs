@@ -1,8 +1,8 @@
 //! A disk that dies on request and remembers what power loss could have taken.
 //!
-//! 1. Writes lie in the order of their submission. A write is *settled* once it must survive: a
-//!    durable one when it completes, any other when a flush completes that was submitted after the
-//!    write had completed.
+//! 1. Writes lie in the order of their submission. A write is *settled* once it must survive. A
+//!    durable one is settled when it completes, any other when a flush completes that was submitted
+//!    after the write had completed.
 //! 2. Each submission and each completion is an event; the disk dies before event number `budget`.
 //! 3. Killing the process keeps every completed write readable and leaves each one in flight either
 //!    completed or lost, by the seed. Losing power keeps settled writes whole and of the others any

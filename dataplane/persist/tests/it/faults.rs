@@ -327,7 +327,7 @@ fn a_failure_notifies_every_waiter() {
     assert_eq!(*results.lock().expect("alone"), [true, true]);
 }
 
-/// Whatever of a truncation fails, the log begins at its former or at its requested place, with
+/// Whatever of a truncation fails, the log begins at its previous or at its requested place, with
 /// everything behind it.
 #[test]
 fn a_failed_request_of_a_truncation_leaves_the_log_whole() {
@@ -393,7 +393,7 @@ fn rot_in_an_acknowledged_record_is_named_not_dropped() {
     }
 }
 
-/// What a former owner wrote last is missed as soon as its successor has begun where it ended.
+/// What a previous owner wrote last is missed as soon as its successor has begun where it ended.
 #[test]
 fn rot_in_the_last_record_of_a_former_owner_is_named() {
     let (disk, plan) = FaultyDisk::new(formatted());
@@ -604,7 +604,7 @@ fn deferred_records_are_durable_only_after_a_flush() {
 /// Says that time passes: the log is quiet for long enough to prove how far it is durable.
 fn rest<D: DiskQueue>(log: &mut Log<D>) {
     for now in [0, 10_000_000_000] {
-        log.tend(now).expect("a disk that works");
+        log.write_due_proof(now).expect("a disk that works");
         while !log.is_idle() {
             log.poll().expect("a disk that works");
         }
@@ -654,20 +654,20 @@ fn a_mark_is_due_when_it_is_quiet_and_at_intervals() {
         let sequence = log.append(b"spice").expect("room");
         log.submit().expect("a disk that works");
         while log.poll().expect("a disk that works") < sequence {}
-        log.tend(now * millisecond).expect("a disk that works");
+        log.write_due_proof(now * millisecond).expect("a disk that works");
     }
-    assert_eq!(log.metrics().marks, 2);
+    assert_eq!(log.metrics().proofs, 2);
     assert!(log.next_deadline().is_some());
-    log.tend(2700 * millisecond).expect("a disk that works");
+    log.write_due_proof(2700 * millisecond).expect("a disk that works");
     while !log.is_idle() {
         log.poll().expect("a disk that works");
     }
     let superblocks = plan.borrow().superblocks;
     for now in 2700..9000 {
-        log.tend(now * millisecond).expect("a disk that works");
+        log.write_due_proof(now * millisecond).expect("a disk that works");
         log.poll().expect("a disk that works");
     }
-    assert_eq!((log.metrics().marks, log.proven(), log.next_deadline()), (3, log.last(), None));
+    assert_eq!((log.metrics().proofs, log.proven(), log.next_deadline()), (3, log.last(), None));
     assert_eq!(plan.borrow().superblocks, superblocks, "it is proven already");
 }
 

@@ -37,7 +37,7 @@ fn unpack(packed: &[u8]) -> Vec<u8> {
     area
 }
 
-/// The area of that name; `make` writes it where it does not exist and writing is asked for.
+/// The area of that name; `make` writes it where it does not exist and writing is requested.
 fn golden(name: &str, make: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
     let path = path(name);
     if !path.exists() && std::env::var_os("SIETCH_WRITE_GOLDEN").is_some() {
@@ -130,7 +130,7 @@ fn make_marked_log() -> Vec<u8> {
         log.append(&payload(n)).expect("room");
         settle(&mut log);
     }
-    log.mark().expect("a disk that works");
+    log.write_proof().expect("a disk that works");
     settle(&mut log);
     log.append(&payload(5)).expect("room");
     settle(&mut log);
@@ -176,7 +176,7 @@ fn make_queue() -> Vec<u8> {
         queue.send(&short(n)).expect("room");
         poll_queue(&mut queue);
         if n % 10 != 3 {
-            // Entry 3, 13, ... are given back and stay.
+            // Entry 3, 13, ... are returned and stay.
             while let Some(delivery) = queue.receive(1, 0, 100) {
                 let receipt = delivery.receipt;
                 if delivery.payload[..4] == n.to_le_bytes() {

@@ -1,7 +1,7 @@
 //! What was done to a structure, and the states that a crash may leave of it.
 //!
 //! Changes take effect in the order of their records. So after a crash the state is that after the
-//! first `k` of them, for some `k` that covers every change whose sequence was known to be durable.
+//! first `k` of them. That `k` covers every change whose sequence was known to be durable.
 
 use std::collections::BTreeMap;
 

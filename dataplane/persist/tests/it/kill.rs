@@ -1,5 +1,5 @@
-//! `kill -9` on real files: a process works on a log, a queue and a map and says what is durable;
-//! it is killed in the middle, again and again.
+//! `kill -9` on real files: a process works on a log, a queue and a map and says what is durable.
+//! It is killed in the middle, again and again.
 //!
 //! 1. The child is this test program itself. It writes a line for each thing that is durable, and
 //!    one before each that it begins.

@@ -16,7 +16,7 @@ enum Step {
     Poll,
     Flush,
     /// Writes a snapshot of the oracle, cut into payloads of this many entries, and drops the
-    /// former entries.
+    /// previous entries.
     Compact(usize),
     AbortedSnapshot,
     /// Gives up all but so many of the newest records.
@@ -374,7 +374,7 @@ fn restarts_alone_do_not_wear_the_area_out() {
 }
 
 /// A hundred restarts and more between compactions: the superblock cannot name another run, so the
-/// log asks for a snapshot.
+/// log requests a snapshot.
 #[test]
 fn when_the_superblock_is_full_a_snapshot_makes_room() {
     let mut model = Model::new(16384 + 600 * 16384, Options::default());

@@ -1,5 +1,5 @@
-//! Reading a log back while it goes on, following it from another process, giving its head up, and
-//! being notified.
+//! Reading a log back while it continues, following it from another process, giving its head up,
+//! and being notified.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
@@ -86,7 +86,7 @@ fn a_cursor_reads_appended_records_across_owners() {
     }
     let end = log.last() + 1;
     assert!(read_from(&mut log, end).is_empty());
-    // A cursor at the end goes on when more is written.
+    // A cursor at the end continues when more is written.
     let mut cursor = log.cursor(log.last() + 1).expect("the end is a place");
     assert!(matches!(log.read(&mut cursor), Ok(Read::End)));
     let sequence = log.append(b"more").expect("room");

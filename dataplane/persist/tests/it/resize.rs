@@ -1,6 +1,6 @@
 //! A log over an area that grows and shrinks while it runs, and while it does not.
 //!
-//! 1. A life appends, compacts, and now and then has the area made larger (a new queue, then
+//! 1. A life appends and compacts. Now and then it has the area made larger (a new queue, then
 //!    [`Log::grow`]) or smaller ([`Log::shrink_to`], then the area is cut, then a new queue). Bytes
 //!    behind a cut are lost.
 //! 2. Every write, completion and flush is a crash point, also those of growing and shrinking.
@@ -179,7 +179,7 @@ fn an_area_that_has_grown_opens_and_is_used_on_request() {
     bytes.resize(larger as usize, 0);
     let mut log = open(bytes).expect("a larger area is no damage");
     assert_eq!(log.area_bytes(), START + 20 * SEGMENT);
-    // An opening goes on in a fresh segment, so a few may fit again.
+    // An opening continues in a fresh segment, so a few may fit again.
     let more = fill(&mut log);
     assert!(more < 8, "{more}");
     assert!(matches!(log.grow(larger + 1), Err(ResizeError::Area { .. })));
@@ -194,7 +194,7 @@ fn an_area_that_has_grown_opens_and_is_used_on_request() {
 }
 
 #[test]
-fn an_area_that_was_cut_opens_if_nothing_is_missing_and_says_what_it_needs_otherwise() {
+fn an_area_that_was_cut_opens_if_nothing_is_missing_and_names_the_needed_bytes_otherwise() {
     let mut log = formatted(60);
     for _ in 0..10 {
         log.append(&[9; 4000]).expect("room");
@@ -212,7 +212,7 @@ fn an_area_that_was_cut_opens_if_nothing_is_missing_and_says_what_it_needs_other
     let error = open(bytes[..small].to_vec()).map(drop).expect_err("records are missing");
     let OpenError::AreaTooSmall { needed, capacity, .. } = error else { panic!("{error}") };
     assert!(needed > small as u64 && capacity == small as u64);
-    // As much as it says is enough to go on reading, or it names more.
+    // As much as it says is enough to continue reading, or it names more.
     let mut size = needed;
     loop {
         match open(bytes[..size as usize].to_vec()) {

@@ -38,7 +38,7 @@ fn value<D: DiskQueue>(map: &mut StoredMap<D>, key: &[u8]) -> Result<Option<Vec<
         match map.fetch(&mut fetch)? {
             Fetched::Waiting => {}
             Fetched::Value(value) => return Ok(Some(value.to_vec())),
-            Fetched::Gone => return Ok(None),
+            Fetched::Deleted => return Ok(None),
         }
         map.poll()?;
     }
@@ -239,7 +239,7 @@ fn a_fetch_goes_on_while_its_value_moves() {
             match map.fetch(fetch).expect("nothing is damaged") {
                 Fetched::Waiting => {}
                 Fetched::Value(value) => break found.push(value.to_vec()),
-                Fetched::Gone => break found.push(Vec::new()),
+                Fetched::Deleted => break found.push(Vec::new()),
             }
             map.poll().expect("a disk that works");
         }

@@ -206,8 +206,8 @@ impl Run {
         Ok(())
     }
 
-    /// A process is killed with writes in flight, its successor recovers and goes on, and then the
-    /// power fails.
+    /// A process is killed with writes in flight, its successor recovers and continues, and then
+    /// the power fails.
     fn kill_then_power_loss(&self) -> Verdict {
         let total = self.live(usize::MAX).0.borrow().events;
         let mut random = Random::new(self.seed ^ 0xdead);

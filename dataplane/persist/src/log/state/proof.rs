@@ -5,7 +5,7 @@ use crate::layout::Superblock;
 use crate::limits::{PROOF_INTERVAL, PROOF_QUIET};
 use crate::log::options::Sequence;
 
-/// A mark on its way.
+/// A proof on its way.
 pub(in crate::log) struct ProofWrite {
     pub(in crate::log) next: Superblock,
     /// Copies still to be passed to the queue, and copies in flight.
@@ -13,10 +13,10 @@ pub(in crate::log) struct ProofWrite {
     pub(in crate::log) flying: u64,
 }
 
-/// When the next mark is due, in nanoseconds of the caller's clock.
+/// When the next proof is due, in nanoseconds of the caller's clock.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::log) struct ProofSchedule {
-    /// Since when records are durable that no mark covers.
+    /// Since when records are durable that no proof covers.
     pub(in crate::log) since: u64,
     /// How far the log was durable when that last changed, and when it did.
     pub(in crate::log) durable: Sequence,

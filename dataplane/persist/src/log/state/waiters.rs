@@ -12,7 +12,7 @@ use crate::log::options::Sequence;
 
 /// The action when a record is durable, or never will be.
 pub enum Waiter {
-    /// A task is woken; it asks [`crate::Log::durable`] and [`crate::Log::failed`].
+    /// A task is woken; it reads [`crate::Log::durable`] and [`crate::Log::failed`].
     Wake(Waker),
     /// A function is called. It has no access to the log.
     Call(Box<dyn FnOnce(Result<Sequence, Failure>) + Send>),
@@ -24,7 +24,7 @@ impl Waiter {
         Self::Call(Box::new(function))
     }
 
-    fn tell(self, durable: Sequence, failure: Option<&Failure>) {
+    fn notify(self, durable: Sequence, failure: Option<&Failure>) {
         match self {
             Self::Wake(waker) => waker.wake(),
             Self::Call(function) => function(failure.map_or(Ok(durable), |failure| Err(failure.clone()))),
@@ -54,13 +54,13 @@ impl Waiters {
     }
 
     /// Calls the waiters whose record is durable, or all of them after a failure.
-    pub(in crate::log) fn tell(&mut self, durable: Sequence, failure: Option<&Failure>) {
+    pub(in crate::log) fn notify(&mut self, durable: Sequence, failure: Option<&Failure>) {
         while let Some((sequence, _)) = self.list.front()
             && (*sequence <= durable || failure.is_some())
         {
             let reached = *sequence <= durable;
             if let Some((_, waiter)) = self.list.pop_front() {
-                waiter.tell(durable, failure.filter(|_| !reached));
+                waiter.notify(durable, failure.filter(|_| !reached));
             }
         }
     }

@@ -128,7 +128,7 @@ pub(super) struct Life {
     /// Whether it gives up the head of the log.
     pub truncates: bool,
     /// Whether it proves now and then how far the log is durable.
-    pub marks: bool,
+    pub proofs: bool,
     pub truncations: u64,
     truncating: Option<u64>,
     /// The newest records of this life: sequence and number.
@@ -146,7 +146,7 @@ impl Life {
             compacts: true,
             aborts: false,
             truncates: true,
-            marks: true,
+            proofs: true,
             truncations: 0,
             truncating: None,
             recent: VecDeque::new(),
@@ -160,7 +160,7 @@ impl Life {
             compacts: last.compacts,
             aborts: last.aborts,
             truncates: last.truncates,
-            marks: last.marks,
+            proofs: last.proofs,
             truncations: last.truncations,
             ..Self::new(last.known)
         }
@@ -246,7 +246,7 @@ impl Life {
                 self.truncating = Some(n);
                 log.truncate(sequence).ok()?;
             }
-            19 if self.marks => log.mark().ok()?,
+            19 if self.proofs => log.write_proof().ok()?,
             13 if self.compacts && !log.is_snapshotting() => {
                 if log.begin_snapshot().is_ok() {
                     self.snapshot_left = SNAPSHOT_RECORDS;

@@ -2,7 +2,7 @@
 //!
 //! 1. [`SITES`] lists every line of the source at which something is made durable, in the order of
 //!    the lines, and the fences that it makes. A line that is not in the table fails the gate, and
-//!    so does a fence that no line of the table makes: there is no flush without a mutation.
+//!    so does a fence that no line of the table makes. So there is no flush without a mutation.
 //! 2. Each fence must be met. Then the disk ignores it, and some crash must break the promise.
 //! 3. Without a mutation nothing breaks.
 

@@ -1,5 +1,5 @@
 //! The disk of these tests keeps what a disk queue promises (`sietch_disk::conformance`), at its
-//! very least: only then does a crash that the log survives on it mean something.
+//! very least. Only then does a crash that the log survives on it mean something.
 
 use std::cell::RefCell;
 use std::rc::Rc;

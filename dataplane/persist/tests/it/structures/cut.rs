@@ -26,7 +26,7 @@ use crate::history::Verdict;
 /// Bytes of a sector of the loop device.
 const SECTOR: usize = 512;
 
-/// A write or a flush that was asked for.
+/// A write or a flush that was requested.
 struct Event {
     offset: usize,
     /// Empty for a flush.

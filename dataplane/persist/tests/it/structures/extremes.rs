@@ -154,7 +154,7 @@ fn superblock() {
             Err(other) => panic!("{other}"),
         }
         settle(&mut log);
-        log.mark().expect("a disk that works");
+        log.write_proof().expect("a disk that works");
         settle(&mut log);
         disk = log.into_disk();
     }

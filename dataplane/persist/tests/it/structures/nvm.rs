@@ -1,5 +1,5 @@
-//! Queues and maps in persistent memory: the power fails at any store and any fence, and each word
-//! that no fence followed may be any of the values that it had. Sometimes it fails again in the
+//! Queues and maps in persistent memory. The power fails at any store and any fence. Each word that
+//! no fence followed may be any of the values that it had. Sometimes it fails again in the
 //! recovery.
 
 use std::io;
