@@ -11,8 +11,8 @@
 //!    answered at once, and costs as much as any other.
 //! 3. What passes is translated to extents (`extents.rs`), piece by piece, as far as the area's
 //!    share of the device goes. Bytes to be written are copied into a private buffer, so that the
-//!    application cannot change them while the device reads them (docs/spec/broker.md says why that
-//!    matters to others).
+//!    application cannot change them while the device reads them. `docs/spec/broker.md` says why
+//!    that matters to others.
 //! 4. All flushes that are requested while one is in flight share the next one.
 //! 5. Each device is notified once. Then completions are published, and sleeping applications are
 //!    woken.
@@ -20,7 +20,7 @@
 //!    requests. When none of its requests is in flight it is released, and the control plane is
 //!    notified: only then may its blocks become another's.
 //!
-//! A device whose queue breaks fails its own areas ([`Event::Broken`]); the others go on.
+//! A device whose queue breaks fails its own areas ([`Event::Broken`]); the others continue.
 //!
 //! The broker never waits for an application: one that takes no completions gets no more requests
 //! served.
@@ -150,7 +150,7 @@ impl<D: DiskQueue> Broker<D> {
         let volume = &mut self.volumes[number];
         let map =
             Map::new(extents, volume.queue.capacity()).map_err(|cause| AttachError::Extents(id, cause))?;
-        let block = host.geometry().block;
+        let block = host.layout().block;
         if block as usize != volume.queue.block_size() {
             return Err(AttachError::Block(id, block, volume.queue.block_size()));
         }
@@ -162,7 +162,7 @@ impl<D: DiskQueue> Broker<D> {
     /// Gives an area other extents; [`Event::Reshaped`] follows when that is done.
     ///
     /// # Errors
-    /// The extents are invalid; the area keeps its former ones.
+    /// The extents are invalid; the area keeps its previous ones.
     pub fn reshape(&mut self, id: AreaId, extents: &[Span]) -> Result<(), MapError> {
         let Some(area) = self.index_of(id).and_then(|index| self.areas[index].as_mut()) else {
             // The area is released: none of its requests is in flight.

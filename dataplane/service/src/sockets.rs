@@ -1,16 +1,16 @@
 //! The socket service: how unmodified programs on one host get connections that bypass the kernel.
 //!
-//! 1. A program sends a request over a Unix socket ([`sietch_protocol::socket_service`]): to listen
-//!    (with the kernel's listening socket), to connect, or to learn what an inherited socket is.
-//!    The kernel says which user it is.
+//! 1. A program sends requests over a Unix socket ([`sietch_protocol::socket_service`]). It sends
+//!    one to listen (with the kernel's listening socket), to connect, or to learn what an inherited
+//!    socket is. The kernel says which user it is.
 //! 2. `table` knows which application listens where, and which are connected: names, numbers and
 //!    limits, sans-I/O.
 //! 3. A listener has a pair of sockets; the program's end is its placeholder. Each connection, from
 //!    the kernel or from Sietch, arrives there as one message with descriptors (`listeners`), and
 //!    as many wait as the kernel would let wait. Other ports of the host may lead there too.
 //! 4. A connection between two programs under Sietch is memory that the service makes and gives to
-//!    exactly these two ([`sietch_ring::stream::Memory`]), and a pair of sockets over which they
-//!    sleep, wake and notice death. Then the service is out of the path.
+//!    exactly these two ([`sietch_ring::stream::Memory`]). Over a pair of sockets they sleep, wake
+//!    and notice death. Then the service is out of the path.
 //! 5. The service keeps the memory's descriptors (`registry`) until both placeholders are closed,
 //!    so that a program can have them again after `exec` or `SCM_RIGHTS`.
 //! 6. One thread ([`mod@run`]) sleeps until there is something to do. Each application's share of
@@ -18,7 +18,7 @@
 //! 7. An administrator may list and revoke, and a new service takes everything over from the old
 //!    one (`state_transfer`).
 //!
-//! A request that this service does not serve goes to the kernel: at a limit, and after the end of
+//! A request that this service does not serve goes to the kernel. At a limit, and after the end of
 //! this service, new connections are the kernel's. `docs/spec/sockets.md` is the reference.
 //!
 //! Layers, lowest first; each file imports only from those below it:

@@ -12,7 +12,7 @@
 //! 3. A frame that passes goes to the port that the control plane's table names for its
 //!    destination MAC. The switch learns nothing from frames.
 //! 4. A broadcast or multicast request (ARP, neighbour discovery) goes to the port that has the
-//!    requested address, and to no other: any other receiver could only answer falsely. What a port
+//!    requested address, and to no other. Any other receiver could only answer falsely. What a port
 //!    announces of itself goes to all others, because its rules have checked that it is true. Each
 //!    copy counts as a frame of its own, for the sender's rate and for its share.
 //! 5. The receiver's rules judge the frame, which is then copied into a frame of the receiver's
@@ -235,8 +235,8 @@ impl<Q: NicQueue> Switch<Q> {
         busy
     }
 
-    /// Returns when the first port that waits for its rate may go on. [`Switch::poll`] has nothing
-    /// to do for it before.
+    /// Returns when the first port that waits for its rate may continue. [`Switch::poll`] has
+    /// nothing to do for it before.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         self.ports.iter().map(|port| port.held_until).filter(|until| *until > 0).min()
     }

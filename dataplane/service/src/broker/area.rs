@@ -1,4 +1,17 @@
 //! An area that is served: its application's rings, its extents, and its requests in flight.
+//!
+//! 1. [`judge`] checks a copy of a submission: operation, flags, alignment, the range in the area,
+//!    and the range in the data region. A bad submission is answered with an error at once.
+//! 2. An admitted request is split into pieces, one for each extent that it touches. The volume
+//!    submits them (`volume`).
+//! 3. The request is answered when its last piece has completed; the first error of a piece is the
+//!    request's.
+//! 4. Each request takes from the area's credit, so that one area cannot take the whole iteration.
+//! 5. New extents replace the map only when no piece is in flight, so that no piece reaches blocks
+//!    that the area has lost.
+//!
+//! The application can write every word of its memory at any time. It never makes the broker read
+//! or write outside of the area's extents and data region.
 
 use sietch_disk::broker::layout::{self, DISCARD, DURABLE, FLUSH, MAX_PIECE, READ, WRITE};
 use sietch_disk::broker::{BrokerHost, Submission};
@@ -91,7 +104,7 @@ fn bytes_of(submission: &Submission) -> u64 {
 
 impl Area {
     pub(super) fn new(id: AreaId, volume: usize, map: Map, host: BrokerHost) -> Self {
-        let slots = host.geometry().slots;
+        let slots = host.layout().slots;
         Self {
             id,
             volume,
@@ -111,7 +124,7 @@ impl Area {
 
     pub(super) fn counters(&self) -> AreaCounters {
         AreaCounters {
-            notifications: self.host.rings(),
+            notifications: self.host.notifications(),
             violations: self.host.violations(),
             in_flight: self.in_flight.into(),
             ..self.counters

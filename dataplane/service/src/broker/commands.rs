@@ -33,7 +33,7 @@ pub enum Command {
         /// The broker's end of its memory.
         fds: BrokerFds,
         /// The sizes of its rings and of its data region.
-        geometry: BrokerLayout,
+        layout: BrokerLayout,
         /// Receives the result, or why the area is not served.
         reply: Sender<Result<(), String>>,
     },
@@ -62,7 +62,7 @@ pub enum Event {
     Reshaped(AreaId),
     /// The queue of that volume is broken. From now on its areas answer every request with EIO.
     /// They are never released, because requests in flight may still reach the device until this
-    /// process ends. Other volumes go on.
+    /// process ends. Other volumes continue.
     Broken {
         /// The volume.
         volume: String,

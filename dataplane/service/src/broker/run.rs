@@ -63,7 +63,7 @@ pub fn run(
             published_at = now;
             snapshot.publish(broker.counters().map(|(id, counters)| AreaReport { id, counters }).collect());
             for host in broker.hosts_mut() {
-                host.look();
+                host.poll_hang_up();
             }
         }
         // A queue without a doorbell has completed its operations already.
@@ -115,7 +115,7 @@ fn sleep(broker: &mut Broker<AreaQueue>, doorbell: &OwnedFd) -> io::Result<()> {
     for host in broker.hosts_mut() {
         host.disarm();
         if woken {
-            host.look();
+            host.poll_hang_up();
         }
     }
     Ok(())
@@ -147,9 +147,9 @@ fn apply(broker: &mut Broker<AreaQueue>, command: Command) {
             });
             let _ = reply.send(added);
         }
-        Command::Attach { id, volume, extents, fds, geometry, reply } => {
+        Command::Attach { id, volume, extents, fds, layout, reply } => {
             let attached =
-                BrokerHost::open(fds, geometry).map_err(|cause| format!("area {id}: {cause}")).and_then(
+                BrokerHost::open(fds, layout).map_err(|cause| format!("area {id}: {cause}")).and_then(
                     |host| broker.attach(id, &volume, &extents, host).map_err(|error| error.to_string()),
                 );
             let _ = reply.send(attached);

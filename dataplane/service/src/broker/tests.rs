@@ -156,7 +156,7 @@ fn bytes_of(extents: &[Span]) -> u64 {
     extents.iter().map(|span| span.length).sum()
 }
 
-const GEOMETRY: BrokerLayout = BrokerLayout { slots: 8, data: MAX_PIECE as u32, block: 512 };
+const LAYOUT: BrokerLayout = BrokerLayout { slots: 8, data: MAX_PIECE as u32, block: 512 };
 
 /// A broker with its device.
 struct Scene {
@@ -172,8 +172,8 @@ impl Scene {
     }
 
     fn pair(&mut self, id: AreaId, extents: &[Span]) -> BrokerFds {
-        let BrokerPair { application, host } = create_pair(GEOMETRY, id).expect("memory");
-        let host = BrokerHost::open(host, GEOMETRY).expect("fresh memory");
+        let BrokerPair { application, host } = create_pair(LAYOUT, id).expect("memory");
+        let host = BrokerHost::open(host, LAYOUT).expect("fresh memory");
         self.broker.attach(id, "raw", extents, host).expect("room");
         application
     }
@@ -181,13 +181,13 @@ impl Scene {
     /// An honest application.
     fn attach(&mut self, id: AreaId, extents: &[Span]) -> BrokerQueue {
         let fds = self.pair(id, extents);
-        BrokerQueue::open(fds, GEOMETRY, bytes_of(extents)).expect("fresh memory")
+        BrokerQueue::open(fds, LAYOUT, bytes_of(extents)).expect("fresh memory")
     }
 
     /// Attaches an application that writes its rings itself.
     fn attach_raw(&mut self, id: AreaId, extents: &[Span]) -> Raw {
         let fds = self.pair(id, extents);
-        let memory = Mapping::of_file(&fds.memory, 0, GEOMETRY.bytes()).expect("a mapping");
+        let memory = Mapping::of_file(&fds.memory, 0, LAYOUT.bytes()).expect("a mapping");
         Raw { memory, _fds: fds }
     }
 
@@ -242,7 +242,7 @@ impl Raw {
 
     fn submit(&self, words: [u32; 8]) {
         let index = self.load(SUBMISSION_PRODUCER);
-        let slot = SUBMISSIONS + (index % GEOMETRY.slots) as usize * 32;
+        let slot = SUBMISSIONS + (index % LAYOUT.slots) as usize * 32;
         words.iter().enumerate().for_each(|(number, word)| self.store(slot + 4 * number, *word));
         self.store(SUBMISSION_PRODUCER, index.wrapping_add(1));
     }
@@ -259,14 +259,14 @@ impl Raw {
         if producer == consumer {
             return None;
         }
-        let slot = GEOMETRY.completions() + (consumer % GEOMETRY.slots) as usize * 16;
+        let slot = LAYOUT.completions() + (consumer % LAYOUT.slots) as usize * 16;
         self.store(COMPLETION_CONSUMER, consumer.wrapping_add(1));
         Some(self.load(slot + 8).cast_signed())
     }
 
     fn fill(&self, byte: u8) {
         let word = u32::from_ne_bytes([byte; 4]);
-        (GEOMETRY.data_start()..GEOMETRY.bytes()).step_by(4).for_each(|at| self.store(at, word));
+        (LAYOUT.data_start()..LAYOUT.bytes()).step_by(4).for_each(|at| self.store(at, word));
     }
 }
 
@@ -390,7 +390,7 @@ proptest! {
         for (round, (what, place, value, other)) in writes.into_iter().enumerate() {
             let near = |value: u32| u64::from(value % 40) * 2048;
             match what {
-                0 => attacker.store((place as usize % GEOMETRY.bytes()) & !3, value),
+                0 => attacker.store((place as usize % LAYOUT.bytes()) & !3, value),
                 1 => attacker.store((place as usize % 0x400) & !3, value),
                 2 => attacker.store(SUBMISSION_PRODUCER, attacker.load(SUBMISSION_PRODUCER).wrapping_add(value % 12)),
                 3 => attacker.store(COMPLETION_CONSUMER, attacker.load(COMPLETION_CONSUMER).wrapping_add(value % 3)),
@@ -427,7 +427,7 @@ fn an_invalid_request_is_refused_by_its_reason() {
     let mut neighbour = scene.attach(2, &[other]);
     assert!(scene.execute(&mut neighbour, write(0, 4 * BLOCK, 9)).result.is_ok());
     let end = 4 * BLOCK as u64;
-    let data = GEOMETRY.data;
+    let data = LAYOUT.data;
     let wrong: [(u32, u64, u32, u32, Refusal); 14] = [
         (1, end, 512, 0, Refusal::Range),
         (2, end - 512, 1024, 0, Refusal::Range),
@@ -485,7 +485,7 @@ fn a_failed_read_shows_no_stale_bytes_of_a_buffer() {
     scene.poll(2);
     assert_eq!(raw.status(), Some(-5));
     let word = u32::from_ne_bytes([3; 4]);
-    assert!((GEOMETRY.data_start()..GEOMETRY.bytes()).step_by(4).all(|at| raw.load(at) == word));
+    assert!((LAYOUT.data_start()..LAYOUT.bytes()).step_by(4).all(|at| raw.load(at) == word));
     assert_eq!(scene.counters(1).failed, 1);
 }
 
@@ -509,7 +509,7 @@ fn an_application_that_takes_no_completions_delays_only_itself() {
 }
 
 #[test]
-fn a_detached_area_finishes_what_is_at_the_device_and_takes_nothing_more() {
+fn a_detached_area_finishes_its_requests_at_the_device_and_takes_no_more() {
     let mut scene = Scene::new();
     let mut queue = scene.attach(1, &[span(8, 64)]);
     scene.device.allow(0);
@@ -567,7 +567,7 @@ fn the_area_of_a_killed_application_is_released_when_nothing_is_in_flight() {
         // The kernel closes what a killed process had.
         drop(raw);
         scene.broker.hosts_mut().for_each(|host| {
-            host.look();
+            host.poll_hang_up();
         });
         scene.poll(2);
         assert_eq!(scene.events().is_empty(), busy, "round {round}");
@@ -590,7 +590,7 @@ fn a_small_request_waits_for_no_more_than_a_share_of_large_ones() {
     for round in 0..100 {
         // It always has as much waiting as its ring takes.
         while hog.status().is_some() {}
-        while hog.load(SUBMISSION_PRODUCER).wrapping_sub(hog.load(SUBMISSION_CONSUMER)) < GEOMETRY.slots {
+        while hog.load(SUBMISSION_PRODUCER).wrapping_sub(hog.load(SUBMISSION_CONSUMER)) < LAYOUT.slots {
             hog.request(2, 0, MAX_PIECE as u32, 0);
         }
         small.submit(1, write(0, 512, round)).expect("an idle queue");
@@ -670,23 +670,23 @@ fn an_area_grows_at_once_and_shrinks_when_nothing_is_in_flight() {
 #[test]
 fn an_area_that_cannot_be_served_is_refused_by_name() {
     let mut scene = Scene::new();
-    let host = |geometry| {
-        let BrokerPair { application, host } = create_pair(geometry, 1).expect("memory");
+    let host = |layout| {
+        let BrokerPair { application, host } = create_pair(layout, 1).expect("memory");
         std::mem::forget(application);
-        BrokerHost::open(host, geometry).expect("fresh memory")
+        BrokerHost::open(host, layout).expect("fresh memory")
     };
     let _served = scene.attach(1, &[span(8, 4)]);
-    let refused = |scene: &mut Scene, id, volume: &str, extents: &[Span], geometry| {
-        scene.broker.attach(id, volume, extents, host(geometry)).expect_err("refused").to_string()
+    let refused = |scene: &mut Scene, id, volume: &str, extents: &[Span], layout| {
+        scene.broker.attach(id, volume, extents, host(layout)).expect_err("refused").to_string()
     };
-    let coarse = BrokerLayout { block: 4096, ..GEOMETRY };
-    for (id, volume, extents, geometry, said) in [
-        (1, "raw", span(20, 1), GEOMETRY, "served already"),
-        (2, "other", span(20, 1), GEOMETRY, "no volume other"),
-        (2, "raw", span(256, 1), GEOMETRY, "beyond the 1048576 bytes"),
+    let coarse = BrokerLayout { block: 4096, ..LAYOUT };
+    for (id, volume, extents, layout, said) in [
+        (1, "raw", span(20, 1), LAYOUT, "served already"),
+        (2, "other", span(20, 1), LAYOUT, "no volume other"),
+        (2, "raw", span(256, 1), LAYOUT, "beyond the 1048576 bytes"),
         (2, "raw", span(20, 1), coarse, "blocks of 4096"),
     ] {
-        let text = refused(&mut scene, id, volume, &[extents], geometry);
+        let text = refused(&mut scene, id, volume, &[extents], layout);
         assert!(text.contains(said), "{text}");
     }
     assert!(scene.broker.add_volume("raw", Device::new()).is_err(), "its queue is in use");
@@ -730,10 +730,10 @@ fn a_broken_device_fails_its_own_areas_alone() {
     let whole = Device::new();
     assert!(scene.broker.add_volume("whole", whole.clone()).is_ok());
     let mut lost = scene.attach(1, &[span(0, 4)]);
-    let BrokerPair { application, host } = create_pair(GEOMETRY, 2).expect("memory");
-    let host = BrokerHost::open(host, GEOMETRY).expect("fresh memory");
+    let BrokerPair { application, host } = create_pair(LAYOUT, 2).expect("memory");
+    let host = BrokerHost::open(host, LAYOUT).expect("fresh memory");
     scene.broker.attach(2, "whole", &[span(0, 4)], host).expect("room");
-    let mut kept = BrokerQueue::open(application, GEOMETRY, 4 * BLOCK as u64).expect("fresh memory");
+    let mut kept = BrokerQueue::open(application, LAYOUT, 4 * BLOCK as u64).expect("fresh memory");
     scene.device.0.borrow_mut().broken = true;
     for _ in 0..3 {
         let failed = scene.execute(&mut lost, write(0, 4096, 1));
@@ -746,13 +746,13 @@ fn a_broken_device_fails_its_own_areas_alone() {
     scene.broker.detach(1);
     scene.broker.detach(2);
     scene.poll(3);
-    assert_eq!(scene.events(), [Event::Detached(2)], "what was asked of the broken one may still land");
+    assert_eq!(scene.events(), [Event::Detached(2)], "requests of the broken one may still reach the device");
 }
 
 /// The longest vector of the smallest parts, and a request longer than the data region: written,
 /// and read back.
 #[test]
-fn the_longest_requests_pass_the_rings() {
+fn the_longest_requests_fit_the_rings() {
     let mut scene = Scene::new();
     scene.device.grow(8 << 20);
     let extents = [span(1, 1), span(4, 130), span(200, 1024)];
@@ -769,7 +769,7 @@ fn the_longest_requests_pass_the_rings() {
     let found = scene.execute(&mut queue, Operation::ReadVectored { offset: 512, parts: parts(false) });
     assert!(found.parts.iter().enumerate().all(|(index, part)| part.buffer[..512] == [index as u8; 512]));
     let length = 4 << 20;
-    assert!(length > GEOMETRY.data as usize);
+    assert!(length > LAYOUT.data as usize);
     assert!(scene.execute(&mut queue, write(4096, length, 9)).result.is_ok());
     let found = scene.execute(&mut queue, read(4096, length)).buffer.expect("a read");
     assert!(found[..length].iter().all(|byte| *byte == 9));

@@ -1,4 +1,12 @@
 //! A volume's device: which piece each of its operations is, private buffers, and shared flushes.
+//!
+//! 1. Each area has a share of the queue's depth, and a limit of bytes at the device. An area with
+//!    nothing in flight may always submit one piece.
+//! 2. A write is copied into a private buffer before it is submitted. So the application cannot
+//!    change it afterwards. A read completes into a private buffer as well.
+//! 3. One flush is in flight at a time, and answers all requests that waited when it began. A
+//!    request that comes during a flush waits for the next one.
+//! 4. A token of the queue names a piece. A completion with an unknown token is ignored.
 
 use std::io;
 

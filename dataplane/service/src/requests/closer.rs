@@ -1,15 +1,16 @@
 //! Closes descriptors that applications sent.
 //!
-//! The last `close` of a descriptor can take as long as its owner likes: a file of a file system
-//! that the application serves itself is flushed by asking that application, a TCP socket may
-//! linger, and a Unix socket may hold such descriptors in messages that were never received. So:
+//! The last `close` of a descriptor can take as long as its owner likes. A file of a file system
+//! that the application serves itself is flushed by a request to that application. A TCP socket may
+//! linger. A Unix socket may hold such descriptors in messages that were never received. So:
 //!
 //! 1. The loop closes nothing that was sent. Threads do it; they start when there is something to
 //!    close and end after [`IDLE`] without work.
 //! 2. The copy of a request's descriptor is closed *before* the request is answered, by the thread
 //!    that sends the answer ([`Closer::close_and_answer`]). So the kernel sees what the application
 //!    then does with its socket: if the application closes it, its peer sees the end.
-//! 3. Nothing is changed on a socket (SO_LINGER, say), because its application may go on using it.
+//! 3. Nothing is changed on a socket (SO_LINGER, say), because its application may continue using
+//!    it.
 //! 4. A user has [`limits::CLOSERS_PER_USER`] threads of [`limits::CLOSERS`], and one while half of
 //!    them are busy: many users together leave one to the next. Further descriptors of the user
 //!    wait, and count as its own. A user that finds all threads busy is not served

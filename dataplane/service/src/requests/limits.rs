@@ -10,8 +10,8 @@ pub const MOST_BACKLOG: u32 = 4096;
 /// and some 20 KiB. 160 users together can have all of them hang.
 pub const CLOSERS: usize = 256;
 
-/// Threads of one user while fewer than half of all are busy; more than one, so that a fast close
-/// does not wait for one that hangs. While half or more are busy, a user has one.
+/// Threads of one user while fewer than half of all are busy. There is more than one, so that a
+/// fast close does not wait for one that hangs. While half or more are busy, a user has one.
 pub const CLOSERS_PER_USER: usize = 4;
 
 /// Descriptors of one user that wait for such a thread: twice those of a listener that ends with a
@@ -30,7 +30,7 @@ pub(crate) const PARKED: usize = 6000;
 /// Parked sockets of one user.
 pub const PARKED_PER_USER: usize = 4000;
 
-/// Returns how many descriptors of one user may wait to be closed while `free` are free: a user has
+/// Returns how many descriptors of one user may wait to be closed while `free` are free. A user has
 /// no more of them than it leaves to others.
 pub const fn most_unclosed(free: usize) -> usize {
     if free < UNCLOSED_ALWAYS {

@@ -1,7 +1,7 @@
 //! Applications whose requests are refused from now on.
 //!
 //! 1. An application is its user and its id. A program may claim any id, so the id alone does not
-//!    identify it: revoking another user's application with the same id must not affect this
+//!    identify it. Revoking another user's application with the same id must not affect this
 //!    user's.
 //! 2. Each user has [`limits::REVOKED`] entries, the latest ones. A user that revokes its own
 //!    applications again and again displaces only its own entries.

@@ -1,4 +1,15 @@
 //! Requests on their way in: accepting them, their limits, and reading their one message.
+//!
+//! 1. Programs and administrators have a listening socket each. A user gets no more of the free
+//!    requests than it leaves to others; administrators have a reserve of their own.
+//! 2. An admitted request waits in `pending` until its message has arrived, or its time is up.
+//! 3. A message is read once, with its descriptors. One of another size, or with too many
+//!    descriptors, is refused.
+//! 4. In one iteration each user is answered a bounded number of times.
+//! 5. A rejected request is not read. The program then uses the kernel. A thread closes its socket,
+//!    because descriptors in it may take long to close.
+//!
+//! Nothing here blocks: the close of a foreign descriptor never runs on the service's thread.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;

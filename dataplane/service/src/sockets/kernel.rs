@@ -1,5 +1,12 @@
 //! What the kernel says of a socket that an application sent, and what the service changes on one.
 //!
+//! 1. A descriptor is first checked to be a socket. Calls on any other file could reach the
+//!    sender's own file system.
+//! 2. The kernel's answers decide about type, network namespace, name and route. A value that the
+//!    application sends never does.
+//! 3. An address belongs to the host if the kernel's route leads to itself, in the namespace of the
+//!    socket ([`is_local`]).
+//!
 //! Calls that take the lock of such a socket may block: [`blocking_calls`] makes them.
 
 pub(super) mod blocking_calls;

@@ -45,8 +45,8 @@ pub const APPLICATIONS_PER_USER: usize = 1024;
 /// Requests of one user that are answered in one iteration, before those of others.
 pub const BATCH_PER_USER: usize = 16;
 
-/// Descriptors that count for a connection: its memory and two pages, the accepting end's
-/// placeholder (until the program accepts), and the socket that keeps a name to which its program
+/// Descriptors that count for a connection: its memory and two pages; the accepting end's
+/// placeholder, until the program accepts; and the socket that keeps a name to which its program
 /// was bound.
 pub const DESCRIPTORS_PER_CONNECTION: usize = 5;
 
@@ -55,7 +55,7 @@ pub const DESCRIPTORS_PER_CONNECTION: usize = 5;
 pub const DESCRIPTORS_PER_LISTENER: usize = 3;
 
 /// A user may have this many times the free descriptors. One that takes all it can leaves a quarter
-/// to the others. Two leave a sixteenth if one follows the other, a seventh if they take turns.
+/// to the others. Two leave a sixteenth if one follows the other, a seventh if they alternate.
 pub const SHARE: usize = 3;
 
 /// Open requests of one user: each is a process in the middle of a system call.
@@ -91,8 +91,8 @@ pub const REAP_DELAY: Duration = Duration::from_millis(5);
 /// The time between two sweeps, while there are connections whose end the kernel does not report.
 pub const SWEEP: Duration = Duration::from_secs(10);
 
-/// The least time between two sweeps for lists, of all users together. A sweep asks the kernel for
-/// every Unix socket of the network namespace, and all other requests wait meanwhile.
+/// The least time between two sweeps for lists, of all users together. A sweep requests from the
+/// kernel every Unix socket of the network namespace, and all other requests wait meanwhile.
 pub const SWEEP_FOR_LISTS: Duration = Duration::from_secs(1);
 
 /// New connections after which a sweep happens early: a program that connects for each request must
@@ -134,7 +134,7 @@ pub const fn has_share(own: usize, more: usize, free: usize) -> bool {
 }
 
 /// Raises this process's limit of descriptors as far as it may: root may have [`DESCRIPTORS`],
-/// from any former limit. Returns the new limit.
+/// from any previous limit. Returns the new limit.
 pub fn raise_descriptors() -> usize {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let most = Some(DESCRIPTORS);

@@ -73,15 +73,15 @@ impl SocketService {
         let group = self.group(id);
         let none_waits =
             group.iter().all(|id| self.listeners.get(id).is_none_or(|open| open.waiting.is_empty()));
-        for &mate in group.iter().filter(|_| none_waits) {
-            match self.send(mate, &what) {
+        for &member in group.iter().filter(|_| none_waits) {
+            match self.send(member, &what) {
                 Delivery::Sent => {
                     self.close_copy(id, what, DeliveredCopy::Fresh);
                     self.watch(id);
                     return Delivery::Sent;
                 }
                 Delivery::Full => {}
-                Delivery::Closed => self.close_listener(mate),
+                Delivery::Closed => self.close_listener(member),
             }
         }
         // All connections of a group wait at one listener, so that they stay in order.
@@ -177,20 +177,20 @@ impl SocketService {
     }
 
     /// Sends what waits at a listener or at others of its group, and accepts more from the kernel.
-    /// The group takes turns: the loop may handle several members that have accepted at once, and
+    /// The members rotate: the loop may handle several members that have accepted at once, and
     /// the order of events must not decide.
     pub(super) fn drain(&mut self, id: ListenerId) {
         let group = self.group(id);
         for &holder in &group {
             while let Some(first) = self.listeners.get_mut(&holder).and_then(|open| open.waiting.pop_front())
             {
-                let mut mates = group.clone();
-                mates.sort_by_key(|&mate| self.table.rotation(mate));
-                let mut sent = mates.into_iter().map(|mate| (mate, self.send(mate, &first)));
+                let mut members = group.clone();
+                members.sort_by_key(|&member| self.table.rotation(member));
+                let mut sent = members.into_iter().map(|member| (member, self.send(member, &first)));
                 let sent = sent.find(|(_, sent)| *sent != Delivery::Full);
-                if let Some((mate, Delivery::Sent)) = sent {
-                    self.table.rotate(mate);
-                    self.close_copy(mate, first, DeliveredCopy::Waited);
+                if let Some((member, Delivery::Sent)) = sent {
+                    self.table.rotate(member);
+                    self.close_copy(member, first, DeliveredCopy::Waited);
                     continue;
                 }
                 if let Some(open) = self.listeners.get_mut(&holder) {
@@ -381,8 +381,8 @@ impl SocketService {
     /// # Errors
     /// `ENOBUFS`: the kernel's socket has too many listeners. Those of epoll.
     pub(super) fn open_listener(&mut self, id: ListenerId, mut open: OpenListener) -> Result<(), Errno> {
-        let mates = self.listeners.values().filter(|other| other.group == open.group).count();
-        let entered = if mates >= limits::LISTENERS_OF_ONE_SOCKET {
+        let members = self.listeners.values().filter(|other| other.group == open.group).count();
+        let entered = if members >= limits::LISTENERS_OF_ONE_SOCKET {
             self.counters.limited += 1;
             Err(Errno::NOBUFS)
         } else {
@@ -412,7 +412,7 @@ impl SocketService {
     /// Closes a listener: its port is free, and waiting connections are reset, or go to another one
     /// of its group.
     pub(super) fn close_listener(&mut self, id: ListenerId) {
-        let mate = self.group(id).get(1).copied();
+        let successor = self.group(id).get(1).copied();
         let listener = self.table.close(id);
         let uid = listener.as_ref().map_or(UNKNOWN_UID, |listener| listener.application.uid);
         let Some(open) = self.listeners.remove(&id) else { return };
@@ -423,8 +423,8 @@ impl SocketService {
             // Published ports share this pair, so closing this descriptor would not end it.
             let _ = rustix::net::shutdown(&open.pair, Shutdown::Both);
         }
-        match mate.and_then(|mate| self.listeners.get_mut(&mate)) {
-            Some(mate) => mate.waiting.extend(open.waiting),
+        match successor.and_then(|successor| self.listeners.get_mut(&successor)) {
+            Some(successor) => successor.waiting.extend(open.waiting),
             None => {
                 let left = self.kernel_backlogs.remove(&open.group);
                 let backlog = listener.map_or(0, |listener| listener.backlog);
@@ -444,11 +444,11 @@ impl SocketService {
             self.remove(&kernel);
             self.to_close.push((uid, kernel));
         }
-        if let Some(mate) = mate {
-            self.watch(mate);
+        if let Some(successor) = successor {
+            self.watch(successor);
             // If it has room, this reports an event, and it takes what waits.
-            if let Some(open) = self.listeners.get(&mate) {
-                self.modify(&open.pair, Token::Pair(mate), open.watched.0);
+            if let Some(open) = self.listeners.get(&successor) {
+                self.modify(&open.pair, Token::Pair(successor), open.watched.0);
             }
         }
     }

@@ -46,7 +46,7 @@ pub struct Counters {
     pub denied: u64,
     /// Closed connections that were found and removed.
     pub swept: u64,
-    /// Times that the kernel was asked for all Unix sockets, to find closed connections.
+    /// Times that the kernel listed all Unix sockets, to find closed connections.
     pub sweeps: u64,
     /// Listeners that closed.
     pub closed: u64,

@@ -3,7 +3,7 @@
 //! 1. A request was copied once and parsed; here it meets its descriptors. The kernel says what
 //!    they are: a name, a namespace, whether the socket listens.
 //! 2. An invalid request is refused with an error number. A request beyond a limit gets
-//!    [`ReplyKind::UseKernel`]: the program goes on with the kernel.
+//!    [`ReplyKind::UseKernel`]: the program continues with the kernel.
 //! 3. An address of a connection is accepted only if it is loopback, or the kernel's routes say
 //!    that it belongs to the host. The names of the two sockets prove nothing, because a program
 //!    can bind to any address (IP_FREEBIND).
@@ -157,8 +157,8 @@ impl SocketService {
     ) -> Result<NewListener, Box<Answer>> {
         let no = |error: Errno| Box::new(Answer::refused(error));
         kernel::check_socket(socket).map_err(no)?;
-        let asked = self.calls.call(caller.uid, socket, TcpSocket::of);
-        let mut tcp = asked.map_err(|_| Box::new(self.not_examined()))?.map_err(no)?;
+        let examined = self.calls.call(caller.uid, socket, TcpSocket::of);
+        let mut tcp = examined.map_err(|_| Box::new(self.not_examined()))?.map_err(no)?;
         if request.flags & REJOIN != 0 {
             // The namespace is the socket's; everything else is the existing listener's.
             let wanted = request.local.address().ok_or(no(Errno::INVAL))?;
@@ -327,7 +327,7 @@ impl SocketService {
         let connection = self.table.connection(id).ok_or(std::io::ErrorKind::NotFound)?;
         let (own, accepted) = (connection.names, connection.accepted);
         let names = [page_names(own.local, own.peer), page_names(accepted.local, accepted.peer)];
-        let memory = Memory::create(self.geometry, names)?;
+        let memory = Memory::create(self.region_sizes, names)?;
         memory.reset_until_accepted()?;
         let ([first, second], cookies) = registry::placeholders()?;
         // The accepting program could send descriptors over the other end before this copy is

@@ -40,7 +40,7 @@ pub struct Options {
     /// Which users may listen and connect where.
     pub rules: Rules,
     /// The sizes of the rings of connections.
-    pub geometry: RegionSizes,
+    pub region_sizes: RegionSizes,
 }
 
 /// Where the socket on which programs connect comes from.
@@ -65,12 +65,12 @@ pub fn run(
     doorbell: &OwnedFd,
     snapshot: &Snapshot<SocketReport>,
 ) -> io::Result<()> {
-    let Options { socket, administrators, rules, geometry } = options;
+    let Options { socket, administrators, rules, region_sizes } = options;
     let mut service = match socket {
-        Source::New(socket) => SocketService::new(socket, administrators, rules, geometry)?,
+        Source::New(socket) => SocketService::new(socket, administrators, rules, region_sizes)?,
         Source::Predecessor(predecessor) => {
             let begun = state_transfer::begin(predecessor.as_fd())?;
-            let mut service = SocketService::new(begun.socket, begun.administrators, rules, geometry)?;
+            let mut service = SocketService::new(begun.socket, begun.administrators, rules, region_sizes)?;
             begun.closes.into_iter().for_each(|closes| service.registry.inherit(closes));
             service.inherit(predecessor.as_fd())?;
             service

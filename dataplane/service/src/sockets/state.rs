@@ -1,5 +1,5 @@
-//! The state of the socket service, and what every part of it does with that state: the epoll set,
-//! the descriptor budget, answers, and the removal of closed connections.
+//! The state of the socket service, and what every part of it does with that state. That is the
+//! epoll set, the descriptor budget, answers, and the removal of closed connections.
 //!
 //! The other files of this folder are layers above this one. Each adds the methods of its subject
 //! to [`SocketService`].
@@ -143,7 +143,7 @@ pub(super) struct SocketService {
     pub list_rates: BTreeMap<u32, (Instant, u32)>,
     /// Where requests about VNICs go.
     pub vnics: Option<Sender<VnicRequest>>,
-    pub geometry: RegionSizes,
+    pub region_sizes: RegionSizes,
     pub counters: Counters,
     /// The size of one arrival in a pair's queue, as the kernel counts it.
     pub message_size: u32,
@@ -156,7 +156,7 @@ impl SocketService {
         socket: OwnedFd,
         administrators: Option<OwnedFd>,
         rules: Rules,
-        geometry: RegionSizes,
+        region_sizes: RegionSizes,
     ) -> io::Result<Self> {
         kernel::set_nonblocking(&socket)?;
         if let Some(administrators) = &administrators {
@@ -191,7 +191,7 @@ impl SocketService {
             revoked: RevocationList::default(),
             list_rates: BTreeMap::new(),
             vnics: None,
-            geometry,
+            region_sizes,
             counters: Counters::default(),
             message_size: message_size()?,
             most_descriptors: limits::raise_descriptors().saturating_sub(limits::SPARE_DESCRIPTORS),

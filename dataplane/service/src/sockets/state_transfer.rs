@@ -4,10 +4,10 @@
 //! 1. The successor asks with
 //!    [`RequestKind::TakeOver`](sietch_protocol::socket_service::RequestKind) over the
 //!    administrators' socket. The answer is [`ReplyKind::Handover`]. Then records follow on the
-//!    same connection, each a JSON text with its descriptors ([`Record`]): the socket on which
-//!    programs connect, the listeners with what waits at them, the connections.
+//!    same connection, each a JSON text with its descriptors ([`Record`]). They hold the socket on
+//!    which programs connect, the listeners with what waits at them, and the connections.
 //! 2. The successor confirms that it has everything. Before that the predecessor changes nothing,
-//!    so it goes on if the successor fails.
+//!    so it continues if the successor fails.
 //! 3. Then the predecessor's loop ends. Requests that arrived meanwhile wait in the socket's queue,
 //!    which both hold.
 //!

@@ -5,11 +5,12 @@
 //!    connection.
 //! 2. **Listeners** are found by network namespace and port. Among those that match the
 //!    destination, a specific address comes before a wildcard, and IPv4 before IPv6, as in the
-//!    kernel. Several with the same name (`SO_REUSEPORT`) take turns.
+//!    kernel. Several with the same name (`SO_REUSEPORT`) are served in rotation.
 //! 3. **Connections** have a pair of names that no other has. A connecting socket without a port
 //!    gets one ([`limits::FIRST_EPHEMERAL`]).
 //! 4. The address of a connecting socket without one is what the kernel would take for a
-//!    destination on this host: the destination itself, or 127.0.0.1 for all of 127.0.0.0/8.
+//!    destination on this host. That is the destination itself, or 127.0.0.1 for all of
+//!    127.0.0.0/8.
 //! 5. Everything is bounded for each application and for each user, because a program chooses its
 //!    application's id itself.
 //!
@@ -92,7 +93,7 @@ pub(super) struct Table {
     /// The usage of each user, and the number of its applications.
     users: BTreeMap<u32, (Usage, usize)>,
     listeners: BTreeMap<ListenerId, Listener>,
-    /// Listeners by namespace and port, in the order in which they take turns.
+    /// Listeners by namespace and port, in the order of their rotation.
     by_port: HashMap<(u64, u16), Vec<ListenerId>>,
     connections: BTreeMap<ConnectionId, Connection>,
     by_names: HashMap<ConnectionKey, ConnectionId>,
@@ -132,8 +133,8 @@ impl Table {
         Ok(id)
     }
 
-    /// Returns the listener that a connection to `remote` goes to; several with one name take
-    /// turns.
+    /// Returns the listener that a connection to `remote` goes to. Listeners of one name are served
+    /// in rotation.
     pub(super) fn find(&mut self, namespace: u64, remote: SocketAddr) -> Option<ListenerId> {
         let to = CanonicalName::of(remote);
         let fits = self.by_port.get_mut(&(namespace, remote.port()))?;
@@ -282,8 +283,8 @@ impl Table {
     /// Iterates over the listeners with the same name as this one, including itself.
     pub(super) fn of_same_name(&self, id: ListenerId) -> impl Iterator<Item = ListenerId> {
         let own = self.listeners.get(&id);
-        let mates = own.and_then(|own| self.by_port.get(&(own.namespace, own.name.port())));
-        mates
+        let listeners = own.and_then(|own| self.by_port.get(&(own.namespace, own.name.port())));
+        listeners
             .into_iter()
             .flatten()
             .copied()
@@ -357,13 +358,13 @@ impl Table {
     fn decrease(&mut self, application: Application, change: impl Fn(&mut Usage)) {
         let Some(usage) = self.applications.get_mut(&application) else { return };
         change(usage);
-        let is_gone = usage.is_empty();
-        if is_gone {
+        let is_empty = usage.is_empty();
+        if is_empty {
             self.applications.remove(&application);
         }
         if let Some((of_user, applications)) = self.users.get_mut(&application.uid) {
             change(of_user);
-            *applications -= usize::from(is_gone);
+            *applications -= usize::from(is_empty);
             if of_user.is_empty() {
                 self.users.remove(&application.uid);
             }

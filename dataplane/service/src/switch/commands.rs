@@ -20,7 +20,7 @@ pub enum Command {
         /// The switch's end of its link.
         fds: EndpointFds,
         /// The sizes of the link's rings.
-        geometry: LinkLayout,
+        layout: LinkLayout,
         /// The link's MTU.
         mtu: usize,
         /// Receives the result, or why the port was not added.

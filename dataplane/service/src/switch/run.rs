@@ -6,7 +6,7 @@
 //! 3. After [`SPIN`] without a frame, arm every doorbell. If nothing has arrived meanwhile, sleep
 //!    on all of them and on the doorbell of the commands; disarm after waking. So an idle switch
 //!    uses no processor. A port that waits for its rate is not armed: the loop sleeps until it may
-//!    go on.
+//!    continue.
 //! 4. Publish the counters before sleeping, and every [`snapshot::INTERVAL`] while busy. So a
 //!    reader never wakes the loop.
 //! 5. Remove and report a port whose peer hung up, or whose link was revoked.
@@ -77,7 +77,7 @@ pub fn run(
     }
 }
 
-/// Arms the doorbells and sleeps until one is notified or a port's rate lets it go on, unless
+/// Arms the doorbells and sleeps until one is notified or a port's rate lets it continue, unless
 /// something has arrived meanwhile.
 fn sleep(switch: &mut Switch<Endpoint>, doorbell: &OwnedFd, now: u64) -> io::Result<()> {
     let mut waiting = false;
@@ -110,8 +110,8 @@ fn report(switch: &Switch<Endpoint>) -> Vec<PortReport> {
 
 fn apply(switch: &mut Switch<Endpoint>, command: Command) {
     match command {
-        Command::Add { id, spec, fds, geometry, mtu, reply } => {
-            let added = Endpoint::open(fds, geometry, spec.host_mac, mtu)
+        Command::Add { id, spec, fds, layout, mtu, reply } => {
+            let added = Endpoint::open(fds, layout, spec.host_mac, mtu)
                 .map_err(|error| format!("port {id}: {error}"))
                 .and_then(|queue| switch.add(id, spec, queue).map_err(|error| error.to_string()));
             let _ = reply.send(added);

@@ -4,13 +4,13 @@
 //! 1. Every [`PERIOD`] each thread reports for what share of the time its VNICs had something to
 //!    do. The rest of its time is *idle*.
 //! 2. If less than [`SHORT`] of a core is idle over all threads and another thread is allowed, the
-//!    VNICs of the busiest thread are split: some go to a new one. If more than [`PLENTY`] is idle,
+//!    VNICs of the busiest thread are split. Some go to a new one. If more than [`PLENTY`] is idle,
 //!    the least busy thread ends, and its VNICs go to the others.
-//! 3. Between the two bounds only one thing changes: a thread that alone has too little idle time
+//! 3. Between the two bounds only one thing changes. A thread that alone has too little idle time
 //!    gives one VNIC to a thread that has room for it.
 //!
 //! The bounds differ by more than a core, so the same load does not remove a thread that it has
-//! just added (TAS, EuroSys 2019, section 3.4). A VNIC is never split: one thread drives all its
+//! just added. See TAS, EuroSys 2019, section 3.4. A VNIC is never split: one thread drives all its
 //! flows.
 
 /// Nanoseconds between two samples of the loads.

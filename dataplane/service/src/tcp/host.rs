@@ -17,8 +17,8 @@
 //! the other way: an application that sleeps for many connections is notified once
 //! ([`sietch_ring::stream::waiters`]).
 //!
-//! Flow control is that of both sides: a full ring leaves bytes in the engine, whose window closes;
-//! a full send buffer leaves bytes in the ring, which fills.
+//! Flow control is that of both sides: a full ring leaves bytes in the engine, whose window closes.
+//! A full send buffer leaves bytes in the ring, which fills.
 //!
 //! Handshakes complete without the application. An established connection waits at its listener
 //! ([`Host::next_arrival`]) until the caller makes a channel for it ([`Host::attach`]). Connections
@@ -170,7 +170,7 @@ impl<C: Channel> Host<C> {
         }
     }
 
-    /// Releases a name. Connections that wait there are reset; those that were delivered go on.
+    /// Releases a name. Connections that wait there are reset; those that were delivered continue.
     pub(super) fn release(&mut self, binding: Key) {
         for arrival in self.arrivals.remove(&binding).unwrap_or_default() {
             self.binding_of_arrival.remove(&arrival.flow);

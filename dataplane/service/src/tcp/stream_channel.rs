@@ -1,8 +1,9 @@
 //! A channel over the memory of a connection ([`sietch_ring::stream`]) and a pair of placeholders.
 //!
 //! The service is one end of the stream, and the application the other, as if two applications had
-//! connected to each other: same memory, same doorbells, same validation of what the other writes.
-//! When the service ends, in any way, the application gets a reset, because its peer has ended.
+//! connected to each other. It has the same memory, the same doorbells, and the same validation of
+//! what the other writes. When the service ends, in any way, the application gets a reset, because
+//! its peer has ended.
 
 use std::io;
 use std::net::SocketAddr;
@@ -89,14 +90,14 @@ impl StreamChannel {
     /// # Errors
     /// No memory or descriptors.
     pub(super) fn make(
-        geometry: RegionSizes,
+        region_sizes: RegionSizes,
         local: SocketAddr,
         remote: SocketAddr,
         opening: Opening,
     ) -> io::Result<ChannelPair> {
         let connecting = opening == Opening::Connecting;
         let (own, other) = (page_names(local, remote), page_names(remote, local));
-        let memory = Memory::create(geometry, if connecting { [own, other] } else { [other, own] })?;
+        let memory = Memory::create(region_sizes, if connecting { [own, other] } else { [other, own] })?;
         let [zero, one] = memory.private;
         let (page, service) = if connecting { (zero, one) } else { (one, zero) };
         set_served(&page)?;
@@ -211,11 +212,11 @@ impl Channel for StreamChannel {
     }
 
     fn take_socket_options(&mut self) -> Option<SocketOptions> {
-        let news = self.end.option_changes();
-        if news == self.options_read {
+        let changes = self.end.option_changes();
+        if changes == self.options_read {
             return None;
         }
-        self.options_read = news;
+        self.options_read = changes;
         let mut bytes = [0; option::COUNT * 8];
         let read = rustix::io::pread(&self.page, &mut bytes, OPTIONS_OFFSET as u64).ok()?;
         let mut words = [0; option::COUNT];

@@ -9,9 +9,9 @@
 //!    iteration of the host, and delivers arrivals to their listeners.
 //! 4. [`Vnic::prepare_sleep`] makes it ready for a sleep on [`Vnic::doorbells`].
 //!
-//! Two applications on one VNIC that connect to each other get memory of their own, and the service
-//! is out of the path, as on the host's addresses. The socket service adds the connection to its
-//! own ([`CommandSender`]).
+//! Two applications on one VNIC that connect to each other get memory of their own. The service is
+//! out of the path, as on the host's addresses. The socket service adds the connection to its own
+//! ([`CommandSender`]).
 //!
 //! Layers, lowest first: `access` and `device`, `state`, `listeners`, `administration`, `requests`,
 //! this file.
@@ -83,7 +83,7 @@ impl<Q: Device> Vnic<Q> {
         Ok(Self {
             name,
             access,
-            geometry: RegionSizes::default(),
+            region_sizes: RegionSizes::default(),
             queue,
             host: Host::new(engine, ports),
             epoll,

@@ -50,7 +50,7 @@ impl InMemory {
                     std::thread::yield_now();
                 }
                 for host in broker.hosts_mut() {
-                    host.look();
+                    host.poll_hang_up();
                 }
             }
         });
@@ -70,11 +70,11 @@ impl Drop for InMemory {
 impl Bench for InMemory {
     fn open(&mut self) -> Box<dyn DiskQueue> {
         self.grants += 1;
-        let geometry = BrokerLayout::usual(512);
-        let BrokerPair { application, host } = create_pair(geometry, self.grants).expect("memory");
-        let host = BrokerHost::open(host, geometry).expect("fresh memory");
+        let layout = BrokerLayout::usual(512);
+        let BrokerPair { application, host } = create_pair(layout, self.grants).expect("memory");
+        let host = BrokerHost::open(host, layout).expect("fresh memory");
         self.orders.send((self.grants, host)).expect("the broker lives");
-        Box::new(BrokerQueue::open(application, geometry, CAPACITY as u64).expect("fresh memory"))
+        Box::new(BrokerQueue::open(application, layout, CAPACITY as u64).expect("fresh memory"))
     }
 
     fn reopen(&mut self) -> Option<Box<dyn DiskQueue>> {
@@ -156,17 +156,17 @@ impl OverFile {
 impl Bench for OverFile {
     fn open(&mut self) -> Box<dyn DiskQueue> {
         self.grant += 1;
-        let geometry = BrokerLayout::usual(self.block);
-        let BrokerPair { application, host } = create_pair(geometry, self.grant).expect("memory");
+        let layout = BrokerLayout::usual(self.block);
+        let BrokerPair { application, host } = create_pair(layout, self.grant).expect("memory");
         let (reply, answer) = channel();
         let (id, volume, extents) = (self.grant, "raw".to_owned(), EXTENTS.to_vec());
-        self.send(Command::Attach { id, volume, extents, fds: host, geometry, reply });
+        self.send(Command::Attach { id, volume, extents, fds: host, layout, reply });
         answer.recv().expect("it answers").expect("room");
-        Box::new(BrokerQueue::open(application, geometry, CAPACITY as u64).expect("fresh memory"))
+        Box::new(BrokerQueue::open(application, layout, CAPACITY as u64).expect("fresh memory"))
     }
 
     fn reopen(&mut self) -> Option<Box<dyn DiskQueue>> {
-        // The former queue was dropped, which the doorbell reports to the broker.
+        // The previous queue was dropped, which the doorbell reports to the broker.
         assert_eq!(self.events.recv(), Ok(Event::Detached(self.grant)));
         Some(self.open())
     }
@@ -216,10 +216,10 @@ mod hostile {
         fn a_broker_that_scribbles_costs_the_queue_at_worst(
             writes in prop::collection::vec((0..6_u8, any::<u32>(), any::<u32>()), 1..100)
         ) {
-            let geometry = BrokerLayout { slots: 8, data: MAX_PIECE as u32, block: 512 };
-            let BrokerPair { application, host } = create_pair(geometry, 1).expect("memory");
-            let memory = Mapping::of_file(&host.memory, 0, geometry.bytes()).expect("a mapping");
-            let mut queue = BrokerQueue::open(application, geometry, 1 << 20).expect("fresh memory");
+            let layout = BrokerLayout { slots: 8, data: MAX_PIECE as u32, block: 512 };
+            let BrokerPair { application, host } = create_pair(layout, 1).expect("memory");
+            let memory = Mapping::of_file(&host.memory, 0, layout.bytes()).expect("a mapping");
+            let mut queue = BrokerQueue::open(application, layout, 1 << 20).expect("fresh memory");
             let word = |at: usize| memory.word(at & !3).expect("inside");
             let add = |at: usize, count: u32| {
                 word(at).store(word(at).load(Ordering::Relaxed).wrapping_add(count), Ordering::Release);
@@ -227,13 +227,13 @@ mod hostile {
             let (mut token, mut taken, mut done) = (0, 0, Vec::new());
             for (what, place, value) in writes {
                 match what {
-                    0 => word(place as usize % geometry.bytes()).store(value, Ordering::Release),
+                    0 => word(place as usize % layout.bytes()).store(value, Ordering::Release),
                     1 => word(place as usize % 0x400).store(value, Ordering::Release),
                     2 => add(SUBMISSION_CONSUMER, value % 3),
                     3 => {
                         // A completion of something, with a status of any kind.
                         let index = word(COMPLETION_PRODUCER).load(Ordering::Relaxed);
-                        let slot = geometry.completions() + (index % 8) as usize * 16;
+                        let slot = layout.completions() + (index % 8) as usize * 16;
                         word(slot).store(place % 10, Ordering::Release);
                         word(slot + 4).store(place / 10 % 3, Ordering::Release);
                         word(slot + 8).store(if value % 2 == 0 { 0 } else { value }, Ordering::Release);
@@ -293,7 +293,7 @@ fn time(queue: &mut dyn DiskQueue, count: usize) -> Vec<u64> {
 /// broker and straight through io_uring to another file.
 #[test]
 #[ignore = "a measurement, not a test"]
-fn what_a_durable_write_costs() {
+fn cost_of_a_durable_write() {
     for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
         let Ok(mut bench) = OverFile::under(&parent, false) else { continue };
         let mut brokered = bench.open();

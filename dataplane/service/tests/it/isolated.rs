@@ -1,5 +1,5 @@
 //! Tests that count or limit what the whole process has, or that say when a descriptor is closed,
-//! run in a process of their own: other tests open and close descriptors beside them.
+//! run in a process of their own. Other tests open and close descriptors beside them.
 
 use std::process::Command;
 

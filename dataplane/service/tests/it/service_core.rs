@@ -68,13 +68,13 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
         sender.send(command).expect("the core runs");
         rustix::io::write(&own, &1_u64.to_ne_bytes()).expect("the eventfd is open");
     };
-    let geometry = LinkLayout::for_mtu(MTU);
+    let layout = LinkLayout::for_mtu(MTU);
     let add = |last: u8| {
-        let Pair { near, far, revocation } = create_pair(geometry, 1).expect("memory for a link");
+        let Pair { near, far, revocation } = create_pair(layout, 1).expect("memory for a link");
         let (reply, answer) = channel();
-        send(Command::Add { id: u64::from(last), spec: spec(last), fds: near, geometry, mtu: MTU, reply });
+        send(Command::Add { id: u64::from(last), spec: spec(last), fds: near, layout, mtu: MTU, reply });
         answer.recv().expect("the core answers").expect("its own MAC and address");
-        (Endpoint::open(far, geometry, spec(last).mac, MTU).expect("a fresh grant"), revocation)
+        (Endpoint::open(far, layout, spec(last).mac, MTU).expect("a fresh grant"), revocation)
     };
     let (mut one, _first) = add(1);
     let (mut two, second) = add(2);

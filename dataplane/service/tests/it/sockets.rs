@@ -72,7 +72,7 @@ fn two_programs_under_sietch_share_memory_and_see_each_others_names() {
 }
 
 #[test]
-fn the_holder_of_a_placeholder_gets_what_belongs_to_it_and_others_get_nothing() {
+fn the_holder_of_a_placeholder_gets_its_stream_and_others_get_nothing() {
     let service = TestService::new();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let (_, mut own) = connect(&service, address);
@@ -146,9 +146,9 @@ fn a_bound_client_keeps_its_name() {
     let socket = client(AddressFamily::INET);
     rustix::net::bind(&socket, &"127.0.0.3:0".parse::<std::net::SocketAddr>().unwrap()).unwrap();
     let name = std::net::SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
-    let mut asked = request(RequestKind::Connect);
-    asked.remote = address.into();
-    let (reply, _) = service.call(&asked, &[socket.as_fd()]).unwrap();
+    let mut query = request(RequestKind::Connect);
+    query.remote = address.into();
+    let (reply, _) = service.call(&query, &[socket.as_fd()]).unwrap();
     assert_eq!(reply.local.address(), Some(name));
     assert_eq!(arrival(&placeholder).0.peer.address(), Some(name));
 }
@@ -298,10 +298,10 @@ fn processes_that_listen_on_one_socket_take_turns() {
         arrival(placeholder);
     }
     // A process that has only the name of the listening socket joins as well.
-    let mut asked = request(RequestKind::Listen);
-    (asked.flags, asked.local, asked.backlog) = (REJOIN, address.into(), 16);
+    let mut query = request(RequestKind::Listen);
+    (query.flags, query.local, query.backlog) = (REJOIN, address.into(), 16);
     let any = client(AddressFamily::INET);
-    let (reply, mut joined) = service.call(&asked, &[any.as_fd()]).unwrap();
+    let (reply, mut joined) = service.call(&query, &[any.as_fd()]).unwrap();
     assert_eq!(reply.kind(), ReplyKind::Listening);
     drop((one, other, kernel));
     service.until(|shown| shown.listeners == 1);
@@ -350,9 +350,9 @@ fn connect_from(service: &TestService, from: Name, to: std::net::SocketAddr) -> 
     let socket = client(AddressFamily::INET);
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true).expect("a socket");
     rustix::net::bind(&socket, &from.address().expect("a name")).expect("no kernel socket has it");
-    let mut asked = request(RequestKind::Connect);
-    asked.remote = to.into();
-    service.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind()
+    let mut query = request(RequestKind::Connect);
+    query.remote = to.into();
+    service.call(&query, &[socket.as_fd()]).expect("an answer").0.kind()
 }
 
 #[test]
@@ -390,9 +390,9 @@ fn a_bound_clients_name_is_taken_while_its_connection_lives() {
     let first = reusing("127.0.0.3:0".parse().expect("a name"));
     let name = std::net::SocketAddr::try_from(rustix::net::getsockname(&first).expect("a socket"));
     let name = name.expect("it is bound");
-    let mut asked = request(RequestKind::Connect);
-    asked.remote = address.into();
-    let (reply, own) = service.call(&asked, &[first.as_fd()]).expect("an answer");
+    let mut query = request(RequestKind::Connect);
+    query.remote = address.into();
+    let (reply, own) = service.call(&query, &[first.as_fd()]).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Connected);
     // The program uses its placeholder in place of the socket.
     drop(first);
@@ -400,7 +400,7 @@ fn a_bound_clients_name_is_taken_while_its_connection_lives() {
     let strict = || rustix::net::bind(client(AddressFamily::INET), &name);
     for _ in 0..2 {
         assert_eq!(strict(), Err(Errno::ADDRINUSE));
-        let (reply, _) = service.call(&asked, &[reusing(name).as_fd()]).expect("an answer");
+        let (reply, _) = service.call(&query, &[reusing(name).as_fd()]).expect("an answer");
         assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, Errno::ADDRNOTAVAIL));
         // The same after another service has taken over.
         service.succeed();
@@ -412,10 +412,10 @@ fn a_bound_clients_name_is_taken_while_its_connection_lives() {
 
 /// Makes the service release a name whose holder has closed it.
 fn settle(service: &TestService, name: std::net::SocketAddr) {
-    let mut asked = request(RequestKind::Hello);
-    asked.local = name.into();
+    let mut query = request(RequestKind::Hello);
+    query.local = name.into();
     // EBUSY: the service has not released it yet.
-    while service.call(&asked, &[]).expect("an answer").0.errno != 0 {}
+    while service.call(&query, &[]).expect("an answer").0.errno != 0 {}
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn a_socket_that_returns_to_its_program_is_unchanged() {
     let (_placeholder, ours) = listen(&service, "0.0.0.0:0", 16);
     let far = std::net::SocketAddr::new([192, 0, 2, 1].into(), ours.port());
     let near = std::net::SocketAddr::new([127, 0, 0, 1].into(), ours.port());
-    let mut asked = request(RequestKind::Connect);
+    let mut query = request(RequestKind::Connect);
     for (remote, kind) in [
         (kernels.local_addr().expect("bound"), ReplyKind::UseKernel),
         (far, ReplyKind::UseKernel),
@@ -458,8 +458,8 @@ fn a_socket_that_returns_to_its_program_is_unchanged() {
             (std::net::SocketAddr::try_from(name).expect("a name"), flags)
         };
         let before = state();
-        asked.remote = remote.into();
-        assert_eq!(service.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind(), kind);
+        query.remote = remote.into();
+        assert_eq!(service.call(&query, &[socket.as_fd()]).expect("an answer").0.kind(), kind);
         assert_eq!(sockopt::socket_linger(&socket), Ok(linger));
         assert_eq!(state(), before, "neither bound nor made one that does not wait");
     }
@@ -521,9 +521,9 @@ fn ipv6_and_ipv4_clients_come_to_one_listener() {
     for (to, family) in [("127.0.0.1", AddressFamily::INET), ("::1", AddressFamily::INET6)] {
         let to = std::net::SocketAddr::new(to.parse().unwrap(), address.port());
         let socket = client(family);
-        let mut asked = request(RequestKind::Connect);
-        asked.remote = to.into();
-        let (reply, _) = service.call(&asked, &[socket.as_fd()]).unwrap();
+        let mut query = request(RequestKind::Connect);
+        query.remote = to.into();
+        let (reply, _) = service.call(&query, &[socket.as_fd()]).unwrap();
         assert_eq!(reply.kind(), ReplyKind::Connected);
         let (arrival, _) = arrival(&placeholder);
         assert!(arrival.peer.address().unwrap().is_ipv6());

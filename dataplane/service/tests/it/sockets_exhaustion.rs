@@ -46,10 +46,10 @@ fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
     }
     // The descriptors of a request do not arrive. The service leaves its sender to the kernel, and
     // sends it no other event.
-    let mut asked = request(RequestKind::Connect);
-    asked.remote = address.into();
+    let mut query = request(RequestKind::Connect);
+    query.remote = address.into();
     let mut received = Descriptors::default();
-    let reply = call_on(early.as_fd(), &asked, &[clients[0].as_fd()], &mut received).expect("an answer");
+    let reply = call_on(early.as_fd(), &query, &[clients[0].as_fd()], &mut received).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::UseKernel);
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
     let mut arrived: Vec<_> =

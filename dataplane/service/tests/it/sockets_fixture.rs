@@ -71,8 +71,8 @@ impl TestService {
         let own = doorbell.try_clone().expect("a service in this process serves");
         let report = Arc::<Snapshot<SocketReport>>::default();
         let shown = Arc::clone(&report);
-        let geometry = RegionSizes { smallest: 14, largest: 22 };
-        let options = Options { socket: Source::New(listening), administrators, rules, geometry };
+        let region_sizes = RegionSizes { smallest: 14, largest: 22 };
+        let options = Options { socket: Source::New(listening), administrators, rules, region_sizes };
         before(&socket);
         let thread = std::thread::spawn(move || run(options, &orders, &own, &shown));
         Self { folder, socket, commands, doorbell, report, thread: Some(thread) }
@@ -98,7 +98,7 @@ impl TestService {
             socket: Source::Predecessor(predecessor),
             administrators: None,
             rules: Rules::default(),
-            geometry: RegionSizes { smallest: 14, largest: 22 },
+            region_sizes: RegionSizes { smallest: 14, largest: 22 },
         };
         let thread = std::thread::spawn(move || run(options, &orders, &own, &shown));
         let before = self.thread.replace(thread).expect("it runs");
@@ -153,10 +153,10 @@ impl TestService {
     }
 
     pub(crate) fn listen_on(&self, kernel: impl AsFd, backlog: u32) -> OwnedFd {
-        let mut asked = request(RequestKind::Listen);
-        asked.backlog = backlog;
+        let mut query = request(RequestKind::Listen);
+        query.backlog = backlog;
         let (reply, mut received) =
-            self.call(&asked, &[kernel.as_fd()]).expect("a service in this process serves");
+            self.call(&query, &[kernel.as_fd()]).expect("a service in this process serves");
         assert_eq!(reply.kind(), ReplyKind::Listening, "{reply:?}");
         received[0].take().expect("a service in this process serves")
     }
@@ -238,10 +238,10 @@ pub(crate) fn client(family: AddressFamily) -> OwnedFd {
 
 /// Asks to be connected.
 pub(crate) fn connect(service: &TestService, to: SocketAddr) -> (Reply, Descriptors) {
-    let mut asked = request(RequestKind::Connect);
-    asked.remote = to.into();
+    let mut query = request(RequestKind::Connect);
+    query.remote = to.into();
     let socket = client(if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 });
-    service.call(&asked, &[socket.as_fd()]).expect("a service in this process serves")
+    service.call(&query, &[socket.as_fd()]).expect("a service in this process serves")
 }
 
 /// The next connection of a listener.

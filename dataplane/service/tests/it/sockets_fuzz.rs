@@ -1,15 +1,15 @@
 //! A program sends any message with any descriptors to the socket service. The service keeps
 //! serving others, and keeps nothing of the message.
 //!
-//! 1. A seed is a few dozen requests: of every kind, mutated, cut, lengthened or random, each with
-//!    up to six descriptors of all kinds and states (files, folders, pipes, memory of wrong sizes
-//!    and seals, sockets of every family, placeholders, the service's own socket), read or not
-//!    before the sender goes away. Between them listeners' placeholders get any message, and
+//! 1. A seed is a few dozen requests of every kind, mutated, cut, lengthened or random. Each has up
+//!    to six descriptors of all kinds and states (files, folders, pipes, memory of wrong sizes and
+//!    seals, sockets of every family, placeholders, the service's own socket). The sender reads the
+//!    answer or not, and goes away. Between them listeners' placeholders get any message, and
 //!    streams' placeholders are sent anything.
 //! 2. All the while a bystander's connection carries bytes, and new ones are made to its listener.
 //! 3. At the end the service has as many descriptors as before, and nothing in its tables.
 //!
-//! The seed of a failure is printed; `cargo xtask soak fuzz` goes on for an hour.
+//! The seed of a failure is printed; `cargo xtask soak fuzz` continues for an hour.
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -137,7 +137,7 @@ fn draw(dice: &mut Random, application: [u8; 16], target: std::net::SocketAddr) 
 
 /// Sends a message to the service, and reads the answer or not. What was given is kept, for a
 /// while.
-fn ask(
+fn exchange(
     service: &TestService,
     dice: &mut Random,
     bytes: &[u8],
@@ -218,7 +218,7 @@ fn run(service: &TestService, seed: u64) {
         let count = if dice.chance(700) { 1 } else { dice.below(7) };
         let all: Vec<&OwnedFd> = animals.iter().chain(&held).collect();
         let sent: Vec<_> = (0..count).map(|_| dice.pick(&all).as_fd()).collect();
-        let given = ask(service, &mut dice, &bytes, &sent);
+        let given = exchange(service, &mut dice, &bytes, &sent);
         held.extend(given.into_iter().flatten().flatten());
         for to in held.iter().chain([&victim]) {
             if dice.chance(100) {

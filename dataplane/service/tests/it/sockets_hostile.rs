@@ -96,8 +96,8 @@ fn malformed_requests_cost_only_their_sender() {
 }
 
 #[test]
-fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
-    if isolated::passes("descriptors_that_are_not_what_they_claim_are_refused_and_closed") {
+fn descriptors_of_a_wrong_kind_are_refused_and_closed() {
+    if isolated::passes("descriptors_of_a_wrong_kind_are_refused_and_closed") {
         return;
     }
     let service = TestService::new();
@@ -135,12 +135,12 @@ fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
         let both = [RequestKind::Listen, RequestKind::Connect];
         let never = never.into_iter().flat_map(|sent| both.map(|kind| (kind, sent)));
         for (kind, sent) in wrong.into_iter().chain(never) {
-            let mut asked = request(kind);
-            asked.remote = address.into();
-            let (reply, _) = service.call(&asked, &[sent]).expect("an answer");
+            let mut query = request(kind);
+            query.remote = address.into();
+            let (reply, _) = service.call(&query, &[sent]).expect("an answer");
             assert_eq!(reply.kind(), ReplyKind::Refused, "{kind:?} {sent:?}");
             // More descriptors than the request has, and none.
-            let (reply, _) = service.call(&asked, &[sent, sent]).expect("an answer");
+            let (reply, _) = service.call(&query, &[sent, sent]).expect("an answer");
             assert_eq!(reply.kind(), ReplyKind::Refused);
         }
         let (reply, _) = service.call(&request(RequestKind::Listen), &[]).expect("an answer");
@@ -189,8 +189,8 @@ fn a_lingering_socket_delays_no_request_wherever_it_is_hidden() {
         let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
         let sent = [null.as_fd(), null.as_fd(), null.as_fd(), null.as_fd(), one.as_fd()];
         assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&sent)));
-        let asked = request(RequestKind::Hello);
-        let bytes = [std::io::IoSlice::new(asked.as_bytes())];
+        let query = request(RequestKind::Hello);
+        let bytes = [std::io::IoSlice::new(query.as_bytes())];
         rustix::net::sendmsg(&socket, &bytes, &mut control, SendFlags::empty()).expect("room");
         closes.push(std::thread::spawn(move || drop((one, null, socket))));
         // In an unread message of a socket that is sent.
@@ -209,8 +209,8 @@ fn a_lingering_socket_delays_no_request_wherever_it_is_hidden() {
         // In a message behind the request.
         let (one, second) = lingering();
         let socket = service.open();
-        let asked = request(RequestKind::Hello);
-        for bytes in [asked.as_bytes(), b"x"] {
+        let query = request(RequestKind::Hello);
+        for bytes in [query.as_bytes(), b"x"] {
             // The service may have answered by now.
             let _ = send_message(socket.as_fd(), bytes, &[one.as_fd()], SendFlags::empty());
         }
@@ -462,9 +462,9 @@ fn a_forged_address_of_a_bound_socket_is_refused() {
         let service = TestService::new();
         let (placeholder, address) = listen(&service, "0.0.0.0:0", 16);
         let connects = |socket: &OwnedFd, to: &str, port| {
-            let mut asked = request(RequestKind::Connect);
-            asked.remote = SocketAddr::new(to.parse().expect("an address"), port).into();
-            service.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind()
+            let mut query = request(RequestKind::Connect);
+            query.remote = SocketAddr::new(to.parse().expect("an address"), port).into();
+            service.call(&query, &[socket.as_fd()]).expect("an answer").0.kind()
         };
         let port = address.port();
         let kinds = |to: &str, port| {
@@ -567,14 +567,14 @@ const TARGET: &str = "SIETCH_HOSTILE_TARGET";
 fn application() {
     let Some(path) = std::env::var_os(SERVICE) else { return };
     let target: SocketAddr = std::env::var(TARGET).expect("both are set").parse().expect("an address");
-    let ask = |kind, remote: Option<SocketAddr>, sent: &OwnedFd| {
-        let mut asked = request(kind);
-        asked.application = [9; 16];
-        asked.backlog = 8;
-        asked.remote = remote.map_or(asked.remote, Into::into);
+    let call = |kind, remote: Option<SocketAddr>, sent: &OwnedFd| {
+        let mut query = request(kind);
+        query.application = [9; 16];
+        query.backlog = 8;
+        query.remote = remote.map_or(query.remote, Into::into);
         let mut received = Descriptors::default();
         use std::os::unix::ffi::OsStrExt as _;
-        let reply = call(path.as_bytes(), &asked, &[sent.as_fd()], &mut received);
+        let reply = call(path.as_bytes(), &query, &[sent.as_fd()], &mut received);
         (reply, received)
     };
     println!("READY");
@@ -582,10 +582,10 @@ fn application() {
     loop {
         let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let own = kernel.local_addr().expect("bound");
-        let (_, listening) = ask(RequestKind::Listen, None, &kernel.into());
+        let (_, listening) = call(RequestKind::Listen, None, &kernel.into());
         for _ in 0..4 {
-            held.push_back(ask(RequestKind::Connect, Some(own), &client(AddressFamily::INET)).1);
-            held.push_back(ask(RequestKind::Connect, Some(target), &client(AddressFamily::INET)).1);
+            held.push_back(call(RequestKind::Connect, Some(own), &client(AddressFamily::INET)).1);
+            held.push_back(call(RequestKind::Connect, Some(target), &client(AddressFamily::INET)).1);
         }
         let mut received = Descriptors::default();
         if let Some(placeholder) = &listening[0] {
@@ -694,9 +694,9 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let elsewhere = kernel.local_addr().expect("bound");
-    let mut asked = request(RequestKind::Listen);
-    (asked.application, asked.backlog) = ([8; 16], 16);
-    let (_, mut other) = service.call(&asked, &[kernel.as_fd()]).expect("an answer");
+    let mut query = request(RequestKind::Listen);
+    (query.application, query.backlog) = ([8; 16], 16);
+    let (_, mut other) = service.call(&query, &[kernel.as_fd()]).expect("an answer");
     let other = other[0].take().expect("a placeholder");
     drop(kernel);
     let (_, own) = connect(&service, address);
@@ -720,9 +720,9 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
     let state = end.private().state.load(std::sync::atomic::Ordering::Relaxed);
     assert_eq!(state, sietch_ring::stream::state::FAILED);
     assert_eq!(end.private().take_error(), rustix::io::Errno::CONNRESET.raw_os_error().unsigned_abs());
-    let mut asked = request(RequestKind::Connect);
-    (asked.application, asked.remote) = ([6; 16], elsewhere.into());
-    let (reply, _) = service.call(&asked, &[client(AddressFamily::INET).as_fd()]).expect("an answer");
+    let mut query = request(RequestKind::Connect);
+    (query.application, query.remote) = ([6; 16], elsewhere.into());
+    let (reply, _) = service.call(&query, &[client(AddressFamily::INET).as_fd()]).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Connected);
     arrival(&other);
     // A revoked application stays revoked when it asks again.

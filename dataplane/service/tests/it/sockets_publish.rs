@@ -25,11 +25,11 @@ fn publish(service: &TestService, published: &[&str]) -> (Reply, Option<OwnedFd>
     let (own, name) = bound("127.0.0.1:0");
     let others: Vec<_> = published.iter().map(|address| bound(address)).collect();
     let names = std::iter::once(name).chain(others.iter().map(|(_, name)| *name)).collect();
-    let mut asked = request(RequestKind::Listen);
-    asked.backlog = 200;
+    let mut query = request(RequestKind::Listen);
+    query.backlog = 200;
     let sent: Vec<_> =
         std::iter::once(&own).chain(others.iter().map(|(other, _)| other)).map(|fd| fd.as_fd()).collect();
-    let (reply, mut received) = service.call(&asked, &sent).expect("an answer");
+    let (reply, mut received) = service.call(&query, &sent).expect("an answer");
     (reply, received[0].take(), names)
 }
 
@@ -91,9 +91,9 @@ fn a_listener_with_many_clients_in_one_iteration_has_some_of_them_and_then_anoth
     assert!(many > limits::BATCH);
     let crowd: Vec<_> = (0..many).map(|_| TcpStream::connect(crowded).unwrap()).collect();
     let single = TcpStream::connect(name).unwrap();
-    let mut asked = request(RequestKind::Listen);
-    asked.backlog = 200;
-    let (reply, mut received) = service.call(&asked, &[own.as_fd(), published.as_fd()]).unwrap();
+    let mut query = request(RequestKind::Listen);
+    query.backlog = 200;
+    let (reply, mut received) = service.call(&query, &[own.as_fd(), published.as_fd()]).unwrap();
     assert_eq!(reply.kind(), ReplyKind::Listening);
     let placeholder = received[0].take().unwrap();
     let arrived: Vec<_> = (0..=many).map(|_| arrival(&placeholder).0.local.address()).collect();

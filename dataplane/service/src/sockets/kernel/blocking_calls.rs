@@ -1,9 +1,9 @@
 //! Calls on a socket that an application holds too, made by a thread that may hang.
 //!
 //! The kernel's calls about a TCP socket (`getsockname`, `getpeername`, `accept`, some options)
-//! take its lock. Another holder can keep that lock for as long as it likes: for example in
-//! `sendmsg`, during a page fault of a file that it serves itself. Such a call cannot be
-//! interrupted, not even by SIGKILL. So:
+//! take its lock. Another holder can keep that lock for as long as it likes, for example in a
+//! `sendmsg` that faults on a file which it serves itself. Such a call cannot be interrupted, not
+//! even by SIGKILL. So:
 //!
 //! 1. A helper thread makes every such call on a duplicate descriptor, and the loop waits for it
 //!    for [`limits::CALL_TIMEOUT`].
@@ -12,7 +12,7 @@
 //! 3. Each hanging helper counts for the user whose socket it was. With
 //!    [`limits::HELPERS_PER_USER`] of them, calls on that user's sockets are refused until one
 //!    returns.
-//! 4. The time of every call counts as well, also if it returns in time: a user that releases the
+//! 4. The time of every call counts as well, also if it returns in time. A user that releases the
 //!    lock just in time, again and again, would delay the others for ever. A user has
 //!    [`limits::CALL_BUDGET`], which refills at one part in [`limits::CALL_BUDGET_REFILL`] of the
 //!    time that passes. While it is empty, calls on that user's sockets are refused.

@@ -13,8 +13,8 @@
 //!    *group*: they share the backlog, and each gets the next connection when it has taken its
 //!    last.
 //!
-//! A listener with a backlog of 0 lets two connections wait, and not one: one here, so that its
-//! program is woken, and one in the kernel.
+//! A listener with a backlog of 0 lets two connections wait, not one. One waits here, so that its
+//! program is woken. One waits in the kernel.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -69,11 +69,11 @@ impl SocketService {
     /// Returns the listeners of the same kernel's socket, this one first.
     pub(in crate::sockets) fn group(&self, id: ListenerId) -> Vec<ListenerId> {
         let own = self.listeners.get(&id).map(|open| open.group);
-        let mates = self.table.of_same_name(id).filter(|&other| {
+        let members = self.table.of_same_name(id).filter(|&other| {
             other == id
                 || own.is_some_and(|own| self.listeners.get(&other).is_some_and(|open| open.group == own))
         });
-        let mut group: Vec<_> = mates.collect();
+        let mut group: Vec<_> = members.collect();
         if let Some(at) = group.iter().position(|&other| other == id) {
             group.rotate_left(at);
         }
@@ -159,9 +159,9 @@ impl SocketService {
         };
         let group = open.group;
         self.kernel_backlogs.insert(group, backlog);
-        for mate in self.group(id) {
-            self.table.set_backlog(mate, backlog);
-            if let Some(open) = self.listeners.get(&mate) {
+        for member in self.group(id) {
+            self.table.set_backlog(member, backlog);
+            if let Some(open) = self.listeners.get(&member) {
                 // If this fails the pair works as well, with later wake-ups.
                 let _ = size_pair(&open.pair, self.message_size, backlog);
             }

@@ -100,8 +100,8 @@ impl SocketService {
         socket: &OwnedFd,
     ) -> Result<ListenerId, Errno> {
         kernel::check_socket(socket).map_err(|_| Errno::INVAL)?;
-        let asked = self.calls.call(caller.uid, socket, TcpSocket::of);
-        let tcp = asked.map_err(|_| Errno::NOBUFS)?.map_err(|_| Errno::INVAL)?;
+        let examined = self.calls.call(caller.uid, socket, TcpSocket::of);
+        let tcp = examined.map_err(|_| Errno::NOBUFS)?.map_err(|_| Errno::INVAL)?;
         if !tcp.listens || tcp.is_bound_to_interface {
             return Err(Errno::INVAL);
         }

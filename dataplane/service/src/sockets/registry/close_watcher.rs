@@ -1,14 +1,14 @@
 //! Learns at once that a placeholder is closed.
 //!
 //! 1. The service does not hold the placeholders of connections: that would keep them open. But
-//!    inotify watches a socket's inode, which `/proc/self/fd` names, and reports the close of its
+//!    inotify watches a socket's inode, which `/proc/self/fd` names. It reports the close of its
 //!    file: the last descriptor in any process, closed by a call or by a death. A descriptor in
 //!    flight in a message counts, and so does one that an `exec` inherits.
 //! 2. A socket cannot be opened a second time, so there is one report, and only the kernel makes
 //!    it.
 //! 3. Some placeholders have no watch: limits of inotify(7), no `/proc`, connections of a
 //!    predecessor of another release. For those, and after the kernel's event queue has overflowed,
-//!    the registry asks `sock_diag` now and then.
+//!    the registry queries `sock_diag` now and then.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;

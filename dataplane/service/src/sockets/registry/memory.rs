@@ -1,5 +1,5 @@
-//! The memory of a connection, as the service reads and writes it from outside: a reset of both
-//! ends, and the counts of bytes that they claim.
+//! The memory of a connection, as the service reads and writes it from outside. These are a reset
+//! of both ends, and the counts of bytes that they claim.
 
 use rustix::io::Errno;
 use sietch_ring::stream::{Memory, STATE_OFFSET, layout, state};

@@ -30,8 +30,8 @@ enum Relayed {
     Deferred,
     /// Nothing moved.
     Nothing,
-    /// It was removed.
-    Gone,
+    /// The connection was removed.
+    Closed,
 }
 
 impl<C: Channel> Host<C> {
@@ -49,7 +49,7 @@ impl<C: Channel> Host<C> {
                 true
             }
             Relayed::Nothing => !self.arm_if_idle(*key, ARM_DELAY, None),
-            Relayed::Gone => false,
+            Relayed::Closed => false,
         });
         if deferred && active.len() > 1 {
             active.rotate_left(1);
@@ -119,14 +119,14 @@ impl<C: Channel> Host<C> {
     }
 
     fn relay(&mut self, key: Key) -> Relayed {
-        let Some(connection) = self.connections.get_mut(key) else { return Relayed::Gone };
+        let Some(connection) = self.connections.get_mut(key) else { return Relayed::Closed };
         if connection.phase == Phase::Closed {
             connection.active = false;
-            return Relayed::Gone;
+            return Relayed::Closed;
         }
         let Some(application) = self.applications.get_mut(connection.application) else {
             self.abort(key);
-            return Relayed::Gone;
+            return Relayed::Closed;
         };
         if application.iteration != self.iterations {
             application.iteration = self.iterations;
@@ -160,18 +160,18 @@ impl<C: Channel> Host<C> {
         if connection.channel.is_broken() {
             connection.channel.abort_with(rustix::io::Errno::CONNRESET);
             self.abort(key);
-            return Relayed::Gone;
+            return Relayed::Closed;
         }
         let (flow, flushing) = (connection.flow, connection.phase == Phase::Flushing);
         if flushing && !self.engine.received(flow).0.is_empty() {
             // It will not be read (RFC 2525 section 2.17).
             self.abort(key);
-            return Relayed::Gone;
+            return Relayed::Closed;
         }
         if flushing && !connection.channel.has_sent() {
             self.engine.close(flow);
             self.remove(key);
-            return Relayed::Gone;
+            return Relayed::Closed;
         }
         if application.send_budget == 0 || application.receive_budget == 0 {
             self.counters.deferred += 1;
@@ -182,9 +182,9 @@ impl<C: Channel> Host<C> {
 
     /// Relays a connection that the engine has closed.
     fn relay_undelivered(&mut self, key: Key) -> Relayed {
-        let Some(connection) = self.connections.get_mut(key) else { return Relayed::Gone };
+        let Some(connection) = self.connections.get_mut(key) else { return Relayed::Closed };
         let Some(application) = self.applications.get_mut(connection.application) else {
-            return Relayed::Gone;
+            return Relayed::Closed;
         };
         undelivered::discard(connection, application);
         let given = undelivered::give(connection, application);
@@ -197,10 +197,10 @@ impl<C: Channel> Host<C> {
         if connection.channel.is_broken() {
             connection.channel.abort_with(rustix::io::Errno::CONNRESET);
             self.remove(key);
-            return Relayed::Gone;
+            return Relayed::Closed;
         }
         if self.end_if_read(key) {
-            return Relayed::Gone;
+            return Relayed::Closed;
         }
         self.counters.deferred += u64::from(deferred);
         match (deferred, given) {

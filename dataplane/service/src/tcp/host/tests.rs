@@ -7,14 +7,19 @@
 mod pipe;
 mod world;
 
+use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 
 use rustix::io::Errno;
 use sietch_sim::seeds::{self, Budget};
 use sietch_sim::{LinkConfig, Random};
 use sietch_structures::Key;
 
+use super::Host;
+use crate::tcp::limits::CONNECTIONS_PER_APPLICATION;
 use crate::tcp::ports::{BindError, BoundName};
+use pipe::{Pipe, ServiceEnd};
 use world::{Ending, PEER, PORT, Plan, SECOND, SERVICE, World};
 
 fn name(port: u16, application: Key) -> BoundName {
@@ -62,7 +67,7 @@ fn an_application_that_dies_with_something_unread_resets_its_peer() {
 }
 
 #[test]
-fn what_an_application_sent_arrives_though_it_dies() {
+fn bytes_that_an_application_sent_arrive_after_its_death() {
     let plan = Plan {
         peer: 0,
         application: 300_000,
@@ -137,6 +142,31 @@ fn released_ports_and_unused_applications_are_forgotten() {
 }
 
 #[test]
+fn an_application_gets_no_connection_beyond_its_limit_and_leaves_others_theirs() {
+    let mut world = World::new(LinkConfig::perfect(), Vec::new(), Random::new(12));
+    let host = &mut world.host;
+    let [full, other] = [[8; 16], [9; 16]].map(|id| host.application(id, 1000));
+    let begin = |host: &mut Host<ServiceEnd>, application| {
+        host.begin(application, None, SocketAddr::from((PEER, PORT)), SECOND)
+    };
+    let attach = |host: &mut Host<ServiceEnd>, application, flow| {
+        host.attach(flow, application, ServiceEnd(Rc::new(RefCell::new(Pipe::new(false))))).ok()
+    };
+    // All but one, without the cost of that many flows.
+    let usage = &mut host.applications.get_mut(full).expect("it was added").usage;
+    usage.connections = CONNECTIONS_PER_APPLICATION - 1;
+    let [last, beyond] = [(); 2].map(|()| begin(host, full).expect("one is left").flow);
+    let key = attach(host, full, last).expect("one is left");
+    assert_eq!(attach(host, full, beyond), None, "a connection that was begun before the limit was reached");
+    assert_eq!(begin(host, full), Err(Errno::NOBUFS));
+    let others = begin(host, other).expect("the limit is of each application").flow;
+    assert!(attach(host, other, others).is_some(), "the limit is of each application");
+    host.hung_up(key);
+    let next = begin(host, full).expect("a closed connection leaves room").flow;
+    assert!(attach(host, full, next).is_some(), "a closed connection leaves room");
+}
+
+#[test]
 fn a_revoked_vnic_ends_its_connections_and_frees_its_ports() {
     let plans =
         vec![Plan { silent: true, ..Plan::polite(true) }, Plan { silent: true, ..Plan::polite(false) }];
@@ -163,7 +193,7 @@ fn invalid_values_of_an_application_cost_only_its_own_connections() {
 }
 
 #[test]
-fn addresses_are_what_the_wire_says() {
+fn addresses_are_those_on_the_wire() {
     let mut world =
         World::new(LinkConfig::perfect(), vec![Plan { silent: true, ..Plan::polite(false) }], Random::new(8));
     world.run(5 * SECOND);
@@ -173,7 +203,7 @@ fn addresses_are_what_the_wire_says() {
 }
 
 #[test]
-fn what_came_before_a_reset_is_read_though_the_ring_was_full() {
+fn bytes_before_a_reset_are_read_even_if_the_ring_was_full() {
     for opens in [false, true] {
         let plan =
             Plan { application: 0, peer: 300_000, peer_ends: Ending::ResetBehind, ..Plan::polite(opens) };
@@ -279,7 +309,7 @@ fn undelivered_bytes_of_reset_connections_are_bounded() {
 }
 
 #[test]
-fn what_came_before_a_reset_is_read_first() {
+fn bytes_before_a_reset_are_read_first() {
     let plan = Plan { application: 0, peer: 5000, peer_ends: Ending::ResetBehind, ..Plan::polite(true) };
     let mut world = World::new(LinkConfig::perfect(), vec![plan], Random::new(9));
     assert!(world.run(100 * SECOND), "still going on: {:#?}", world.describe());

@@ -35,10 +35,10 @@ fn engine(address: Ipv4Addr, queue: &Endpoint) -> Engine {
 }
 
 fn serve(pool: &mut Pool<Endpoint>, name: &str) -> Served {
-    let geometry = LinkLayout::for_mtu(1500);
-    let pair = create_pair(geometry, 1).expect("memory");
+    let layout = LinkLayout::for_mtu(1500);
+    let pair = create_pair(layout, 1).expect("memory");
     let (one, other) = (pair.near, pair.far);
-    let open = |fds, last| Endpoint::open(fds, geometry, [2, 0, 0, 0, 0, last], 1500).expect("a link");
+    let open = |fds, last| Endpoint::open(fds, layout, [2, 0, 0, 0, 0, last], 1500).expect("a link");
     let (queue, far) = (open(one, 2), open(other, 1));
     let (requests, received) = channel();
     let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
@@ -155,7 +155,7 @@ fn vnics_change_threads_while_bytes_flow() {
 #[test]
 fn a_vnic_whose_device_was_removed_ends_and_is_reported() {
     let mut pool = Pool::start(Options { most: 1, spin: Some(0) }).expect("descriptors");
-    let served = serve(&mut pool, "gone");
+    let served = serve(&mut pool, "ended");
     let listener = served.listen(80);
     drop((served.peer, served.queue));
     // The listener hangs up when its VNIC ends.
@@ -163,7 +163,7 @@ fn a_vnic_whose_device_was_removed_ends_and_is_reported() {
     let incoming = receive_arrival(listener.as_fd(), RecvFlags::empty(), &mut received).expect("an end");
     assert!(matches!(incoming, sietch_protocol::socket_service::Incoming::Closed));
     let start = Instant::now();
-    while pool.take_ended() != ["gone"] {
+    while pool.take_ended() != ["ended"] {
         assert!(start.elapsed() < PATIENCE, "its end was not reported");
         std::thread::yield_now();
     }

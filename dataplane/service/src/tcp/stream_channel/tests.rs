@@ -144,7 +144,7 @@ fn the_applications_page_shows_whether_a_connection_succeeds() {
 }
 
 #[test]
-fn the_end_of_the_service_is_a_reset_and_that_of_the_application_depends_on_what_it_read() {
+fn the_end_of_the_service_is_a_reset_and_that_of_the_application_depends_on_unread_bytes() {
     let (channel, end, _placeholder) = pair(Opening::Accepted);
     drop(channel);
     assert_eq!(end.hung_up(), Hangup::Reset);

@@ -1,4 +1,16 @@
 //! Listeners of a VNIC: how connections reach the listening program, and how a bound name ends.
+//!
+//! 1. A listener has a *pair*: a socket pair whose other end the program holds. An established
+//!    connection is sent through it: addresses, a placeholder, and the two memories of its stream.
+//! 2. If the pair is full, the connection waits at the host until the pair has room.
+//! 3. If descriptors or memory are exhausted, no event reports the end of that. So the listener
+//!    pauses and tries again after [`RETRY_DELAY`].
+//! 4. Connections of this VNIC's own applications go through the same pair, before those of the
+//!    network.
+//! 5. When the last holder of the other end closes it, the name is released and waiting connections
+//!    are reset.
+//!
+//! One listener is delivered at most [`ARRIVALS`] connections in an iteration.
 
 use std::io;
 use std::net::SocketAddr;
@@ -95,7 +107,7 @@ impl<Q: Device> Vnic<Q> {
 
     fn offer(&mut self, binding: Key, application: Key, arrival: &NewConnection) -> Result<(), Errno> {
         let no = |error: io::Error| error.raw_os_error().map_or(Errno::NOMEM, Errno::from_raw_os_error);
-        let made = StreamChannel::make(self.geometry, arrival.local, arrival.remote, Opening::Accepted)
+        let made = StreamChannel::make(self.region_sizes, arrival.local, arrival.remote, Opening::Accepted)
             .map_err(no)?;
         let message = Arrival::new(ArrivalKind::Stream, arrival.local.into(), arrival.remote.into());
         let [common, page] = made.channel.memory();

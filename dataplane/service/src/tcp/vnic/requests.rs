@@ -211,13 +211,14 @@ impl<Q: Device> Vnic<Q> {
             return Err(Errno::ACCESS);
         }
         let begun = self.host.begin(application, from, remote, self.now)?;
-        let made = match StreamChannel::make(self.geometry, begun.local, begun.remote, Opening::Connecting) {
-            Ok(made) => made,
-            Err(_) => {
-                self.host.abandon(begun.flow);
-                return Err(Errno::NOBUFS);
-            }
-        };
+        let made =
+            match StreamChannel::make(self.region_sizes, begun.local, begun.remote, Opening::Connecting) {
+                Ok(made) => made,
+                Err(_) => {
+                    self.host.abandon(begun.flow);
+                    return Err(Errno::NOBUFS);
+                }
+            };
         let given = self.give(&made.channel)?;
         let reply = Reply {
             local: begun.local.into(),
@@ -255,8 +256,9 @@ impl<Q: Device> Vnic<Q> {
             32_768 + self.next_port % 28_000
         });
         let local = SocketAddr::new(remote.ip(), port);
-        let memory = Memory::create(self.geometry, [page_names(local, remote), page_names(remote, local)])
-            .map_err(|_| Errno::NOBUFS)?;
+        let memory =
+            Memory::create(self.region_sizes, [page_names(local, remote), page_names(remote, local)])
+                .map_err(|_| Errno::NOBUFS)?;
         memory.reset_until_accepted().map_err(|_| Errno::NOBUFS)?;
         let (zero, one) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let zero = takes_no_descriptors(zero);

@@ -59,7 +59,7 @@ pub(super) enum Placeholder {
 pub struct Vnic<Q> {
     pub(super) name: String,
     pub(super) access: Access,
-    pub(super) geometry: RegionSizes,
+    pub(super) region_sizes: RegionSizes,
     pub(super) queue: Q,
     pub(super) host: Host<StreamChannel>,
     pub(super) epoll: OwnedFd,

@@ -129,7 +129,7 @@ impl Scene {
         }
     }
 
-    fn ask(
+    fn call(
         &mut self,
         uid: u32,
         kind: RequestKind,
@@ -159,7 +159,7 @@ impl Scene {
 
     fn listen(&mut self, port: u16) -> OwnedFd {
         let (reply, [placeholder, ..]) =
-            self.ask(1000, RequestKind::Listen, |request| bound(request, port), None);
+            self.call(1000, RequestKind::Listen, |request| bound(request, port), None);
         assert_eq!(reply.kind(), ReplyKind::Listening, "{}", reply.error());
         placeholder.expect("a placeholder")
     }
@@ -293,7 +293,7 @@ fn an_application_connects_and_gets_the_result() {
     scene.peer.listen(9000, 8).expect("no other listener");
     let to =
         |port: u16| move |request: &mut Request| request.remote = Name::from(SocketAddr::from((PEER, port)));
-    let (reply, received) = scene.ask(1000, RequestKind::Connect, to(9000), None);
+    let (reply, received) = scene.call(1000, RequestKind::Connect, to(9000), None);
     assert_eq!(reply.kind(), ReplyKind::Connecting);
     let (placeholder, end) = stream(received);
     scene.run();
@@ -312,7 +312,7 @@ fn an_application_connects_and_gets_the_result() {
     scene.run();
     assert_eq!((end.readable(), end.hung_up()), (10, Hangup::Reset));
 
-    let (reply, received) = scene.ask(1000, RequestKind::Connect, to(9001), None);
+    let (reply, received) = scene.call(1000, RequestKind::Connect, to(9001), None);
     assert_eq!(reply.kind(), ReplyKind::Connecting);
     let (_placeholder, end) = stream(received);
     scene.run();
@@ -324,21 +324,21 @@ fn requests_without_permission_are_refused() {
     let mut scene = Scene::new();
     let refused =
         |(reply, _): (Reply, Descriptors)| (reply.kind() == ReplyKind::Refused).then(|| reply.error());
-    let other = scene.ask(1001, RequestKind::Listen, |request| bound(request, 80), None);
+    let other = scene.call(1001, RequestKind::Listen, |request| bound(request, 80), None);
     assert_eq!(refused(other), Some(Errno::ACCESS));
-    let filtered = scene.ask(1000, RequestKind::Listen, |request| bound(request, 81), None);
+    let filtered = scene.call(1000, RequestKind::Listen, |request| bound(request, 81), None);
     assert_eq!(refused(filtered), Some(Errno::ACCESS));
     let _held = scene.listen(80);
-    let taken = scene.ask(1000, RequestKind::Bind, |request| bound(request, 80), None);
+    let taken = scene.call(1000, RequestKind::Bind, |request| bound(request, 80), None);
     assert_eq!(refused(taken), Some(Errno::ADDRINUSE));
-    let far = scene.ask(
+    let far = scene.call(
         1000,
         RequestKind::Connect,
         |request| request.remote = Name::from(SocketAddr::from(([10, 0, 1, 1], 80))),
         None,
     );
     assert_eq!(refused(far), Some(Errno::ACCESS));
-    let loopback = scene.ask(
+    let loopback = scene.call(
         1000,
         RequestKind::Connect,
         |request| request.remote = Name::from(SocketAddr::from(([127, 0, 0, 1], 80))),
@@ -350,24 +350,24 @@ fn requests_without_permission_are_refused() {
 #[test]
 fn a_reservation_holds_a_port_until_it_is_closed_or_listened_on() {
     let mut scene = Scene::new();
-    let (reply, [reservation, ..]) = scene.ask(1000, RequestKind::Bind, |request| bound(request, 0), None);
+    let (reply, [reservation, ..]) = scene.call(1000, RequestKind::Bind, |request| bound(request, 0), None);
     let name = reply.local.address().expect("a name");
     assert!(scene.vnic.host.ports().is_allowed(name.port()));
     let reservation = reservation.expect("a reservation");
     let (reply, [placeholder, ..]) =
-        scene.ask(1000, RequestKind::Listen, |request| request.backlog = 5, Some(&reservation));
+        scene.call(1000, RequestKind::Listen, |request| request.backlog = 5, Some(&reservation));
     assert_eq!((reply.kind(), reply.local.address()), (ReplyKind::Listening, Some(name)));
     drop(reservation);
     scene.run();
     scene.peer_connects(name.port());
     let listener = placeholder.expect("a placeholder");
     let (stream, _end) = accept(&listener);
-    let (adopted, _) = scene.ask(1000, RequestKind::Adopt, |_| {}, Some(&stream));
+    let (adopted, _) = scene.call(1000, RequestKind::Adopt, |_| {}, Some(&stream));
     assert_eq!(adopted.kind(), ReplyKind::Stream);
-    let (adopted, _) = scene.ask(1000, RequestKind::Adopt, |_| {}, Some(&listener));
+    let (adopted, _) = scene.call(1000, RequestKind::Adopt, |_| {}, Some(&listener));
     assert_eq!((adopted.kind(), adopted.local.address()), (ReplyKind::Listener, Some(name)));
     assert_eq!(adopted.limit, 6, "its backlog, and one");
-    let (_, [second, ..]) = scene.ask(1000, RequestKind::Bind, |request| bound(request, 7001), None);
+    let (_, [second, ..]) = scene.call(1000, RequestKind::Bind, |request| bound(request, 7001), None);
     drop(second);
     scene.run();
     assert_eq!(scene.vnic.report().0.bindings, 1);
@@ -376,23 +376,23 @@ fn a_reservation_holds_a_port_until_it_is_closed_or_listened_on() {
 #[test]
 fn a_bound_name_is_reserved_before_listen() {
     let mut scene = Scene::new();
-    let (_, [held, ..]) = scene.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
-    let (second, _) = scene.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
+    let (_, [held, ..]) = scene.call(1000, RequestKind::Bind, |request| bound(request, 7002), None);
+    let (second, _) = scene.call(1000, RequestKind::Bind, |request| bound(request, 7002), None);
     assert_eq!((second.kind(), second.error()), (ReplyKind::Refused, Errno::ADDRINUSE));
     drop(held);
-    let (third, [_third, ..]) = scene.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
+    let (third, [_third, ..]) = scene.call(1000, RequestKind::Bind, |request| bound(request, 7002), None);
     assert_eq!(third.kind(), ReplyKind::Bound);
     // As on Linux: with SO_REUSEADDR both may be bound, and one may listen.
     let reused = |request: &mut Request| {
         bound(request, 7003);
         request.flags = sietch_protocol::socket_service::REUSED_ADDRESS;
     };
-    let (_, [one, ..]) = scene.ask(1000, RequestKind::Bind, reused, None);
-    let (both, [other, ..]) = scene.ask(1000, RequestKind::Bind, reused, None);
+    let (_, [one, ..]) = scene.call(1000, RequestKind::Bind, reused, None);
+    let (both, [other, ..]) = scene.call(1000, RequestKind::Bind, reused, None);
     assert_eq!(both.kind(), ReplyKind::Bound);
-    let (listening, [_placeholder, ..]) = scene.ask(1000, RequestKind::Listen, reused, one.as_ref());
+    let (listening, [_placeholder, ..]) = scene.call(1000, RequestKind::Listen, reused, one.as_ref());
     assert_eq!(listening.kind(), ReplyKind::Listening);
-    let (refused, _) = scene.ask(1000, RequestKind::Listen, reused, other.as_ref());
+    let (refused, _) = scene.call(1000, RequestKind::Listen, reused, other.as_ref());
     assert_eq!((refused.kind(), refused.error()), (ReplyKind::Refused, Errno::ADDRINUSE));
 }
 
@@ -446,8 +446,8 @@ fn socket_options_reach_the_engine_and_tcp_info_comes_back() {
     set(&placeholder, &end, option::NO_DELAY, 1);
     scene.run();
     assert!(scene.peer.received(flow).0.is_empty());
-    let ask = |scene: &mut Scene| scene.ask(1000, RequestKind::Information, |_| {}, Some(&placeholder)).0;
-    let reply = ask(&mut scene);
+    let call = |scene: &mut Scene| scene.call(1000, RequestKind::Information, |_| {}, Some(&placeholder)).0;
+    let reply = call(&mut scene);
     assert_eq!((reply.kind(), reply.spare[0]), (ReplyKind::Information, 1));
     let word = |at: usize| u32::from_ne_bytes(reply.spare[at..at + 4].try_into().expect("four bytes"));
     assert_eq!((reply.limit, word(16)), (6, 1448));
@@ -480,7 +480,7 @@ fn two_applications_of_one_vnic_are_connected_without_the_engine() {
     let mut scene = Scene::new();
     let listener = scene.listen(7000);
     let to = |request: &mut Request| request.remote = Name::from(SocketAddr::from((SERVICE, 7000)));
-    let (reply, received) = scene.ask(1000, RequestKind::Connect, to, None);
+    let (reply, received) = scene.call(1000, RequestKind::Connect, to, None);
     assert_eq!(reply.kind(), ReplyKind::Connected);
     let (_client, one) = stream(received);
     let (_server, other) = accept(&listener);
@@ -504,12 +504,12 @@ fn many_local_connections_wait_until_they_are_accepted() {
         bound(request, 7000);
         request.backlog = 200;
     };
-    let (_, [listener, ..]) = scene.ask(1000, RequestKind::Listen, deep, None);
+    let (_, [listener, ..]) = scene.call(1000, RequestKind::Listen, deep, None);
     let listener = listener.expect("a placeholder");
     let to = |request: &mut Request| request.remote = Name::from(SocketAddr::from((SERVICE, 7000)));
     let clients: Vec<Endpoint> = (0..150)
         .map(|_| {
-            let (reply, received) = scene.ask(1000, RequestKind::Connect, to, None);
+            let (reply, received) = scene.call(1000, RequestKind::Connect, to, None);
             assert_eq!(reply.kind(), ReplyKind::Connected, "{}", reply.error());
             stream(received).1
         })
@@ -535,28 +535,28 @@ fn an_application_is_listed_and_revoked() {
         let text = sietch_protocol::sealed::read(file.expect("a list"), 1 << 20).expect("sealed");
         serde_json::from_slice(&text).expect("JSON")
     }
-    let listing: Listing = read(scene.ask(0, RequestKind::List, |_| {}, None));
+    let listing: Listing = read(scene.call(0, RequestKind::List, |_| {}, None));
     let [application] = &listing.applications[..] else { panic!("{listing:?}") };
     assert_eq!((application.accepted, application.listeners, application.connections), (1, 1, 0));
     assert_eq!((application.vnic.as_deref(), application.memory > 0), (Some("test"), true));
     assert_eq!(listing.connections[0].local, (SERVICE, 80).into());
-    let none: Listing = read(scene.ask(77, RequestKind::List, |_| {}, None));
+    let none: Listing = read(scene.call(77, RequestKind::List, |_| {}, None));
     assert!(none.applications.is_empty(), "another's: {none:?}");
-    let (refused, _) = scene.ask(77, RequestKind::Revoke, |_| {}, None);
+    let (refused, _) = scene.call(77, RequestKind::Revoke, |_| {}, None);
     assert_eq!(refused.error(), Errno::SRCH);
-    let cut: Revocation = read(scene.ask(1000, RequestKind::Revoke, |_| {}, None));
+    let cut: Revocation = read(scene.call(1000, RequestKind::Revoke, |_| {}, None));
     assert_eq!((cut.listeners, cut.connections.len()), (1, 1));
     scene.run();
     assert_eq!(scene.closed, [(flow, CloseReason::Reset)]);
     assert_eq!(end.hung_up(), Hangup::Reset);
     assert_eq!(scene.vnic.report().1, []);
     // The listener does not return: another has its name.
-    let (refused, _) = scene.ask(1000, RequestKind::Listen, |request| bound(request, 80), None);
+    let (refused, _) = scene.call(1000, RequestKind::Listen, |request| bound(request, 80), None);
     assert_eq!(refused.error(), Errno::ACCESS);
     let other = |request: &mut Request| {
         bound(request, 80);
         request.application = [6; 16];
     };
-    let (listening, _) = scene.ask(1000, RequestKind::Listen, other, None);
+    let (listening, _) = scene.call(1000, RequestKind::Listen, other, None);
     assert_eq!(listening.kind(), ReplyKind::Listening);
 }

@@ -89,9 +89,9 @@ fn a_process_that_was_refused_waits_in_accept_as_before() {
     let placeholders: Vec<OwnedFd> = (0..limits::LISTENERS_OF_ONE_SOCKET)
         .map(|_| service.listen_on(kernel.try_clone().unwrap(), 64))
         .collect();
-    let mut asked = request(RequestKind::Listen);
-    asked.backlog = 64;
-    let (reply, _) = service.call(&asked, &[kernel.as_fd()]).unwrap();
+    let mut query = request(RequestKind::Listen);
+    query.backlog = 64;
+    let (reply, _) = service.call(&query, &[kernel.as_fd()]).unwrap();
     assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, Errno::NOBUFS));
     let mut refused = std::process::Command::new(std::env::current_exe().unwrap());
     refused.args(["--exact", name]).env(REFUSED, "").stdin(OwnedFd::from(kernel));

@@ -24,38 +24,38 @@ struct Pretended {
 }
 
 impl Pretended {
-    fn answer(&mut self, asked: VnicRequest) {
+    fn answer(&mut self, query: VnicRequest) {
         let mut cut = Revocation { users: [self.uid].into(), ..Revocation::default() };
-        if asked.request.user().is_some_and(|uid| uid != self.uid) {
-            return asked.refuse(Errno::SRCH);
+        if query.request.user().is_some_and(|uid| uid != self.uid) {
+            return query.refuse(Errno::SRCH);
         }
-        if !asked.dry_run {
+        if !query.dry_run {
             self.ended += 1;
             cut.connections.push([1, 2]);
         }
         let text = serde_json::to_vec(&cut).expect("a text");
         let file = sietch_protocol::sealed::make("test", &text).expect("memory");
-        asked.descriptors.answer(asked.socket, Reply::new(ReplyKind::Listed), vec![file]);
+        query.descriptors.answer(query.socket, Reply::new(ReplyKind::Listed), vec![file]);
     }
 }
 
 /// Revokes the application of this test's requests at a service with one VNIC.
-fn revoke(service: &TestService, vnic: &mut Pretended, asked: &Request) -> Result<Revocation, Errno> {
-    let (vnics, questions) = channel();
+fn revoke(service: &TestService, vnic: &mut Pretended, query: &Request) -> Result<Revocation, Errno> {
+    let (vnics, queries) = channel();
     service.send(Command::Vnics(vnics));
     let (orders, received) = channel();
     let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
     std::thread::scope(|scope| {
         let socket_service = service.command_sender();
         scope.spawn(move || {
-            let asked: VnicRequest = questions.recv().expect("the service asks");
+            let query: VnicRequest = queries.recv().expect("the service sends a request");
             // When it is dropped the VNIC gets no more requests.
             let orders = orders;
             let line = RequestQueue { requests: &orders, doorbell: &doorbell };
-            fan_out(asked, std::iter::once(line), Some(&socket_service), &mut RevocationFilter::default());
+            fan_out(query, std::iter::once(line), Some(&socket_service), &mut RevocationFilter::default());
         });
-        scope.spawn(move || received.into_iter().for_each(|asked| vnic.answer(asked)));
-        let (reply, descriptors) = service.administer(asked).expect("an answer");
+        scope.spawn(move || received.into_iter().for_each(|query| vnic.answer(query)));
+        let (reply, descriptors) = service.administer(query).expect("an answer");
         if reply.kind() == ReplyKind::Refused {
             return Err(reply.error());
         }
@@ -70,16 +70,16 @@ fn an_id_that_two_users_have_ends_nothing() {
     let service = TestService::new();
     let own = rustix::process::geteuid().as_raw();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
-    let asked = request(RequestKind::Revoke);
+    let query = request(RequestKind::Revoke);
     let mut vnic = Pretended { uid: own + 1, ended: 0 };
-    assert_eq!(revoke(&service, &mut vnic, &asked), Err(Errno::NOTUNIQ));
-    assert_eq!(vnic.ended, 0, "it was only asked whose it is");
+    assert_eq!(revoke(&service, &mut vnic, &query), Err(Errno::NOTUNIQ));
+    assert_eq!(vnic.ended, 0, "a dry run only checks the owner");
     assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected, "nothing was ended");
     // A request that names the user ends that user's application.
     let of = |uid| {
-        let mut asked = asked;
-        asked.set_user(uid);
-        asked
+        let mut query = query;
+        query.set_user(uid);
+        query
     };
     let cut = revoke(&service, &mut vnic, &of(own + 1)).expect("one is meant");
     assert_eq!((cut.listeners, cut.connections.len(), vnic.ended), (0, 1, 1));
@@ -94,9 +94,9 @@ fn an_application_on_host_and_vnic_ends_on_both() {
     let service = TestService::new();
     let own = rustix::process::geteuid().as_raw();
     let _placeholder = listen(&service, "127.0.0.1:0", 16);
-    let asked = request(RequestKind::Revoke);
+    let query = request(RequestKind::Revoke);
     let mut vnic = Pretended { uid: own, ended: 0 };
-    let cut = revoke(&service, &mut vnic, &asked).expect("one user's");
+    let cut = revoke(&service, &mut vnic, &query).expect("one user's");
     assert_eq!((cut.listeners, cut.connections, cut.users, vnic.ended), (1, vec![[1, 2]], [own].into(), 1));
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let mut again = request(RequestKind::Listen);
@@ -105,7 +105,7 @@ fn an_application_on_host_and_vnic_ends_on_both() {
     assert_eq!(reply.error(), Errno::ACCESS, "its requests are refused");
     // The second answer says that the application has nothing on the host any more, and still has
     // something on the VNIC.
-    let cut = revoke(&service, &mut vnic, &asked).expect("one user's");
+    let cut = revoke(&service, &mut vnic, &query).expect("one user's");
     assert_eq!((cut.listeners, vnic.ended), (0, 2));
 }
 
@@ -116,13 +116,13 @@ fn a_revocation_with_a_user_ends_here_before_vnics_are_asked() {
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let (_, ends) = connect(&service, address);
     arrival(&placeholder);
-    let (vnics, questions) = channel::<VnicRequest>();
+    let (vnics, queries) = channel::<VnicRequest>();
     service.send(Command::Vnics(vnics));
-    let mut asked = request(RequestKind::Revoke);
-    asked.set_user(own);
+    let mut query = request(RequestKind::Revoke);
+    query.set_user(own);
     let cut = std::thread::scope(|scope| {
-        let revoked = scope.spawn(|| service.administer(&asked).expect("an answer"));
-        let revocation = questions.recv().expect("the service asks");
+        let revoked = scope.spawn(|| service.administer(&query).expect("an answer"));
+        let revocation = queries.recv().expect("the service sends a request");
         // No VNIC has answered yet.
         assert_eq!(service.shown().listeners, 0);
         let end = sietch_ring::stream::Endpoint::attach(
@@ -150,7 +150,7 @@ fn a_revocation_with_a_user_ends_here_before_vnics_are_asked() {
 
 #[test]
 fn all_vnics_get_a_request_at_the_same_time() {
-    let (lines, questions): (Vec<_>, Vec<_>) = (0..2).map(|_| channel::<VnicRequest>()).unzip();
+    let (lines, queries): (Vec<_>, Vec<_>) = (0..2).map(|_| channel::<VnicRequest>()).unzip();
     let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
     let (own, socket) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -161,7 +161,7 @@ fn all_vnics_get_a_request_at_the_same_time() {
     .expect("descriptors");
     let (request, kind, descriptors) =
         (request(RequestKind::List), RequestKind::List, Descriptors::default().into());
-    let asked = VnicRequest {
+    let query = VnicRequest {
         uid: 0,
         administers: true,
         request,
@@ -174,17 +174,17 @@ fn all_vnics_get_a_request_at_the_same_time() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             // Each answers when both have the request.
-            let both: Vec<VnicRequest> = questions.iter().filter_map(|asked| asked.recv().ok()).collect();
-            for asked in both {
+            let both: Vec<VnicRequest> = queries.iter().filter_map(|query| query.recv().ok()).collect();
+            for query in both {
                 let listing = Listing { omitted: 1, ..Listing::default() };
                 let text = serde_json::to_vec(&listing).expect("a text");
                 let file = sietch_protocol::sealed::make("test", &text).expect("memory");
-                asked.descriptors.answer(asked.socket, Reply::new(ReplyKind::Listed), vec![file]);
+                query.descriptors.answer(query.socket, Reply::new(ReplyKind::Listed), vec![file]);
             }
         });
         let lines: Vec<_> =
             lines.iter().map(|orders| RequestQueue { requests: orders, doorbell: &doorbell }).collect();
-        fan_out(asked, lines.into_iter(), None, &mut RevocationFilter::default());
+        fan_out(query, lines.into_iter(), None, &mut RevocationFilter::default());
     });
     drop(lines);
     let (mut bytes, mut received) = ([0; 512], Descriptors::default());
@@ -204,7 +204,7 @@ fn all_vnics_get_a_request_at_the_same_time() {
 fn requests_queued_behind_a_revocation_are_refused() {
     let service = TestService::new();
     let _placeholder = listen(&service, "127.0.0.1:0", 16);
-    let (vnics, questions) = channel::<VnicRequest>();
+    let (vnics, queries) = channel::<VnicRequest>();
     service.send(Command::Vnics(vnics));
     let mut of_vnic = request(RequestKind::Connect);
     of_vnic.set_vnic("v0");
@@ -213,17 +213,17 @@ fn requests_queued_behind_a_revocation_are_refused() {
     of_another.application = [8; 16];
     std::thread::scope(|scope| {
         let revoked = scope.spawn(|| service.administer(&request(RequestKind::Revoke)).expect("an answer").0);
-        let revocation = questions.recv().expect("the service asks");
-        let connected = [of_vnic, of_another].map(|asked| {
+        let revocation = queries.recv().expect("the service sends a request");
+        let connected = [of_vnic, of_another].map(|query| {
             let service = &service;
-            let connected = scope.spawn(move || service.call(&asked, &[]).expect("an answer").0);
-            (connected, questions.recv().expect("the service passes it on: nothing is revoked yet"))
+            let connected = scope.spawn(move || service.call(&query, &[]).expect("an answer").0);
+            (connected, queries.recv().expect("the service passes it on: nothing is revoked yet"))
         });
         // The application has nothing on any VNIC, and no such VNIC exists.
         let mut filter = RevocationFilter::default();
         fan_out(revocation, std::iter::empty(), Some(&service.command_sender()), &mut filter);
-        let answers = connected.map(|(connected, asked)| {
-            if let Some(admitted) = filter.admit(asked) {
+        let answers = connected.map(|(connected, query)| {
+            if let Some(admitted) = filter.admit(query) {
                 admitted.refuse(Errno::NODEV);
             }
             connected.join().expect("no panic").error()
@@ -240,11 +240,11 @@ fn requests_queued_behind_a_revocation_are_refused() {
 fn a_program_that_closes_everything_meanwhile_is_revoked_as_well() {
     let service = TestService::new();
     let (placeholder, _) = listen(&service, "127.0.0.1:0", 16);
-    let (vnics, questions) = channel::<VnicRequest>();
+    let (vnics, queries) = channel::<VnicRequest>();
     service.send(Command::Vnics(vnics));
     std::thread::scope(|scope| {
         let revoked = scope.spawn(|| service.administer(&request(RequestKind::Revoke)).expect("an answer").0);
-        let revocation = questions.recv().expect("the service asks");
+        let revocation = queries.recv().expect("the service sends a request");
         drop(placeholder);
         service.until(|shown| shown.listeners == 0);
         fan_out(

@@ -14,10 +14,10 @@ fn ask_to_hang(path: &Path, uid: u32) -> (TcpStream, impl Send + use<>) {
     let (one, peer) = lingering();
     let (holder, sender) = std::os::unix::net::UnixStream::pair().expect("descriptors");
     send_message(sender.as_fd(), b"x", &[one.as_fd()], SendFlags::empty()).expect("room");
-    let asked = request(RequestKind::Adopt);
+    let query = request(RequestKind::Adopt);
     let sent = || {
         let socket = crate::sockets_fixture::open(path);
-        send_message(socket.as_fd(), asked.as_bytes(), &[holder.as_fd()], SendFlags::empty()).expect("room");
+        send_message(socket.as_fd(), query.as_bytes(), &[holder.as_fd()], SendFlags::empty()).expect("room");
         socket
     };
     let socket = as_user(uid, sent).expect("root may take any uid");
@@ -32,7 +32,7 @@ fn hang(path: &Path, uid: u32) -> TcpStream {
 /// Returns whether a user is served: it sends a request about a pipe, and the service closes its
 /// copy.
 fn is_served(service: &TestService, uid: u32) -> bool {
-    let asks = || {
+    let send_all = || {
         let (reader, writer) = rustix::pipe::pipe().expect("descriptors");
         match service.call(&request(RequestKind::Adopt), &[writer.as_fd()]) {
             Ok((reply, _)) => {
@@ -48,7 +48,7 @@ fn is_served(service: &TestService, uid: u32) -> bool {
             }
         }
     };
-    as_user(uid, asks).expect("root may take any uid")
+    as_user(uid, send_all).expect("root may take any uid")
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
         as_user(uid, || {
             let null = std::fs::File::open("/dev/null").expect("it is there");
             let socket = service.open();
-            let asked = request(RequestKind::Adopt);
-            send_message(socket.as_fd(), asked.as_bytes(), &[null.as_fd()], SendFlags::empty())
+            let query = request(RequestKind::Adopt);
+            send_message(socket.as_fd(), query.as_bytes(), &[null.as_fd()], SendFlags::empty())
                 .expect("room");
         });
     }
@@ -128,20 +128,20 @@ fn unclosed_descriptors_of_a_user_are_bounded_and_another_is_served() {
         peers.extend((0..limits::CLOSERS_PER_USER).map(|_| hang(path, ONE)));
     });
     let null = std::fs::File::open("/dev/null").expect("it is there");
-    let asked = request(RequestKind::Adopt);
-    let asks = |times: usize| {
+    let query = request(RequestKind::Adopt);
+    let send_all = |times: usize| {
         for _ in 0..times {
             let socket = service.open();
-            let _ = send_message(socket.as_fd(), asked.as_bytes(), &[null.as_fd()], SendFlags::empty());
+            let _ = send_message(socket.as_fd(), query.as_bytes(), &[null.as_fd()], SendFlags::empty());
         }
     };
     // Each request leaves two descriptors while the user is served.
-    as_user(ONE, || asks(limits::UNCLOSED / 2));
+    as_user(ONE, || send_all(limits::UNCLOSED / 2));
     while is_read(&service, ONE) {
-        as_user(ONE, || asks(100));
+        as_user(ONE, || send_all(100));
     }
     // Fewer than may be parked.
-    as_user(ONE, || asks(limits::PARKED_PER_USER - 200));
+    as_user(ONE, || send_all(limits::PARKED_PER_USER - 200));
     assert!(is_served(&service, OTHER));
     assert!(!is_read(&service, ONE), "it has all that it may have");
     // The user's share, its open requests, and a few sockets that hold the parked rest.

@@ -19,19 +19,19 @@ fn a_service_in_a_pid_namespace_of_its_own_serves_programs_outside() {
     else {
         return;
     };
-    let ask = |request: &Request, sent: &[BorrowedFd<'_>]| {
+    let exchange = |request: &Request, sent: &[BorrowedFd<'_>]| {
         let mut received = Descriptors::default();
         call(socket.as_bytes(), request, sent, &mut received).map(|reply| (reply.kind(), received))
     };
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let mut asked = request(RequestKind::Connect);
-    asked.remote = kernel.local_addr().expect("bound").into();
+    let mut query = request(RequestKind::Connect);
+    query.remote = kernel.local_addr().expect("bound").into();
     let mut listen = request(RequestKind::Listen);
     listen.backlog = 8;
-    let (kind, placeholder) = ask(&listen, &[kernel.as_fd()]).expect("a program outside is answered");
+    let (kind, placeholder) = exchange(&listen, &[kernel.as_fd()]).expect("a program outside is answered");
     assert_eq!(kind, ReplyKind::Listening);
     let idle = client(AddressFamily::INET);
-    let (kind, _own) = ask(&asked, &[idle.as_fd()]).expect("a program outside is answered");
+    let (kind, _own) = exchange(&query, &[idle.as_fd()]).expect("a program outside is answered");
     assert_eq!(kind, ReplyKind::Connected);
     arrival(placeholder[0].as_ref().expect("a listener's"));
     // But it does not administer: the service cannot determine its namespaces.
@@ -92,7 +92,7 @@ fn users_without_a_uid_in_the_user_namespace_of_a_service_go_to_the_kernel() {
     else {
         return;
     };
-    let asked = |kind: RequestKind, sent: &[BorrowedFd<'_>]| {
+    let send = |kind: RequestKind, sent: &[BorrowedFd<'_>]| {
         let mut received = Descriptors::default();
         let reply = call(socket.as_bytes(), &request(kind), sent, &mut received).expect("an answer");
         (reply.kind(), reply.error())
@@ -100,17 +100,17 @@ fn users_without_a_uid_in_the_user_namespace_of_a_service_go_to_the_kernel() {
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     for uid in [users::ONE, users::OTHER] {
         let done = users::as_user(uid, || {
-            let (kind, _) = asked(RequestKind::Listen, &[kernel.as_fd()]);
+            let (kind, _) = send(RequestKind::Listen, &[kernel.as_fd()]);
             assert_eq!(kind, ReplyKind::UseKernel);
             for kind in [RequestKind::Hello, RequestKind::List, RequestKind::Revoke] {
                 let refused = (ReplyKind::Refused, rustix::io::Errno::OVERFLOW);
-                assert_eq!(asked(kind, &[]), refused, "{kind:?}: the owner is unknown");
+                assert_eq!(send(kind, &[]), refused, "{kind:?}: the owner is unknown");
             }
         });
         assert!(done.is_some(), "root may take any uid");
     }
-    assert_eq!(asked(RequestKind::Hello, &[]).0, ReplyKind::Welcome);
-    assert_eq!(asked(RequestKind::Listen, &[kernel.as_fd()]).0, ReplyKind::Listening);
+    assert_eq!(send(RequestKind::Hello, &[]).0, ReplyKind::Welcome);
+    assert_eq!(send(RequestKind::Listen, &[kernel.as_fd()]).0, ReplyKind::Listening);
     drop(child.stdin.take());
     assert!(child.wait().expect("it is a child").success());
 }

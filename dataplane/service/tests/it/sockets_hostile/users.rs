@@ -36,9 +36,9 @@ pub(super) fn is_root(name: &str) -> bool {
 }
 
 /// Sends a request and does not wait for the answer.
-fn ask(path: &std::path::Path, asked: &Request, sent: &impl std::os::fd::AsFd) -> OwnedFd {
+fn send_request(path: &std::path::Path, query: &Request, sent: &impl std::os::fd::AsFd) -> OwnedFd {
     let socket = crate::sockets_fixture::open(path);
-    send_message(socket.as_fd(), asked.as_bytes(), &[sent.as_fd()], SendFlags::empty()).expect("room");
+    send_message(socket.as_fd(), query.as_bytes(), &[sent.as_fd()], SendFlags::empty()).expect("room");
     socket
 }
 
@@ -65,8 +65,8 @@ fn requests_of_one_user_in_one_iteration_are_bounded() {
     let (mut listener, mut crowd, mut other) = (None, Vec::new(), None);
     // All of it waits when the service begins.
     let service = TestService::after(Rules::default(), |path| {
-        let connect = || ask(path, &connects, &client(AddressFamily::INET));
-        listener = as_user(OTHER, || ask(path, &listens, &kernel));
+        let connect = || send_request(path, &connects, &client(AddressFamily::INET));
+        listener = as_user(OTHER, || send_request(path, &listens, &kernel));
         crowd = as_user(ONE, || (0..many).map(|_| connect()).collect()).expect("root may take any uid");
         other = as_user(OTHER, connect);
     });
@@ -173,13 +173,13 @@ fn a_user_that_lists_again_and_again_is_refused_and_another_is_not() {
         return;
     }
     let service = TestService::new();
-    let asked = || service.call(&request(RequestKind::List), &[]).expect("an answer").0;
+    let list = || service.call(&request(RequestKind::List), &[]).expect("an answer").0;
     let refused = || {
-        (0..100 * limits::LISTS_PER_SECOND).map(|_| asked()).find(|reply| reply.kind() == ReplyKind::Refused)
+        (0..100 * limits::LISTS_PER_SECOND).map(|_| list()).find(|reply| reply.kind() == ReplyKind::Refused)
     };
     let refused = as_user(ONE, refused).expect("root may take any uid");
     assert_eq!(refused.map(|reply| reply.error()), Some(Errno::AGAIN));
-    as_user(OTHER, || assert_eq!(asked().kind(), ReplyKind::Listed));
+    as_user(OTHER, || assert_eq!(list().kind(), ReplyKind::Listed));
     assert!(service.shown().counters.limited > 0);
 }
 
@@ -203,10 +203,10 @@ fn closing_that_hangs_for_one_user_does_not_hang_for_another() {
         peers.push(peer);
         let (holder, sender) = std::os::unix::net::UnixStream::pair().expect("descriptors");
         send_message(sender.as_fd(), b"x", &[one.as_fd()], SendFlags::empty()).expect("room");
-        let asked = request(RequestKind::Adopt);
+        let query = request(RequestKind::Adopt);
         let socket = as_user(ONE, || {
             let socket = service.open();
-            send_message(socket.as_fd(), asked.as_bytes(), &[holder.as_fd()], SendFlags::empty())
+            send_message(socket.as_fd(), query.as_bytes(), &[holder.as_fd()], SendFlags::empty())
                 .expect("room");
             socket
         });
@@ -240,9 +240,9 @@ fn storm(service: &TestService, target: SocketAddr, seed: u64, over: &std::sync:
             }
             1 => held.push(socket),
             kind => {
-                let mut asked = request(if kind == 2 { RequestKind::Listen } else { RequestKind::Connect });
-                asked.application = [dice.throw(256) as u8; 16];
-                (asked.backlog, asked.remote) = (dice.throw(5000) as u32, target.into());
+                let mut query = request(if kind == 2 { RequestKind::Listen } else { RequestKind::Connect });
+                query.application = [dice.throw(256) as u8; 16];
+                (query.backlog, query.remote) = (dice.throw(5000) as u32, target.into());
                 let kernel = client(AddressFamily::INET);
                 if kind == 2 {
                     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -253,7 +253,7 @@ fn storm(service: &TestService, target: SocketAddr, seed: u64, over: &std::sync:
                 // The service may refuse, reject or serve it: each is right.
                 let mut received = Descriptors::default();
                 let path = std::os::unix::ffi::OsStrExt::as_bytes(service.socket.as_os_str());
-                let _ = call(path, &asked, &[kernel.as_fd()], &mut received);
+                let _ = call(path, &query, &[kernel.as_fd()], &mut received);
                 held.extend(received.into_iter().flatten());
             }
         }

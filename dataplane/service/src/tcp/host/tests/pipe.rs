@@ -28,7 +28,7 @@ pub(super) struct Pipe {
     /// The same of the application.
     pub application: WakeOn,
     pub application_notified: bool,
-    news: WakeOn,
+    unreported: WakeOn,
     pub established: bool,
     pub failed: Option<Errno>,
     pub broken: Option<Errno>,
@@ -111,7 +111,7 @@ impl Channel for ServiceEnd {
             }
         }
         pipe.out.drain(..taken);
-        pipe.news.room |= taken > 0;
+        pipe.unreported.room |= taken > 0;
         taken
     }
 
@@ -146,7 +146,7 @@ impl Channel for ServiceEnd {
         assert!(!pipe.into_ended, "bytes after the end");
         let count = bytes.len().min(CAPACITY - pipe.into.len());
         pipe.into.extend(&bytes[..count]);
-        pipe.news.data |= count > 0;
+        pipe.unreported.data |= count > 0;
         count
     }
 
@@ -158,14 +158,14 @@ impl Channel for ServiceEnd {
         let mut pipe = self.0.borrow_mut();
         assert!(!pipe.into_ended, "ended twice");
         pipe.into_ended = true;
-        pipe.news.data = true;
+        pipe.unreported.data = true;
     }
 
     fn notify(&mut self, _notified: &mut NotifiedSleeps) {
         let mut pipe = self.0.borrow_mut();
-        let news = std::mem::take(&mut pipe.news);
+        let unreported = std::mem::take(&mut pipe.unreported);
         pipe.application_notified |=
-            (news.data && pipe.application.data) || (news.room && pipe.application.room);
+            (unreported.data && pipe.application.data) || (unreported.room && pipe.application.room);
     }
 
     fn arm(&mut self, wake_on: WakeOn) {

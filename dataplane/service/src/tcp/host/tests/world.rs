@@ -232,7 +232,7 @@ impl World {
         self.host.engine().flows().count()
     }
 
-    /// Goes on until everything is over (`true`), nothing is due any more, or `until` has come.
+    /// Continues until everything is over (`true`), nothing is due any more, or `until` has come.
     pub(super) fn run(&mut self, until: u64) -> bool {
         let mut spins = 0;
         loop {
