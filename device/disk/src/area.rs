@@ -2,18 +2,19 @@
 //!
 //! 1. [`create`] works in `NAME.partial` beside the final name, so that an area that has its name
 //!    is whole. It checks the free space, reserves the extents (`fallocate`) and writes zeros over
-//!    every one of them, because an unwritten extent would cost a journal commit at its first
-//!    write. Then it flushes the file, renames it and flushes the directory.
+//!    every one of them. An unwritten extent would cost a journal commit at its first write. Then
+//!    it flushes the file, renames it and flushes the directory.
 //! 2. Anything that fails removes the partial file. One that a crash left is overwritten by the
 //!    next attempt.
 //! 3. [`open`] takes an exclusive `flock` on a *new* open file description. The lock lives as long
-//!    as the description, and a request in flight holds the description. So a process that gets the
-//!    lock knows that no write of the former owner can land any more, even if that owner was killed
-//!    with writes in flight. So the daemon opens the file anew for each grant and keeps no copy of
-//!    the descriptor.
-//! 4. [`extend`] makes an area longer while its owner works on it: the new part is reserved,
-//!    written with zeros and durable before it returns, or the file has its former length. [`cut`]
-//!    makes one shorter. [`zero`] makes a range read as zeros and leaves its blocks where they are.
+//!    as the description, and a request in flight holds the description. So once a process has the
+//!    lock, no write of the previous owner can land any more. That holds even if that owner was
+//!    killed with writes in flight. So the daemon opens the file anew for each grant and keeps no
+//!    copy of the descriptor.
+//! 4. [`extend`] makes an area longer while its owner works on it. The new part is reserved,
+//!    written with zeros and durable before it returns, or the file has its previous length.
+//!    [`cut`] makes one shorter. [`zero`] makes a range read as zeros and leaves its blocks where
+//!    they are.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -30,8 +31,8 @@ const CHUNK: usize = 4 << 20;
 /// Zeroing writes in flight: two keep a disk busy, four cover its hiccups.
 const CHUNKS_IN_FLIGHT: usize = 4;
 
-/// How long [`open`] waits for a former owner's last requests: a killed process' writes land within
-/// milliseconds on a disk that works.
+/// How long [`open`] waits for a previous owner's last requests: a killed process' writes land
+/// within milliseconds on a disk that works.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why an area could not be made or opened.
@@ -42,7 +43,7 @@ pub enum AreaError {
     Size {
         /// The area's file.
         path: PathBuf,
-        /// Bytes asked for.
+        /// Bytes requested.
         size: u64,
     },
     /// The file system is full.
@@ -50,7 +51,7 @@ pub enum AreaError {
     NoSpace {
         /// The area's file.
         path: PathBuf,
-        /// Bytes asked for.
+        /// Bytes requested.
         needed: u64,
         /// Bytes that were free.
         available: u64,
@@ -290,7 +291,7 @@ fn publish(path: &Path, partial: &Path) -> Result<(), AreaError> {
 }
 
 /// Opens the area at `path`, which must be a regular file of exactly `size` bytes, for one owner:
-/// see the module's account. Waits up to two seconds for a former owner's last requests.
+/// see the module's account. Waits up to two seconds for a previous owner's last requests.
 ///
 /// # Errors
 /// See [`AreaError`].

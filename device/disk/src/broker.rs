@@ -3,13 +3,13 @@
 //!
 //! 1. Where areas lie as extents on one file or device there is no descriptor that names one area
 //!    alone, so none is granted. The application gets one sealed memfd with two rings and room for
-//!    data ([`layout`]) and a doorbell; the service core gets the same memory and the other end of
+//!    data ([`layout`]), and a doorbell. The service core gets the same memory and the other end of
 //!    the doorbell ([`create_pair`]).
 //! 2. [`BrokerQueue`] is the application's side, a [`crate::DiskQueue`] like any other. A request
 //!    is cut into pieces of at most [`MAX_PIECE`] bytes. Each piece takes pages of the data region
 //!    for as long as it is in flight, so requests may be longer than the region.
 //! 3. [`BrokerHost`] is the service core's side. It copies each submission once, before it reads
-//!    any field, copies data in and out of the region by address alone, and takes no submission
+//!    any field. It copies data in and out of the region by address alone. It takes no submission
 //!    whose completion would find no room.
 //! 4. Either side may write anything anywhere in the memory at any time. No access leaves the
 //!    mapping, nothing panics, and no call does more work than the rings have slots.

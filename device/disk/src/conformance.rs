@@ -11,7 +11,7 @@
 //!    they were skipped. It is evaluated for each test. A closure that opens a queue over a new
 //!    area of [`CAPACITY`] zeros is a bench.
 //! 2. A bench that can do more (open the area again, take the power away, make a write fail) says
-//!    so by its other methods, and the tests that need it run. Where it cannot, they end early.
+//!    so by its other methods. Then the tests that need it run. Where it cannot, they end early.
 //! 3. Each test is one rule of the contract ([`cases`]); [`programs`] compares random programs with
 //!    a model.
 
@@ -90,7 +90,7 @@ macro_rules! conformance {
                 a_dropped_queue_leaves_its_buffers_alone,
                 a_failed_write_is_reported_and_the_queue_goes_on,
             );
-            $crate::conformance!(@tests $name, $bench, programs: random_programs_do_what_the_model_does,);
+            $crate::conformance!(@tests $name, $bench, programs: random_programs_behave_as_the_model,);
         }
     };
     (@tests $name:ident, $bench:expr, $module:ident: $($case:ident,)+) => {

@@ -1,4 +1,13 @@
-//! How requests reach a file: what both file queues find out before the first request.
+//! How requests reach a file: what both file queues (`uring`, `blocking`) find out before the first
+//! request.
+//!
+//! 1. The file must be a regular file or a block device, and at least as long as the area.
+//! 2. Direct I/O is set where the file system permits it. Else requests pass through the page
+//!    cache, which is first written out and dropped.
+//! 3. The alignment comes from `statx`, or from the device. The physical block size is what a power
+//!    loss may destroy in one piece.
+//! 4. A discard punches a hole, uses the device's own command, or has the kernel write zeros. A
+//!    plain discard is never used: the device decides what is read afterwards.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -75,12 +75,12 @@ pub enum OpenError {
     /// The fd is neither a regular file nor a block device.
     #[error("an area must be a regular file or a block device, and the descriptor given is neither")]
     NotAnArea,
-    /// The file is shorter than the area that was asked for.
+    /// The file is shorter than the area that was requested.
     #[error(
         "the area should have {wanted} bytes but its file has {found}; it was cut short or the size in the configuration was raised: make a new area of that size"
     )]
     TooShort {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
         /// Bytes there.
         found: u64,
@@ -88,7 +88,7 @@ pub enum OpenError {
     /// The capacity is zero or not a multiple of [`BLOCK`].
     #[error("the capacity of an area must be a multiple of {BLOCK} bytes and not zero, not {capacity}")]
     Capacity {
-        /// Bytes asked for.
+        /// Bytes requested.
         capacity: u64,
     },
     /// The device needs larger blocks than Sietch writes.

@@ -6,7 +6,7 @@
 //! 2. [`DiskQueue::submit`] queues. [`DiskQueue::notify`] executes in order: a write is copied by
 //!    stores that bypass the caches, a read is copied out. No system call.
 //! 3. One fence behind the last write of a batch orders them all, if one of them is durable or a
-//!    flush was asked for. Bytes stored before a fence survive power loss on memory that does (ADR:
+//!    flush was requested. Bytes stored before a fence survive power loss on memory that does (ADR:
 //!    the memory controller's queues are drained by the power supply's last energy). Any part of
 //!    the other bytes may be there, in pieces of [`TEAR`] bytes.
 //! 4. A request is complete when [`DiskQueue::notify`] returns, unless a [`Model`] says when slower

@@ -13,13 +13,13 @@
 //!    outside the area never reaches the device.
 //! 5. A vectored request moves one contiguous range of the area to or from several buffers, in
 //!    their order. It is one request: one slot, one token, one completion.
-//! 6. A discarded range reads as zeros until it is written again, and its blocks may be given back.
+//! 6. A discarded range reads as zeros until it is written again, and its blocks may be returned.
 //! 7. Each request has a [`Priority`]. It never changes what a request does, only which of two
 //!    waiting ones goes first, where something below can distinguish them.
 //! 8. An error is an error for good: the queue never retries on its own. What a failed or torn
-//!    write or discard left behind is undefined within its range, and nowhere else; a write that
-//!    power loss interrupts, within the pieces of [`DiskQueue::physical_block_size`] that it
-//!    touches.
+//!    write or discard left behind is undefined within its range, and nowhere else. After a write
+//!    that power loss interrupts it is undefined within the pieces of
+//!    [`DiskQueue::physical_block_size`] that it touches.
 
 use std::io;
 use std::time::Duration;
@@ -225,7 +225,7 @@ fn vector_length(parts: &[Part], block_size: usize) -> Option<usize> {
     Some(total)
 }
 
-/// Longest read or write, in bytes, all parts together: Linux cuts a longer one short
+/// Longest read or write, in bytes, all parts together. Linux cuts a longer one short
 /// (`MAX_RW_COUNT` is 2 GiB less one page), and a power of two keeps it block aligned.
 pub const MAX_REQUEST: usize = 1 << 30;
 

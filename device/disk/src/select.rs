@@ -1,4 +1,12 @@
 //! Choosing how an area's file is driven.
+//!
+//! 1. Sealed memory, and a file with direct access (DAX), are driven by loads and stores
+//!    ([`NvmQueue`]).
+//! 2. Any other file is driven by io_uring ([`UringQueue`]).
+//! 3. Where io_uring is refused, blocking calls on a thread serve it ([`BlockingQueue`]), and the
+//!    description says why.
+//!
+//! [`AreaQueue`] is an enum, so the data path has no virtual call.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,9 +37,9 @@ pub enum AreaQueue {
     Memory(MemoryQueue),
 }
 
-/// A queue over the first `capacity` bytes of `fd`: loads and stores where it is sealed memory or a
-/// file with direct access, else io_uring, or blocking calls where that is refused.
-/// [`AreaQueue::description`] says which and why.
+/// A queue over the first `capacity` bytes of `fd`. It uses loads and stores where that is sealed
+/// memory or a file with direct access. Else it uses io_uring, or blocking calls where that is
+/// refused. [`AreaQueue::description`] says which and why.
 ///
 /// # Errors
 /// See [`OpenError`]; never [`OpenError::Unavailable`].

@@ -1,8 +1,8 @@
 //! Copies of a superblock: which of them is current, although some cannot be read.
 //!
 //! 1. A format keeps two copies of each of two generations, a block of [`BLOCK`] bytes each from
-//!    the beginning of the area. Generation `g` goes to copies `2 * (g % 2)` and the one behind it:
-//!    an update never touches the generation that it replaces, and one copy that is lost costs
+//!    the beginning of the area. Generation `g` goes to copies `2 * (g % 2)` and the one behind it.
+//!    So an update never touches the generation that it replaces, and one copy that is lost costs
 //!    nothing.
 //! 2. Each copy is read by itself. One that the device cannot read is one that does not validate:
 //!    the others count, and the next superblocks that are written make it readable again.

@@ -3,7 +3,7 @@
 //! 1. Each request takes a slot, which owns its buffer while the kernel may touch it; the slot's
 //!    number is the request's `user_data`. There are as many submission entries as slots, and twice
 //!    as many completion entries, so neither ring can overflow.
-//! 2. A durable write carries `RWF_DSYNC`; a flush is `IORING_OP_FSYNC` with `DATASYNC`; a discard
+//! 2. A durable write carries `RWF_DSYNC`. A flush is `IORING_OP_FSYNC` with `DATASYNC`. A discard
 //!    is `IORING_OP_FALLOCATE`, which punches a hole or has the device write zeros (see `file`). A
 //!    priority is the `ioprio` of a read or write.
 //! 3. How the ring is set up is a [`Mode`]. Where completions wait for the thread to enter the
@@ -68,7 +68,7 @@ pub struct UringQueue {
     /// Entries in the submission ring that the kernel has not taken.
     queued: usize,
     mode: Mode,
-    /// Why the mode is not the one that was asked for.
+    /// Why the mode is not the one that was requested.
     refused: Option<String>,
     /// The ring is to be enabled by the thread that notifies first.
     disabled: bool,

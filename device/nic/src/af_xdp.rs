@@ -41,5 +41,5 @@ pub struct Granted {
     /// The sealed memfd that holds the UMEM.
     pub umem: OwnedFd,
     /// What was registered, and where the socket is bound.
-    pub geometry: XskLayout,
+    pub layout: XskLayout,
 }

@@ -8,8 +8,8 @@
 //!    [`Namespace::enter`] runs a function on a thread inside it. The calling thread never leaves
 //!    its own namespace.
 //! 3. A socket keeps the namespace it was made in. The namespace ends, and the veth pair with it,
-//!    when no descriptor, no socket and no mapping of a socket's rings is left: nothing stays
-//!    behind when daemon and application die together.
+//!    when no descriptor, socket or mapping of a socket's rings is left. So nothing stays behind
+//!    when daemon and application die together.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

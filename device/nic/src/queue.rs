@@ -1,20 +1,21 @@
 //! The queue-pair seam between an engine and a device.
 //!
 //! 1. Buffers move by value: a [`Frame`] is the *ownership* of one buffer of the queue's pool. It
-//!    is not `Clone`; it is given back with [`NicQueue::release`] or [`NicQueue::transmit`].
+//!    is not `Clone`; it is returned with [`NicQueue::release`] or [`NicQueue::transmit`].
 //! 2. Receive: [`NicQueue::receive`] takes what has arrived, up to a bound. It never waits and
 //!    never makes a system call that could block.
 //! 3. Transmit: [`NicQueue::allocate`] a frame of the length that it is to have, fill
 //!    [`NicQueue::bytes_mut`], [`NicQueue::transmit`] it. Nothing reaches the device before
 //!    [`NicQueue::flush`]: one doorbell a batch.
-//! 4. A received frame has a *head*, in memory that no other process writes ([`NicQueue::bytes`]):
-//!    all of a small frame, at least the first [`LEAST_HEAD`] bytes of a large one. What is missing
-//!    is its *tail* ([`NicQueue::tail`]): bytes in memory that the sender may still write, so they
-//!    are copied out once and never read in place. Only queues over shared memory have tails.
+//! 4. A received frame has a *head*, in memory that no other process writes ([`NicQueue::bytes`]).
+//!    It is all of a small frame, at least the first [`LEAST_HEAD`] bytes of a large one. What is
+//!    missing is its *tail* ([`NicQueue::tail`]). That is in memory that the sender may still
+//!    write, so it is copied out once and never read in place. Only queues over shared memory have
+//!    tails.
 //! 5. A received frame may be changed in its head, shortened ([`Frame::truncate`]) and transmitted
 //!    again.
-//! 6. A frame that is dropped without being given back leaks one buffer of the pool and nothing
-//!    else; engines must not do it, and [`NicQueue::free_buffers`] lets a test see it.
+//! 6. A frame that is dropped without being returned leaks one buffer of the pool and nothing else.
+//!    Engines must not do it, and [`NicQueue::free_buffers`] lets a test see it.
 //!
 //! It must never allocate, log or read a clock per frame, nor give the same buffer out twice.
 
@@ -169,13 +170,13 @@ pub trait NicQueue {
         Offloads::default()
     }
 
-    /// Gives a frame back to the pool.
+    /// Returns a frame to the pool.
     fn release(&mut self, frame: Frame);
 
     /// Queues a frame for sending. It leaves at the next [`NicQueue::flush`].
     ///
     /// # Errors
-    /// [`TransmitError::RingFull`] gives the frame back.
+    /// [`TransmitError::RingFull`] returns the frame.
     fn transmit(&mut self, frame: Frame) -> Result<(), TransmitError>;
 
     /// Passes everything queued to the device and notifies it at most once. Does nothing when

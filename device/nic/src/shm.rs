@@ -7,10 +7,10 @@
 //! 2. `layout`: a region holds the words and the ring of its owner, and the frames that its owner
 //!    sends (`docs/spec/shm-link.md`).
 //! 3. `endpoint`: [`Endpoint`] is the queue over it. A frame that is sent is written in place and
-//!    never copied by its sender; a small one that is received is copied once, of a large one only
+//!    never copied by its sender. A small one that is received is copied once, of a large one only
 //!    the headers.
 //!
-//! The peer is hostile: whatever it writes into its region, no access leaves the mappings, nothing
+//! The peer is hostile. Whatever it writes into its region, no access leaves the mappings, nothing
 //! panics, and no call does more work than the ring has slots.
 
 mod endpoint;

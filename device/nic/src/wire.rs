@@ -5,12 +5,12 @@
 //! 2. [`pair`] joins two queues back to back: what one flushes the other receives, in order and
 //!    without loss.
 //! 3. [`tapped`] gives one queue and its [`WireTap`]. The holder of the tap takes each frame that
-//!    the queue sent and decides what the queue receives: a simulator loses, repeats, reorders,
+//!    the queue sent, and decides what the queue receives. A simulator loses, repeats, reorders,
 //!    changes and delays there.
 //! 4. A cable that holds as many frames as its queue has buffers is a full device: frames stay
 //!    queued at the sender until a later flush. [`WireTap::deliver`] drops instead, as a NIC
 //!    without buffers does.
-//! 5. A wire that [`pair_with`] or [`tapped_with`] makes behaves as other media do: it shows only
+//! 5. A wire that [`pair_with`] or [`tapped_with`] makes behaves as other media do. It shows only
 //!    the first bytes of a frame in its head, or says that checksums are unnecessary ([`Medium`]).
 //! 6. A cut wire ([`WireTap::cut`]) is a revoked device: every flush fails from then on.
 

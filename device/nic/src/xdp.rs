@@ -6,8 +6,8 @@
 //!
 //! 1. [`receive`] on the application's end: only frames that the grant covers reach its AF_XDP
 //!    socket.
-//! 2. [`transmit`] on the peer's end, where the socket's frames come out: only frames that the
-//!    grant covers, and no faster than granted, go on to the host's stack or to a physical
+//! 2. [`transmit`] on the peer's end, where the socket's frames come out. Only frames that the
+//!    grant covers, and no faster than granted, continue to the host's stack or to a physical
 //!    interface.
 //! 3. [`uplink`] on a physical interface: redirects to each VNIC its frames. [`pass`] where a veth
 //!    merely needs a program.

@@ -7,9 +7,9 @@ use sietch_nic::NicQueue;
 use sietch_nic::shm::{Endpoint, LinkLayout, Pair, create_pair};
 
 fn ends(mtu: usize) -> (Endpoint, Endpoint) {
-    let geometry = LinkLayout::for_mtu(mtu);
-    let Pair { near, far, .. } = create_pair(geometry, 1).expect("memory for a link");
-    let open = |fds, last| Endpoint::open(fds, geometry, [2, 0, 0, 0, 0, last], mtu).expect("a fresh grant");
+    let layout = LinkLayout::for_mtu(mtu);
+    let Pair { near, far, .. } = create_pair(layout, 1).expect("memory for a link");
+    let open = |fds, last| Endpoint::open(fds, layout, [2, 0, 0, 0, 0, last], mtu).expect("a fresh grant");
     (open(near, 1), open(far, 2))
 }
 

@@ -27,7 +27,7 @@ use crate::limits::RECEIVE_BYTES;
 /// Events taken in one iteration.
 const BATCH: usize = 256;
 
-/// Connections accepted in one iteration: established ones must go on meanwhile.
+/// Connections accepted in one iteration: established ones must continue meanwhile.
 const ACCEPTS: usize = 64;
 
 const LISTENER: u64 = 1 << 62;
@@ -180,7 +180,7 @@ impl Epoll {
         }
     }
 
-    /// Takes a connection out, and goes on accepting if that had waited for its descriptor.
+    /// Takes a connection out, and continues accepting if that had waited for its descriptor.
     fn remove(&mut self, index: u32) -> Option<Connection> {
         let connection = self.connections.remove_at(index);
         if self.starved {

@@ -20,7 +20,7 @@ pub enum Verdict {
 /// Whether a connection should be read further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appetite {
-    /// Go on reading.
+    /// Continue reading.
     More,
     /// Stop until [`crate::SocketQueue::resume`].
     Enough,

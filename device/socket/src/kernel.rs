@@ -1,12 +1,12 @@
-//! Facts about a socket that only the kernel knows and no wrapper asks for.
+//! Facts about a socket that only the kernel knows and no wrapper requests.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use rustix::process::Pid;
 
-/// The cookie of the network namespace in which a socket was made (`SO_NETNS_COOKIE`, Linux 5.14):
-/// equal for two sockets if and only if they share one, whichever process holds them.
+/// The cookie of the network namespace in which a socket was made (`SO_NETNS_COOKIE`, Linux 5.14).
+/// It is equal for two sockets if and only if they share one, whichever process holds them.
 ///
 /// # Errors
 /// `ENOTSOCK`, `ENOPROTOOPT`, as `getsockopt(2)`.

@@ -1,13 +1,13 @@
-//! Kernel TCP sockets as a device: the fallback where no VNIC can be granted, the loopback listener
-//! beside one, and the baseline of measurements (same program, other data path).
+//! Kernel TCP sockets as a device. They are the fallback where no VNIC can be granted, the loopback
+//! listener beside one, and the baseline of measurements (same program, other data path).
 //!
 //! It is also where a data plane sleeps: [`SocketQueue::wait`] returns when a socket, or any
 //! doorbell given to [`SocketQueue::watch`], has something to say.
 //!
 //! 1. [`SocketQueue::poll`] takes what has happened, never waits, and calls a [`Handler`] for it.
 //! 2. A handler answers received bytes with its [`Appetite`]: after [`Appetite::Enough`] nothing
-//!    more is read from that connection until [`SocketQueue::resume`]; the peer feels it as a
-//!    closed TCP window.
+//!    more is read from that connection until [`SocketQueue::resume`]. To the peer that is a closed
+//!    TCP window.
 //! 3. [`SocketQueue::send`] takes as many bytes as it has room for; [`Handler::writable`] follows
 //!    when there is room again. [`SocketQueue::flush`] hands everything queued to the kernel with
 //!    one system call.
@@ -52,7 +52,7 @@ pub enum Error {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}; end what listens there, or choose another address or port")]
     Listen {
-        /// The address that was asked for.
+        /// The address that was requested.
         address: SocketAddr,
         /// What the kernel said.
         #[source]

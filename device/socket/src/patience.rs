@@ -70,9 +70,9 @@ fn unblock() -> io::Result<()> {
     if failed == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(failed)) }
 }
 
-/// One call of `accept4`; no address is asked for.
+/// One call of `accept4`; no address is requested.
 fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // SAFETY: no address is asked for.
+    // SAFETY: no address is requested.
     let fd = unsafe { libc::accept4(listener.as_raw_fd(), null_mut(), null_mut(), libc::SOCK_CLOEXEC) };
     match fd {
         // SAFETY: the kernel has just opened it for this call.

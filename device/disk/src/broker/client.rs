@@ -1,16 +1,16 @@
 //! The application's side of a brokered area.
 //!
 //! 1. [`DiskQueue::submit`] takes a slot. [`DiskQueue::notify`] *stages* waiting requests, in
-//!    order: it cuts a piece off the front request, gives it pages of the data region, copies the
-//!    bytes to be written there, and submits it. Then it notifies the broker if the broker sleeps.
-//!    A piece that finds no page or no slot waits for a completion.
+//!    order. It cuts a piece off the front request and gives it pages of the data region. It copies
+//!    the bytes to be written there, and submits it. Then it notifies the broker if the broker
+//!    sleeps. A piece that finds no page or no slot waits for a completion.
 //! 2. [`DiskQueue::complete`] takes completions, copies what was read, gives pages back, stages
 //!    more. A request is done when all of its pieces are; the first error ends it, and nothing more
 //!    of it is submitted.
 //! 3. A call that finds nothing asks to be notified, and polls once more before it says so. So a
 //!    caller that sleeps on the doorbell after an empty call is woken.
 //! 4. What the broker says is believed of data alone. A completion of nothing that is in flight is
-//!    counted and ignored; an impossible word, or a hang-up, ends the queue: everything in flight
+//!    counted and ignored. An impossible word, or a hang-up, ends the queue: everything in flight
 //!    fails with `ENOTCONN`.
 
 use std::collections::VecDeque;
@@ -60,13 +60,13 @@ struct Piece {
     pages: u32,
     live: bool,
     /// Distinguishes it from earlier pieces with its number.
-    turn: u32,
+    generation: u32,
 }
 
 /// See the module's account. One thread owns it.
 pub struct BrokerQueue {
     region: Region,
-    geometry: BrokerLayout,
+    layout: BrokerLayout,
     capacity: u64,
     submissions: Producer<Submission, MappedRing<Submission>>,
     completions: Consumer<Completed, MappedRing<Completed>>,
@@ -86,17 +86,17 @@ impl BrokerQueue {
     ///
     /// # Errors
     /// [`OpenError::Broker`] and others: the memory is not what it should be, or was opened before.
-    pub fn open(fds: BrokerFds, geometry: BrokerLayout, capacity: u64) -> Result<Self, OpenError> {
+    pub fn open(fds: BrokerFds, layout: BrokerLayout, capacity: u64) -> Result<Self, OpenError> {
         if capacity == 0 || !capacity.is_multiple_of(BLOCK as u64) {
             return Err(OpenError::Capacity { capacity });
         }
-        let (region, rings) = Region::open(fds, geometry, Side::Application)?;
+        let (region, rings) = Region::open(fds, layout, Side::Application)?;
         let unsound = |cause: &str| OpenError::Broker { cause: cause.to_owned() };
         let mut submissions =
             Producer::attach(rings.submissions).map_err(|_| unsound("its rings contradict each other"))?;
         let completions =
             Consumer::attach(rings.completions).map_err(|_| unsound("its rings contradict each other"))?;
-        if submissions.room(geometry.slots) != geometry.slots
+        if submissions.room(layout.slots) != layout.slots
             || sietch_ring::RingMemory::producer(submissions.memory())
                 .load(std::sync::atomic::Ordering::Relaxed)
                 != 0
@@ -105,17 +105,17 @@ impl BrokerQueue {
         }
         Ok(Self {
             region,
-            geometry,
+            layout,
             capacity,
             submissions,
             completions,
-            slots: std::iter::repeat_with(|| None).take(geometry.slots as usize).collect(),
-            free: (0..geometry.slots).rev().collect(),
-            waiting: VecDeque::with_capacity(geometry.slots as usize),
-            pieces: vec![Piece::default(); geometry.slots as usize],
-            spare: (0..geometry.slots).rev().collect(),
-            pages: Pages::new(geometry.data / BLOCK as u32),
-            done: VecDeque::with_capacity(geometry.slots as usize),
+            slots: std::iter::repeat_with(|| None).take(layout.slots as usize).collect(),
+            free: (0..layout.slots).rev().collect(),
+            waiting: VecDeque::with_capacity(layout.slots as usize),
+            pieces: vec![Piece::default(); layout.slots as usize],
+            spare: (0..layout.slots).rev().collect(),
+            pages: Pages::new(layout.data / BLOCK as u32),
+            done: VecDeque::with_capacity(layout.slots as usize),
             nonsense: 0,
         })
     }
@@ -132,7 +132,7 @@ impl BrokerQueue {
 
     /// Whether the service core has ended, or taken the area away. Everything fails from then on.
     pub fn is_over(&self) -> bool {
-        self.region.is_gone() || self.submissions.violations() + self.completions.violations() > 0
+        self.region.is_hung_up() || self.submissions.violations() + self.completions.violations() > 0
     }
 
     /// Completions that belonged to nothing.
@@ -191,11 +191,12 @@ impl BrokerQueue {
             }
             let Some(number) = self.spare.pop() else { return false };
             let piece = &mut self.pieces[number as usize];
-            let turn = piece.turn.wrapping_add(1);
+            let generation = piece.generation.wrapping_add(1);
             let (first, pages) = taken;
-            *piece = Piece { slot: index, position: slot.issued, length, first, pages, live: true, turn };
+            *piece =
+                Piece { slot: index, position: slot.issued, length, first, pages, live: true, generation };
             let submission = Submission {
-                token: u64::from(turn) << 32 | u64::from(number),
+                token: u64::from(generation) << 32 | u64::from(number),
                 offset: offset + slot.issued,
                 // Of a discard the length has both words: the low one here, the high one where data
                 // would be.
@@ -218,7 +219,7 @@ impl BrokerQueue {
     fn progress(&mut self) {
         let mut any = false;
         // No more than the ring has slots: what comes meanwhile is taken next time.
-        for _ in 0..self.geometry.slots {
+        for _ in 0..self.layout.slots {
             let Some(completed) = self.completions.pop() else { break };
             any = true;
             self.settle(completed);
@@ -237,7 +238,7 @@ impl BrokerQueue {
         let piece = self
             .pieces
             .get_mut(number as usize)
-            .filter(|piece| piece.live && u64::from(piece.turn) == completed.token >> 32);
+            .filter(|piece| piece.live && u64::from(piece.generation) == completed.token >> 32);
         let Some(piece) = piece else {
             self.nonsense += 1;
             return;
@@ -282,7 +283,7 @@ impl BrokerQueue {
     /// The other side is dead: nothing that is in flight will be answered.
     fn abandon(&mut self) {
         self.waiting.clear();
-        for index in 0..self.geometry.slots {
+        for index in 0..self.layout.slots {
             if let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
                 slot.error = libc::ENOTCONN;
                 slot.under_way = 0;
@@ -304,7 +305,7 @@ impl BrokerQueue {
     fn arm(&mut self) {
         if self.region.is_armed() {
             // Woken, or asked again: is the other side dead?
-            self.region.look();
+            self.region.poll_hang_up();
         } else {
             self.region.arm();
         }
@@ -372,11 +373,11 @@ impl DiskQueue for BrokerQueue {
     }
 
     fn block_size(&self) -> usize {
-        self.geometry.block as usize
+        self.layout.block as usize
     }
 
     fn depth(&self) -> usize {
-        self.geometry.slots as usize
+        self.layout.slots as usize
     }
 
     fn submit_with(

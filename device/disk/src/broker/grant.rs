@@ -38,16 +38,16 @@ pub struct BrokerPair {
 /// Makes zeroed, sealed memory of that shape, and a doorbell.
 ///
 /// # Errors
-/// A geometry out of bounds (`InvalidInput`), or those of the system calls.
-pub fn create_pair(geometry: BrokerLayout, generation: u64) -> io::Result<BrokerPair> {
-    if !geometry.is_valid() {
-        let cause = format!("shared memory of that shape is none of an area: {geometry:?}");
+/// A layout out of bounds (`InvalidInput`), or those of the system calls.
+pub fn create_pair(layout: BrokerLayout, generation: u64) -> io::Result<BrokerPair> {
+    if !layout.is_valid() {
+        let cause = format!("shared memory of that shape is none of an area: {layout:?}");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
     }
     let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
     let memory = rustix::fs::memfd_create("sietch-area", flags)?;
-    ftruncate(&memory, geometry.bytes() as u64)?;
-    pwrite(&memory, &geometry.header(generation), 0)?;
+    ftruncate(&memory, layout.bytes() as u64)?;
+    pwrite(&memory, &layout.header(generation), 0)?;
     fcntl_add_seals(&memory, SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL))?;
     fchmod(&memory, Mode::RUSR.union(Mode::WUSR))?;
     let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);

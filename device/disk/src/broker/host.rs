@@ -1,7 +1,7 @@
 //! The service core's side of a brokered area.
 //!
 //! 1. [`BrokerHost::take`] copies one submission out of its ring. It is refused while the
-//!    completion ring could not hold the completion of everything that was taken: an application
+//!    completion ring could not hold the completion of everything that was taken. So an application
 //!    that does not take its completions waits for itself.
 //! 2. [`BrokerHost::complete`] queues a completion, [`BrokerHost::publish`] shows all of them at
 //!    once, frees the submissions' slots, and notifies the application if it sleeps.
@@ -20,7 +20,7 @@ use crate::OpenError;
 #[derive(Debug)]
 pub struct BrokerHost {
     region: Region,
-    geometry: BrokerLayout,
+    layout: BrokerLayout,
     submissions: Consumer<Submission, MappedRing<Submission>>,
     completions: Producer<Completed, MappedRing<Completed>>,
     /// Taken and not yet completed.
@@ -34,12 +34,12 @@ impl BrokerHost {
     /// # Errors
     /// [`OpenError::Broker`] and others: the memory is not what it should be. What the application
     /// may have written there already is no error.
-    pub fn open(fds: BrokerFds, geometry: BrokerLayout) -> Result<Self, OpenError> {
-        let (region, rings) = Region::open(fds, geometry, Side::Host)?;
+    pub fn open(fds: BrokerFds, layout: BrokerLayout) -> Result<Self, OpenError> {
+        let (region, rings) = Region::open(fds, layout, Side::Host)?;
         let broken = |_| OpenError::Broker { cause: "its rings contradict each other".to_owned() };
         Ok(Self {
             region,
-            geometry,
+            layout,
             submissions: Consumer::attach(rings.submissions).map_err(broken)?,
             completions: Producer::attach(rings.completions).map_err(broken)?,
             outstanding: 0,
@@ -48,8 +48,8 @@ impl BrokerHost {
     }
 
     /// Its shape.
-    pub fn geometry(&self) -> BrokerLayout {
-        self.geometry
+    pub fn layout(&self) -> BrokerLayout {
+        self.layout
     }
 
     /// A copy of the next request. Validate the copy.
@@ -97,7 +97,7 @@ impl BrokerHost {
     }
 
     /// Times that the application was notified.
-    pub fn rings(&self) -> u64 {
+    pub fn notifications(&self) -> u64 {
         self.rings
     }
 
@@ -108,16 +108,16 @@ impl BrokerHost {
 
     /// Whether it is over: the application has hung up, or broken a ring.
     pub fn is_over(&self) -> bool {
-        self.region.is_gone() || self.violations() > 0
+        self.region.is_hung_up() || self.violations() > 0
     }
 
-    /// Asks the kernel whether the application has hung up. A system call.
-    pub fn look(&mut self) -> bool {
-        self.region.look();
+    /// Polls the kernel whether the application has hung up. A system call.
+    pub fn poll_hang_up(&mut self) -> bool {
+        self.region.poll_hang_up();
         self.is_over()
     }
 
-    /// Asks to be notified. Returns whether there is something already: then do not sleep.
+    /// Requests a notification. Returns whether there is something already: then do not sleep.
     pub fn arm(&mut self) -> bool {
         self.region.arm();
         self.has_work() || self.is_over()

@@ -1,10 +1,10 @@
-//! Whether a former service core may still write to a volume.
+//! Whether a previous service core may still write to a volume.
 //!
-//! 1. The control plane opens the volume's file anew for a service core and takes a lock of that
+//! 1. The control plane opens the volume's file anew for a service core. It takes a lock of that
 //!    *open file description* (`F_OFD_SETLK`) before it passes the descriptor on. It keeps no copy.
 //! 2. The lock lives as long as the description, and a request in flight holds the description. So
-//!    a free lock proves that no write of a former service core can land any more, even if that
-//!    core was killed with writes in flight.
+//!    a free lock proves that no write of a previous service core can land any more. That holds
+//!    even if that core was killed with writes in flight.
 //! 3. The lock says nothing to `flock(2)`, by which the control plane holds the volume for itself.
 
 use std::fs::File;
@@ -23,7 +23,7 @@ impl VolumeLease {
     /// The file at `path`, opened anew and locked, to be passed to a service core.
     ///
     /// # Errors
-    /// Those of `open(2)`; `WouldBlock`: a former service core has it, or its last requests are
+    /// Those of `open(2)`; `WouldBlock`: a previous service core has it, or its last requests are
     /// in flight.
     pub fn take(path: &Path) -> io::Result<OwnedFd> {
         let file = File::options().read(true).write(true).open(path)?;

@@ -1,6 +1,6 @@
 //! Which pages of the data region are taken.
 //!
-//! A bit a page. A request takes the first free run, or as much of it as it needs: pages come back
+//! A bit a page. A request takes the first free run, or as much of it as it needs. Pages come back
 //! quickly, and a piece that is shorter than it might be is no harm.
 
 /// Pages of a data region.

@@ -37,7 +37,7 @@ pub(super) struct Region {
     peer: usize,
     armed: bool,
     /// The other side has hung up.
-    gone: bool,
+    hung_up: bool,
 }
 
 /// The rings of a region.
@@ -52,13 +52,9 @@ fn unsound(cause: impl Into<String>) -> OpenError {
 
 impl Region {
     /// Maps what was granted.
-    pub(super) fn open(
-        fds: BrokerFds,
-        geometry: BrokerLayout,
-        side: Side,
-    ) -> Result<(Self, Rings), OpenError> {
+    pub(super) fn open(fds: BrokerFds, layout: BrokerLayout, side: Side) -> Result<(Self, Rings), OpenError> {
         let BrokerFds { memory, doorbell } = fds;
-        if !geometry.is_valid() {
+        if !layout.is_valid() {
             return Err(unsound("its numbers are out of bounds"));
         }
         let seals = fcntl_get_seals(&memory).map_err(|_| OpenError::Unsealed)?;
@@ -66,10 +62,10 @@ impl Region {
             return Err(OpenError::Unsealed);
         }
         let stat = fstat(&memory).map_err(|e| crate::file::io("read the size of the shared memory", e))?;
-        if u64::try_from(stat.st_size).unwrap_or(0) != geometry.bytes() as u64 {
+        if u64::try_from(stat.st_size).unwrap_or(0) != layout.bytes() as u64 {
             return Err(unsound("it has another size than was said"));
         }
-        let mapping = Mapping::of_file(&memory, 0, geometry.bytes())
+        let mapping = Mapping::of_file(&memory, 0, layout.bytes())
             .map_err(|source| OpenError::Io { action: "map the shared memory", source })?;
         let mapping = Arc::new(mapping);
         let ring = |producer, consumer, flags, slots| RingLayout {
@@ -77,11 +73,11 @@ impl Region {
             consumer,
             flags,
             slots,
-            capacity: geometry.slots,
+            capacity: layout.slots,
         };
         let submissions = ring(SUBMISSION_PRODUCER, SUBMISSION_CONSUMER, BROKER_NEED_WAKEUP, SUBMISSIONS);
         let completions =
-            ring(COMPLETION_PRODUCER, COMPLETION_CONSUMER, APPLICATION_NEED_WAKEUP, geometry.completions());
+            ring(COMPLETION_PRODUCER, COMPLETION_CONSUMER, APPLICATION_NEED_WAKEUP, layout.completions());
         // SAFETY: the mapping is new; one producer and one consumer are made of the two rings, and
         // their words and slots are used through them alone.
         let rings = unsafe {
@@ -97,17 +93,17 @@ impl Region {
         };
         let region = Self {
             mapping,
-            data_start: geometry.data_start(),
-            data: geometry.data as usize,
+            data_start: layout.data_start(),
+            data: layout.data as usize,
             doorbell,
             own,
             peer,
             armed: false,
-            gone: false,
+            hung_up: false,
         };
         let mut header = [0; HEADER];
         region.copy_out(0, &mut header);
-        let expected = geometry.header(0);
+        let expected = layout.header(0);
         if header[..24] != expected[..24] {
             return Err(unsound("its header is of another version or shape"));
         }
@@ -185,13 +181,13 @@ impl Region {
     fn drain(&mut self) {
         // One call takes every byte that an honest side can have written.
         match recv(&self.doorbell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => self.gone = true,
+            Ok((0, _)) => self.hung_up = true,
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.gone = true,
+            Err(_) => self.hung_up = true,
         }
     }
 
-    /// Wakes the other side if it asked for it; says whether it had.
+    /// Wakes the other side if it requested it; says whether it had.
     pub(super) fn notify(&mut self) -> bool {
         if !self.word(self.peer).is_some_and(need_wakeup::claim) {
             return false;
@@ -199,27 +195,27 @@ impl Region {
         match send(&self.doorbell, &[1], SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL)) {
             // A full socket is readable already.
             Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
-            Err(_) => self.gone = true,
+            Err(_) => self.hung_up = true,
         }
         true
     }
 
     /// Whether the other side was seen to have hung up.
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone
+    pub(super) fn is_hung_up(&self) -> bool {
+        self.hung_up
     }
 
-    /// Asks the kernel whether the other side has hung up. A system call: not for every request.
-    pub(super) fn look(&mut self) -> bool {
+    /// Polls the kernel whether the other side has hung up. A system call: not for every request.
+    pub(super) fn poll_hang_up(&mut self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut entries = [PollFd::new(&self.doorbell, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         if poll(&mut entries, Some(&now)).is_ok()
             && entries[0].revents().intersects(PollFlags::HUP.union(PollFlags::ERR))
         {
-            self.gone = true;
+            self.hung_up = true;
         }
-        self.gone
+        self.hung_up
     }
 
     /// Sleeps until the doorbell is readable or hangs up, or `timeout` has passed.

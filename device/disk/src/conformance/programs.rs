@@ -87,7 +87,7 @@ impl Run<'_> {
         }
     }
 
-    /// The request that a step asks for here, and what it means to the model.
+    /// The request that a step requests here, and what it means to the model.
     fn operation(&mut self, step: &Step) -> (Operation, InFlight) {
         let block = self.queue.block_size();
         let blocks = SPAN.min(CAPACITY / block);
@@ -171,7 +171,7 @@ impl Run<'_> {
 
 /// See the module's account. The area is not made anew between programs: each begins with what the
 /// one before left.
-pub fn random_programs_do_what_the_model_does(bench: &mut dyn Bench) {
+pub fn random_programs_behave_as_the_model(bench: &mut dyn Bench) {
     let queue = RefCell::new(bench.open());
     let config = Config { failure_persistence: None, ..Config::with_cases(PROGRAMS) };
     let outcome = TestRunner::new(config).run(&proptest::collection::vec(step(), 1..40), |program| {

@@ -8,7 +8,7 @@
 //!    socket on unbound makes it in a namespace with one interface only ([`crate::namespace`]).
 //! 3. Kernels before 6.4 refuse to map the rings of a bound socket (EBUSY). So the holder maps them
 //!    first, and [`bind_queue`] comes after. It binds to one queue of one interface in copy mode
-//!    (veth has no other) with wake-up on demand, and if it has runs, for frames in several
+//!    (veth has no other) with wake-up on demand. If it has runs, it binds for frames in several
 //!    buffers. It is not repeated: a holder that bound the socket itself costs the control plane no
 //!    time.
 //! 4. Whether the kernel knows frames in several buffers must be known before the socket is passed
@@ -39,23 +39,24 @@ const XDP_USE_SG: u16 = 1 << 4;
 /// No interface has this index: the kernel numbers them from 1.
 const NO_INTERFACE: u32 = i32::MAX as u32;
 
-/// Makes the queue that `geometry` describes, not yet bound.
+/// Makes the queue that `layout` describes, not yet bound.
 ///
 /// # Errors
 /// [`CreateError`]. Nothing is left behind.
-pub fn create(geometry: XskLayout) -> Result<Granted, CreateError> {
-    geometry.validate()?;
-    let umem = sealed_memory(geometry.umem_bytes())?;
+pub fn create(layout: XskLayout) -> Result<Granted, CreateError> {
+    layout.validate()?;
+    let umem = sealed_memory(layout.umem_bytes())?;
     let socket = open_socket()?;
-    register(socket.as_fd(), umem.as_fd(), &geometry)?;
-    size_rings(socket.as_fd(), &geometry)?;
-    if geometry.runs > 0 {
+    register(socket.as_fd(), umem.as_fd(), &layout)?;
+    size_rings(socket.as_fd(), &layout)?;
+    if layout.runs > 0 {
         check_several_buffers(socket.as_fd())?;
     }
-    Ok(Granted { socket, umem, geometry })
+    Ok(Granted { socket, umem, layout })
 }
 
-/// Asks the kernel whether it takes frames in several buffers, by a bind that cannot succeed.
+/// Checks with the kernel whether it takes frames in several buffers, by a bind that cannot
+/// succeed.
 fn check_several_buffers(socket: BorrowedFd<'_>) -> Result<(), CreateError> {
     let flags = SocketAddrXdpFlags::XDP_COPY.union(SocketAddrXdpFlags::from_bits_retain(XDP_USE_SG));
     match bind(socket, &SocketAddrXdp::new(flags, NO_INTERFACE, 0)) {
@@ -64,16 +65,16 @@ fn check_several_buffers(socket: BorrowedFd<'_>) -> Result<(), CreateError> {
     }
 }
 
-/// Binds `socket`, which [`create`] made of `geometry`.
+/// Binds `socket`, which [`create`] made of `layout`.
 ///
 /// The interface must be up. The holder receives nothing until an XDP program on the interface
 /// redirects to the socket through an XSKMAP, which the control plane keeps.
 ///
 /// # Errors
 /// [`CreateError::Busy`] or [`CreateError::Bind`].
-pub fn bind_queue(socket: BorrowedFd<'_>, geometry: &XskLayout) -> Result<(), CreateError> {
-    let (ifindex, queue) = (geometry.ifindex, geometry.queue);
-    let several = if geometry.runs > 0 { XDP_USE_SG } else { 0 };
+pub fn bind_queue(socket: BorrowedFd<'_>, layout: &XskLayout) -> Result<(), CreateError> {
+    let (ifindex, queue) = (layout.ifindex, layout.queue);
+    let several = if layout.runs > 0 { XDP_USE_SG } else { 0 };
     let flags = SocketAddrXdpFlags::XDP_COPY
         .union(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP)
         .union(SocketAddrXdpFlags::from_bits_retain(several));
@@ -105,12 +106,12 @@ fn open_socket() -> Result<OwnedFd, CreateError> {
 
 /// Registers the memory behind `umem`. The kernel pins the pages, so this process's mapping of them
 /// is temporary.
-fn register(socket: BorrowedFd<'_>, umem: BorrowedFd<'_>, geometry: &XskLayout) -> Result<(), CreateError> {
-    let mapping = Mapping::of_file(umem, 0, geometry.umem_bytes()).creating("mapping the UMEM")?;
+fn register(socket: BorrowedFd<'_>, umem: BorrowedFd<'_>, layout: &XskLayout) -> Result<(), CreateError> {
+    let mapping = Mapping::of_file(umem, 0, layout.umem_bytes()).creating("mapping the UMEM")?;
     let registration = XdpUmemReg {
         addr: mapping.as_ptr().addr() as u64,
         len: mapping.len() as u64,
-        chunk_size: geometry.chunk_size,
+        chunk_size: layout.chunk_size,
         headroom: 0,
         flags: XdpUmemRegFlags::empty(),
         tx_metadata_len: 0,
@@ -132,23 +133,22 @@ fn memory_lock_limit() -> String {
     }
 }
 
-fn size_rings(socket: BorrowedFd<'_>, geometry: &XskLayout) -> Result<(), CreateError> {
-    sockopt::set_xdp_umem_fill_ring_size(socket, geometry.fill).creating("sizing the fill ring")?;
-    sockopt::set_xdp_umem_completion_ring_size(socket, geometry.completion)
+fn size_rings(socket: BorrowedFd<'_>, layout: &XskLayout) -> Result<(), CreateError> {
+    sockopt::set_xdp_umem_fill_ring_size(socket, layout.fill).creating("sizing the fill ring")?;
+    sockopt::set_xdp_umem_completion_ring_size(socket, layout.completion)
         .creating("sizing the completion ring")?;
-    sockopt::set_xdp_rx_ring_size(socket, geometry.receive).creating("sizing the receive ring")?;
-    sockopt::set_xdp_tx_ring_size(socket, geometry.transmit).creating("sizing the transmit ring")?;
+    sockopt::set_xdp_rx_ring_size(socket, layout.receive).creating("sizing the receive ring")?;
+    sockopt::set_xdp_tx_ring_size(socket, layout.transmit).creating("sizing the transmit ring")?;
     // In copy mode each frame on its way is a kernel buffer charged to the socket; the default
     // charge allows a tenth of a ring. Without CAP_NET_ADMIN the default stays, and a burst takes
     // more flushes.
-    match sockopt::set_socket_send_buffer_size_force(socket, geometry.umem_bytes().min(i32::MAX as usize / 2))
-    {
+    match sockopt::set_socket_send_buffer_size_force(socket, layout.umem_bytes().min(i32::MAX as usize / 2)) {
         Ok(()) | Err(Errno::PERM) => {}
         Err(error) => {
             return Err(CreateError::Step { step: "sizing the send buffer", source: error.into() });
         }
     }
-    raise_send_budget(socket, geometry.transmit);
+    raise_send_budget(socket, layout.transmit);
     Ok(())
 }
 

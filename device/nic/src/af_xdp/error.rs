@@ -14,7 +14,7 @@ pub enum XskLayoutError {
     /// The number of chunks.
     #[error("UMEM of {chunks} chunks: must be between 2 and {most}")]
     Chunks {
-        /// Asked for.
+        /// The requested value.
         chunks: u32,
         /// The limit.
         most: u32,
@@ -24,7 +24,7 @@ pub enum XskLayoutError {
         "{runs} runs of {run_chunks} UMEM chunks, of {chunks} in all: a run has 2 to 18 chunks, and two must be left over"
     )]
     Runs {
-        /// Asked for.
+        /// The requested value.
         runs: u32,
         /// Chunks in each.
         run_chunks: u32,
@@ -36,7 +36,7 @@ pub enum XskLayoutError {
     Ring {
         /// Which.
         ring: &'static str,
-        /// Asked for.
+        /// The requested value.
         slots: u32,
         /// The limit.
         most: u32,
@@ -44,7 +44,7 @@ pub enum XskLayoutError {
     /// The MTU.
     #[error("MTU of {mtu} bytes: a UMEM chunk holds packets of at most {largest}; lower the interface's MTU")]
     Mtu {
-        /// Asked for.
+        /// The requested value.
         mtu: usize,
         /// The limit.
         largest: usize,
@@ -130,10 +130,10 @@ pub enum OpenError {
     /// The first descriptor is something else.
     #[error("grant: the first descriptor is no AF_XDP socket; ask the control plane for a new grant")]
     NotAfXdp(#[source] Option<io::Error>),
-    /// The memfd is not what the geometry says.
+    /// The memfd is not what the layout says.
     #[error("grant: the UMEM has {actual} bytes and should have {expected}; ask for a new grant")]
     UmemSize {
-        /// By the geometry.
+        /// By the layout.
         expected: u64,
         /// By `fstat(2)`.
         actual: u64,

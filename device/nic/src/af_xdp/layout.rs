@@ -70,9 +70,10 @@ pub struct XskLayout {
 }
 
 impl XskLayout {
-    /// The usual geometry for an interface of `mtu` bytes: rings of 2048, and chunks for a full
-    /// receive ring plus a full transmit ring (8 MiB at an MTU of 1500). Above [`MAX_SINGLE_MTU`]
-    /// the rings for receiving have 8192 slots, and runs come on top (42 MiB in all).
+    /// The usual layout for an interface of `mtu` bytes: rings of 2048, and chunks for a full
+    /// receive ring plus a full transmit ring. That is 8 MiB at an MTU of 1500. Above
+    /// [`MAX_SINGLE_MTU`] the rings for receiving have 8192 slots, and runs come on top (42 MiB in
+    /// all).
     ///
     /// # Errors
     /// [`XskLayoutError::Mtu`] above 65535 bytes.
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn chunks_follow_the_mtu() {
-        let chunk = |mtu| XskLayout::for_mtu(1, 0, mtu).map(|geometry| geometry.chunk_size).ok();
+        let chunk = |mtu| XskLayout::for_mtu(1, 0, mtu).map(|layout| layout.chunk_size).ok();
         assert_eq!(chunk(1500), Some(2048));
         assert_eq!(chunk(1778), Some(2048));
         assert_eq!(chunk(1779), Some(4096));
@@ -172,10 +173,10 @@ mod tests {
         assert_eq!(chunk(9000), Some(4096));
         assert_eq!(chunk(65_536), None);
         for (mtu, run_chunks) in [(3826, 0), (3827, 1), (9000, 3), (65_522, 16), (65_535, 17)] {
-            let geometry = XskLayout::for_mtu(1, 0, mtu).expect("an MTU of IP");
-            assert_eq!(geometry.run_chunks, run_chunks.max(2 * u32::from(run_chunks > 0)), "{mtu}");
-            assert_eq!((geometry.validate(), geometry.fits(mtu)), (Ok(()), Ok(())), "{mtu}");
-            assert!(geometry.fits(65_536).is_err());
+            let layout = XskLayout::for_mtu(1, 0, mtu).expect("an MTU of IP");
+            assert_eq!(layout.run_chunks, run_chunks.max(2 * u32::from(run_chunks > 0)), "{mtu}");
+            assert_eq!((layout.validate(), layout.fits(mtu)), (Ok(()), Ok(())), "{mtu}");
+            assert!(layout.fits(65_536).is_err());
         }
     }
 

@@ -2,17 +2,17 @@
 //!
 //! 1. Every chunk of the UMEM has one owner ([`BufferPool`]): free, the engine (as a [`Frame`]),
 //!    the kernel to receive into, or the kernel to send. A descriptor that comes out of a ring is
-//!    copied, validated, and must name a chunk that is the kernel's for that very purpose;
+//!    copied and validated. It must name a chunk that is the kernel's for that very purpose;
 //!    otherwise it is counted and dropped.
 //! 2. *Receive*: take back what was sent, pop at most `limit` descriptors, give their slots back,
 //!    then top up the fill ring with free chunks. As many chunks as the fill ring has slots (at
 //!    most half of all) are kept for receiving. `allocate` does not touch chunks that the fill ring
 //!    lacks, so sending cannot starve receiving.
 //! 3. *Transmit*: push a descriptor; the kernel does not see it yet. *Flush*: publish them all in
-//!    one store, and if the kernel asks for it (always so on veth) make one `sendto` without data.
-//!    The kernel may stop early, for lack of buffers or at the end of its budget; as long as it
-//!    makes progress it is asked again, at most `kick_limit` times. What is left stays in the ring,
-//!    and the next flush kicks again.
+//!    one store, and if the kernel requests it (always so on veth) make one `sendto` without data.
+//!    The kernel may stop early, for lack of buffers or at the end of its budget. As long as it
+//!    makes progress the call is repeated, at most `kick_limit` times. What is left stays in the
+//!    ring, and the next flush kicks again.
 //! 4. A frame larger than a chunk is received in a chain of chunks ([`super::chain`]): its head is
 //!    the first, its tail the others. It is allocated as a run of neighbours ([`super::runs`]), and
 //!    sent as one descriptor a chunk. A frame that was received in a chain can be sent as it is,
@@ -82,7 +82,7 @@ pub struct Queue {
     /// The kernel took no more at the last flush, and no event says when it does again.
     stuck: bool,
     /// The error after which every call fails.
-    gone: Option<i32>,
+    failure: Option<i32>,
     /// Frames and bytes pushed and not yet published.
     unpublished_frames: u64,
     unpublished_bytes: u64,
@@ -90,11 +90,11 @@ pub struct Queue {
     rings: Rings,
     counters: QueueCounters,
     umem: Mapping,
-    geometry: XskLayout,
+    layout: XskLayout,
     socket: OwnedFd,
 }
 
-/// How often one flush asks the kernel to send: often enough to empty the ring in the kernel's
+/// How often one flush requests the kernel to send: often enough to empty the ring in the kernel's
 /// smallest batches, and once more for a completion ring that was full.
 fn kick_limit(transmit: u32) -> u32 {
     transmit / KERNEL_SEND_BATCH + 2
@@ -107,35 +107,35 @@ impl Queue {
     /// # Errors
     /// [`OpenError`] if the grant is not what it should be, or was opened before.
     pub fn open(granted: Granted, mac: [u8; 6], mtu: usize) -> Result<Self, OpenError> {
-        let Granted { socket, umem, geometry } = granted;
-        geometry.validate()?;
-        geometry.fits(mtu)?;
+        let Granted { socket, umem, layout } = granted;
+        layout.validate()?;
+        layout.fits(mtu)?;
         check_socket(socket.as_fd())?;
-        check_memory(umem.as_fd(), &geometry)?;
-        let umem = Mapping::of_file(&umem, 0, geometry.umem_bytes()).opening("mapping the UMEM")?;
+        check_memory(umem.as_fd(), &layout)?;
+        let umem = Mapping::of_file(&umem, 0, layout.umem_bytes()).opening("mapping the UMEM")?;
         // SAFETY: this process owns the socket. Another process that duplicated it and opened it as
         // a queue has moved its producer words, which `map` refuses.
-        let rings = unsafe { Rings::map(socket.as_fd(), &geometry) }?;
-        let single = geometry.single_chunks();
+        let rings = unsafe { Rings::map(socket.as_fd(), &layout) }?;
+        let single = layout.single_chunks();
         let mut queue = Self {
             mac,
             mtu,
-            chunk_bits: geometry.chunk_size.trailing_zeros(),
+            chunk_bits: layout.chunk_size.trailing_zeros(),
             // What the transmit ring holds is left over, and half if that is more.
-            fill_target: geometry.fill.min(single - geometry.transmit.min(single / 2)),
+            fill_target: layout.fill.min(single - layout.transmit.min(single / 2)),
             filled: 0,
-            chains: Chains::new(if geometry.runs > 0 { single } else { 0 }),
-            runs: Runs::new(&geometry),
+            chains: Chains::new(if layout.runs > 0 { single } else { 0 }),
+            runs: Runs::new(&layout),
             unfinished: false,
             stuck: false,
-            gone: None,
+            failure: None,
             unpublished_frames: 0,
             unpublished_bytes: 0,
             pool: BufferPool::new(single),
             rings,
             counters: QueueCounters::default(),
             umem,
-            geometry,
+            layout,
             socket,
         };
         queue.top_up();
@@ -150,8 +150,8 @@ impl Queue {
     }
 
     /// What the grant said.
-    pub fn geometry(&self) -> XskLayout {
-        self.geometry
+    pub fn layout(&self) -> XskLayout {
+        self.layout
     }
 
     /// What the queue has done.
@@ -175,7 +175,7 @@ impl Queue {
 
     /// Whether the interface is there and up. A system call: not for the data path.
     pub fn is_alive(&self) -> bool {
-        if self.gone.is_some() {
+        if self.failure.is_some() {
             return false;
         }
         // Reads nothing (there is no data to read on such a socket), but the kernel checks the
@@ -186,7 +186,7 @@ impl Queue {
 
     /// Takes back the chunks of frames that have left.
     fn reclaim(&mut self) -> u32 {
-        let completed = self.rings.completion.ready(self.geometry.completion);
+        let completed = self.rings.completion.ready(self.layout.completion);
         for _ in 0..completed {
             let Some(address) = self.rings.completion.pop() else { break };
             let sent = self.chunk_of(address);
@@ -236,7 +236,7 @@ impl Queue {
         let (offset, length) = (self.offset_of(descriptor.address), descriptor.length as usize);
         if length > self.frame_limit() {
             self.counters.rx_oversize += 1;
-        } else if offset + length > self.geometry.chunk_size as usize {
+        } else if offset + length > self.layout.chunk_size as usize {
             self.counters.invalid_descriptors += 1;
         } else {
             self.counters.rx_frames += 1;
@@ -252,7 +252,7 @@ impl Queue {
     #[inline(never)]
     fn join(&mut self, chunk: Option<u32>, descriptor: FrameDescriptor, continues: bool) -> Option<Frame> {
         let offset = self.offset_of(descriptor.address);
-        let inside = offset.saturating_add(descriptor.length as usize) <= self.geometry.chunk_size as usize;
+        let inside = offset.saturating_add(descriptor.length as usize) <= self.layout.chunk_size as usize;
         let length = if inside { descriptor.length } else { 0 };
         // A UMEM has less than 4 GiB (`XskLayout::validate`), and the pool knows the chunk.
         let piece = chunk.map(|chunk| Piece { offset: (chunk << self.chunk_bits) + offset as u32, length });
@@ -271,7 +271,7 @@ impl Queue {
                 let (length, first) = (pieces.total(), *pieces.as_slice().first()?);
                 self.counters.rx_frames += 1;
                 self.counters.rx_bytes += length as u64;
-                let offset = first.offset & (self.geometry.chunk_size - 1);
+                let offset = first.offset & (self.layout.chunk_size - 1);
                 // Below the frame limit.
                 Some(Frame::from_parts(chunk | CHAIN, offset, length as u32).with_head(first.length))
             }
@@ -289,7 +289,7 @@ impl Queue {
     }
 
     fn offset_of(&self, address: u64) -> usize {
-        (address & (u64::from(self.geometry.chunk_size) - 1)) as usize
+        (address & (u64::from(self.layout.chunk_size) - 1)) as usize
     }
 
     /// The longest frame in bytes.
@@ -312,7 +312,7 @@ impl Queue {
         assert!(self.pool.owner(chunk) == Some(Owner::Engine), "frame of chunk {chunk} is not the engine's");
         let (offset, length) = (offset as usize, frame.head_len());
         assert!(
-            offset.saturating_add(length) <= self.geometry.chunk_size as usize,
+            offset.saturating_add(length) <= self.layout.chunk_size as usize,
             "frame of {length} bytes at {offset} sticks out of its chunk"
         );
         let start = ((chunk as usize) << self.chunk_bits) + offset;
@@ -339,7 +339,7 @@ impl Queue {
     /// Sends a frame that lies in a run.
     fn transmit_run(&mut self, frame: Frame) -> Result<(), TransmitError> {
         let (run, _, length) = frame.parts();
-        let (run, size) = (run & !RUN, self.geometry.chunk_size);
+        let (run, size) = (run & !RUN, self.layout.chunk_size);
         let chunks = length.div_ceil(size);
         if self.rings.transmit.room(chunks) < chunks {
             return Err(TransmitError::RingFull(frame));
@@ -377,16 +377,16 @@ impl Queue {
         Ok(())
     }
 
-    /// Asks the kernel to send what lies in the transmit ring.
+    /// Requests the kernel to send what lies in the transmit ring.
     fn kick(&mut self) -> io::Result<()> {
         let mut left = self.rings.transmit.in_flight();
-        for _ in 0..kick_limit(self.geometry.transmit) {
+        for _ in 0..kick_limit(self.layout.transmit) {
             self.counters.kicks += 1;
             match send(&self.socket, &[], SendFlags::DONTWAIT) {
                 Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::BUSY | Errno::INTR) => {}
                 Err(error) => {
                     if matches!(error, Errno::NXIO | Errno::NODEV) {
-                        self.gone = Some(error.raw_os_error());
+                        self.failure = Some(error.raw_os_error());
                     }
                     return Err(error.into());
                 }
@@ -414,13 +414,13 @@ fn check_socket(socket: BorrowedFd<'_>) -> Result<(), OpenError> {
     }
 }
 
-fn check_memory(umem: BorrowedFd<'_>, geometry: &XskLayout) -> Result<(), OpenError> {
+fn check_memory(umem: BorrowedFd<'_>, layout: &XskLayout) -> Result<(), OpenError> {
     let seals = fcntl_get_seals(umem).opening("reading the UMEM's seals")?;
     if !seals.contains(SealFlags::SHRINK) {
         return Err(OpenError::NotSealed);
     }
     let status = fstat(umem).opening("reading the UMEM's size")?;
-    let (expected, actual) = (geometry.umem_bytes() as u64, status.st_size.try_into().unwrap_or(0));
+    let (expected, actual) = (layout.umem_bytes() as u64, status.st_size.try_into().unwrap_or(0));
     if actual == expected { Ok(()) } else { Err(OpenError::UmemSize { expected, actual }) }
 }
 
@@ -448,12 +448,12 @@ impl NicQueue for Queue {
     fn receive(&mut self, out: &mut Vec<Frame>, limit: usize) -> usize {
         self.reclaim();
         // A frame has one descriptor or many.
-        let all = if self.geometry.runs > 0 { usize::MAX } else { limit };
-        let wanted = u32::try_from(all).unwrap_or(u32::MAX).min(self.geometry.receive);
+        let all = if self.layout.runs > 0 { usize::MAX } else { limit };
+        let wanted = u32::try_from(all).unwrap_or(u32::MAX).min(self.layout.receive);
         self.rings.receive.ready(wanted);
         let before = out.len();
         // Dropped frames do not count: less than `limit` means that the ring is empty.
-        for _ in 0..self.geometry.receive {
+        for _ in 0..self.layout.receive {
             if out.len() - before >= limit {
                 break;
             }
@@ -497,7 +497,7 @@ impl NicQueue for Queue {
             "a frame of {length} bytes exceeds the {} that the MTU allows",
             self.frame_limit()
         );
-        if length > self.geometry.chunk_size as usize {
+        if length > self.layout.chunk_size as usize {
             if self.runs.free() == 0 {
                 self.reclaim();
             }
@@ -556,7 +556,7 @@ impl NicQueue for Queue {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if let Some(error) = self.gone {
+        if let Some(error) = self.failure {
             return Err(io::Error::from_raw_os_error(error));
         }
         self.stuck = false;

@@ -54,25 +54,25 @@ impl Rings {
     ///
     /// # Safety
     /// No other `Rings` of this process use this socket.
-    pub(super) unsafe fn map(socket: BorrowedFd<'_>, geometry: &XskLayout) -> Result<Self, OpenError> {
+    pub(super) unsafe fn map(socket: BorrowedFd<'_>, layout: &XskLayout) -> Result<Self, OpenError> {
         let offsets = sockopt::xdp_mmap_offsets(socket).opening("asking the kernel for the ring offsets")?;
         // SAFETY: each ring is mapped once, by the caller's word.
         let (fill, completion, receive, transmit) = unsafe {
             (
-                map_ring::<u64>(socket, "fill", &offsets.fr, XDP_UMEM_PGOFF_FILL_RING, geometry.fill)?,
+                map_ring::<u64>(socket, "fill", &offsets.fr, XDP_UMEM_PGOFF_FILL_RING, layout.fill)?,
                 map_ring::<u64>(
                     socket,
                     "completion",
                     &offsets.cr,
                     XDP_UMEM_PGOFF_COMPLETION_RING,
-                    geometry.completion,
+                    layout.completion,
                 )?,
-                map_ring(socket, "receive", &offsets.rx, XDP_PGOFF_RX_RING, geometry.receive)?,
-                map_ring(socket, "transmit", &offsets.tx, XDP_PGOFF_TX_RING, geometry.transmit)?,
+                map_ring(socket, "receive", &offsets.rx, XDP_PGOFF_RX_RING, layout.receive)?,
+                map_ring(socket, "transmit", &offsets.tx, XDP_PGOFF_TX_RING, layout.transmit)?,
             )
         };
         // The kernel moves nothing before this process fills or transmits. So a producer word that
-        // has moved was moved by a former user, whose chunks are unknown.
+        // has moved was moved by a previous user, whose chunks are unknown.
         if index(fill.producer()) != 0 || index(transmit.producer()) != 0 {
             return Err(OpenError::AlreadyUsed);
         }

@@ -23,14 +23,14 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    pub(super) fn new(geometry: &XskLayout) -> Self {
+    pub(super) fn new(layout: &XskLayout) -> Self {
         Self {
-            pool: BufferPool::new(geometry.runs),
-            away: vec![0; geometry.runs as usize].into_boxed_slice(),
-            first_chunk: geometry.single_chunks(),
+            pool: BufferPool::new(layout.runs),
+            away: vec![0; layout.runs as usize].into_boxed_slice(),
+            first_chunk: layout.single_chunks(),
             // Never used to divide by while there are no runs.
-            chunks: geometry.run_chunks.max(1),
-            chunk_size: geometry.chunk_size,
+            chunks: layout.run_chunks.max(1),
+            chunk_size: layout.chunk_size,
         }
     }
 
@@ -94,16 +94,16 @@ mod tests {
     use super::*;
 
     fn runs() -> (Runs, XskLayout) {
-        let geometry = XskLayout::for_mtu(1, 0, 9000).expect("a possible MTU");
-        (Runs::new(&geometry), geometry)
+        let layout = XskLayout::for_mtu(1, 0, 9000).expect("a possible MTU");
+        (Runs::new(&layout), layout)
     }
 
     #[test]
     fn a_run_is_free_when_its_last_chunk_is_back() {
-        let (mut runs, geometry) = runs();
+        let (mut runs, layout) = runs();
         let all = runs.free();
         let run = runs.take().expect("a fresh pool");
-        let first = geometry.single_chunks() + run * geometry.run_chunks;
+        let first = layout.single_chunks() + run * layout.run_chunks;
         assert_eq!(runs.start(run), first as usize * 4096);
         assert!(runs.is_held(run) && runs.send(run, 3) && !runs.is_held(run));
         assert!(runs.complete(first + 1) && runs.complete(first));
@@ -116,11 +116,11 @@ mod tests {
 
     #[test]
     fn unsent_chunks_do_not_come_back() {
-        let (mut runs, geometry) = runs();
+        let (mut runs, layout) = runs();
         let run = runs.take().expect("a fresh pool");
         assert!(!runs.send(run, 0) && !runs.send(run, 4) && !runs.send(1000, 1));
         assert!(runs.send(run, 1));
-        let first = geometry.single_chunks() + run * geometry.run_chunks;
+        let first = layout.single_chunks() + run * layout.run_chunks;
         for wrong in [0, first - 1, first + 1, first + 2, first + 3, u32::MAX] {
             assert!(!runs.complete(wrong), "{wrong}");
         }

@@ -1,7 +1,7 @@
 //! The control plane's eye on the rings that the kernel reads.
 //!
 //! 1. The kernel walks over invalid entries of the fill ring, in softirq context, as far as the
-//!    producer word says; kernels before 6.6 do so in the transmit ring as well. A holder that puts
+//!    producer word says. Kernels before 6.6 do so in the transmit ring as well. A holder that puts
 //!    the word far ahead costs the host up to 2^32 entries of time.
 //! 2. An honest producer word is never more than the ring's slots ahead of the consumer word.
 //!    [`RingWatch::overrun`] compares the two. The consumer word is read before and after the
@@ -50,11 +50,11 @@ pub struct RingWatch {
 }
 
 impl RingWatch {
-    /// Maps both rings of `socket`, which was made of `geometry`.
+    /// Maps both rings of `socket`, which was made of `layout`.
     ///
     /// # Errors
     /// Those of `getsockopt(2)` and `mmap(2)`: EBUSY for a bound socket before Linux 6.4.
-    pub fn over(socket: impl AsFd, geometry: &XskLayout) -> io::Result<Self> {
+    pub fn over(socket: impl AsFd, layout: &XskLayout) -> io::Result<Self> {
         let offsets = sockopt::xdp_mmap_offsets(&socket)?;
         let map = |name, offset: &XdpRingOffset, page, width, count: u32| {
             let place =
@@ -66,11 +66,11 @@ impl RingWatch {
         };
         Ok(Self {
             rings: [
-                map("fill", &offsets.fr, XDP_UMEM_PGOFF_FILL_RING, 8, geometry.fill)?,
-                map("transmit", &offsets.tx, XDP_PGOFF_TX_RING, 16, geometry.transmit)?,
+                map("fill", &offsets.fr, XDP_UMEM_PGOFF_FILL_RING, 8, layout.fill)?,
+                map("transmit", &offsets.tx, XDP_PGOFF_TX_RING, 16, layout.transmit)?,
             ],
-            chunk_size: geometry.chunk_size,
-            chunks: geometry.chunks,
+            chunk_size: layout.chunk_size,
+            chunks: layout.chunks,
         })
     }
 

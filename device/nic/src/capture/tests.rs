@@ -56,7 +56,7 @@ proptest! {
         prop_assert_eq!(reader.dropped(), lost);
     }
 
-    /// Nothing that either side writes makes the other leave the ring, panic, or go on for ever.
+    /// Nothing that either side writes makes the other leave the ring, panic, or continue for ever.
     #[test]
     fn nonsense_ends_a_capture_and_nothing_else(
         words in prop::collection::vec((0_usize..0x1400, any::<u32>()), 1..40),
@@ -115,10 +115,10 @@ fn a_queue_is_tapped_both_ways_and_a_frame_that_comes_back_is_seen_once() {
 #[test]
 fn the_tail_of_a_large_frame_is_captured_too() {
     use crate::shm::{Endpoint, LinkLayout, create_pair};
-    let geometry = LinkLayout::for_mtu(9000);
-    let pair = create_pair(geometry, 1).expect("a link");
-    let mut near = Endpoint::open(pair.near, geometry, [2; 6], 9000).expect("near");
-    let far = Endpoint::open(pair.far, geometry, [4; 6], 9000).expect("far");
+    let layout = LinkLayout::for_mtu(9000);
+    let pair = create_pair(layout, 1).expect("a link");
+    let mut near = Endpoint::open(pair.near, layout, [2; 6], 9000).expect("near");
+    let far = Endpoint::open(pair.far, layout, [4; 6], 9000).expect("far");
     let mut far = Tapped::new(far);
     let (mut reader, tap) = joined(1 << 16, MAX_SNAP);
     *far.slot() = Some(Box::new(tap));

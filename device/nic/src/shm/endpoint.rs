@@ -5,7 +5,7 @@
 //!    in flight only the first [`WARM`] bytes are used, which then stay in the cache. The engine
 //!    writes the frame in place; no other process can write it.
 //! 2. *Transmit* puts offset and length into the ring, in the order of the calls. *Flush* publishes
-//!    all of it with one store and notifies the peer if it asks for that. Frames released unsent
+//!    all of it with one store and notifies the peer if it requests that. Frames released unsent
 //!    never get a slot.
 //! 3. What the peer has consumed is read when memory runs short. Bytes are freed in the order
 //!    of allocation.
@@ -16,8 +16,8 @@
 //!    the peer in order.
 //! 5. A received frame that is transmitted is copied into this side's region.
 //! 6. A wrong descriptor costs its frame. An impossible producer or consumer word, the word
-//!    `revoked`, or a doorbell that the peer has closed end the link: nothing more is received, and
-//!    every flush fails.
+//!    `revoked`, or a doorbell that the peer has closed end the link. Then nothing more is
+//!    received, and every flush fails.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -57,7 +57,7 @@ pub struct EndpointCounters {
     /// Their bytes.
     pub tx_bytes: u64,
     /// Times the peer was notified.
-    pub rings: u64,
+    pub notifications: u64,
     /// Allocations refused because the peer holds all slots or bytes.
     pub tx_backpressure: u64,
     /// Frames dropped at transmit because they were shorter than an Ethernet header.
@@ -100,7 +100,7 @@ struct Arrival {
 pub struct Endpoint {
     mac: [u8; 6],
     mtu: usize,
-    geometry: LinkLayout,
+    layout: LinkLayout,
     generation: u64,
     mine: Arc<Mapping>,
     theirs: Arc<UntrustedMapping>,
@@ -133,7 +133,7 @@ pub struct Endpoint {
     /// The value of the peer's word for which it was last notified.
     notified: u32,
     /// The error after which every call fails.
-    gone: Option<Errno>,
+    failure: Option<Errno>,
     counters: EndpointCounters,
 }
 
@@ -143,14 +143,14 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`OpenError`] if the grant is not what it should be, or was opened before.
-    pub fn open(fds: EndpointFds, geometry: LinkLayout, mac: [u8; 6], mtu: usize) -> Result<Self, OpenError> {
-        let opened = open(fds, geometry, mtu)?;
-        let slots = geometry.slots as usize;
+    pub fn open(fds: EndpointFds, layout: LinkLayout, mac: [u8; 6], mtu: usize) -> Result<Self, OpenError> {
+        let opened = open(fds, layout, mtu)?;
+        let slots = layout.slots as usize;
         let unused = Allocation { end: 0, offset: 0, length: 0, state: State::Free };
         Ok(Self {
             mac,
             mtu,
-            geometry,
+            layout,
             generation: opened.generation,
             mine: opened.mine,
             theirs: opened.theirs,
@@ -166,14 +166,14 @@ impl Endpoint {
             unpublished_bytes: 0,
             consumer: Consumer::attach(opened.incoming).map_err(|_| OpenError::Header("producer word"))?,
             chunks: vec![0; slots * COPIED].into_boxed_slice(),
-            pool: BufferPool::new(geometry.slots),
+            pool: BufferPool::new(layout.slots),
             arrivals: vec![Arrival::default(); slots].into_boxed_slice(),
             held: vec![false; slots].into_boxed_slice(),
             popped: 0,
             returned: 0,
             doorbell: opened.doorbell,
             notified: 0,
-            gone: None,
+            failure: None,
             counters: EndpointCounters::default(),
         })
     }
@@ -188,8 +188,8 @@ impl Endpoint {
         self.generation
     }
 
-    /// Asks the peer to notify when it sends. Returns whether something is there already: then do
-    /// not sleep.
+    /// Requests a notification from the peer when it sends. Returns whether something is there
+    /// already: then do not sleep.
     pub fn arm(&mut self) -> bool {
         self.mine.word(NEED_WAKEUP_WORD).inspect(|word| need_wakeup::arm_counted(word));
         self.is_over() || self.consumer.ready(1) > 0
@@ -201,9 +201,9 @@ impl Endpoint {
         // One call takes every byte that an honest peer can have written. A peer that writes more
         // causes more wake-ups, as sending more would.
         match recv(&self.doorbell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => self.gone = self.gone.or(Some(Errno::PIPE)),
+            Ok((0, _)) => self.failure = self.failure.or(Some(Errno::PIPE)),
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => self.gone = self.gone.or(Some(error)),
+            Err(error) => self.failure = self.failure.or(Some(error)),
         }
     }
 
@@ -215,14 +215,14 @@ impl Endpoint {
         let hung = poll(&mut entries, Some(&now)).is_ok()
             && entries[0].revents().intersects(PollFlags::HUP.union(PollFlags::ERR));
         if hung {
-            self.gone = self.gone.or(Some(Errno::PIPE));
+            self.failure = self.failure.or(Some(Errno::PIPE));
         }
         !self.is_over()
     }
 
     /// Ends the link from this side, at the control plane's request.
     pub fn cut(&mut self) {
-        self.gone = self.gone.or(Some(Errno::NETDOWN));
+        self.failure = self.failure.or(Some(Errno::NETDOWN));
     }
 
     #[inline]
@@ -232,7 +232,7 @@ impl Endpoint {
         if revoked {
             self.cut();
         }
-        self.gone.is_some()
+        self.failure.is_some()
     }
 
     #[inline]
@@ -240,13 +240,13 @@ impl Endpoint {
         let violations = self.producer.violations() + self.consumer.violations();
         if violations > self.counters.ring_violations {
             self.counters.ring_violations = violations;
-            self.gone = self.gone.or(Some(Errno::PROTO));
+            self.failure = self.failure.or(Some(Errno::PROTO));
         }
     }
 
     #[inline]
     fn mask(&self) -> u32 {
-        self.geometry.slots - 1
+        self.layout.slots - 1
     }
 
     #[cfg(test)]
@@ -283,10 +283,10 @@ impl Endpoint {
     /// Where `size` bytes can go: their offset, and `head` after them.
     #[inline]
     fn place(&self, size: u64) -> Option<(u32, u64)> {
-        if self.next.wrapping_sub(self.oldest) >= self.geometry.slots {
+        if self.next.wrapping_sub(self.oldest) >= self.layout.slots {
             return None;
         }
-        let data = u64::from(self.geometry.data);
+        let data = u64::from(self.layout.data);
         let (position, used) = (self.head & (data - 1), self.head - self.tail);
         let rest = data - position;
         if (size > rest || position >= WARM) && used + rest + size <= data {
@@ -299,8 +299,7 @@ impl Endpoint {
     #[inline]
     fn reserve(&mut self, length: usize) -> Option<u32> {
         let size = length.max(1).next_multiple_of(ALIGNMENT as usize) as u64;
-        if self.next.wrapping_sub(self.oldest) >= self.geometry.slots / 2 || self.head - self.tail >= WARM / 2
-        {
+        if self.next.wrapping_sub(self.oldest) >= self.layout.slots / 2 || self.head - self.tail >= WARM / 2 {
             self.reclaim();
         }
         let mut place = self.place(size);
@@ -328,7 +327,7 @@ impl Endpoint {
             return false; // Not reached: an allocation is the right to a slot.
         }
         allocation.state = State::Queued;
-        self.order[(self.pushed & (self.geometry.slots - 1)) as usize] = number;
+        self.order[(self.pushed & (self.layout.slots - 1)) as usize] = number;
         self.pushed = self.pushed.wrapping_add(1);
         self.unpublished_bytes += u64::from(length);
         true
@@ -338,7 +337,7 @@ impl Endpoint {
     fn transmit_arrival(&mut self, frame: Frame) -> Result<(), TransmitError> {
         let Some(number) = self.reserve(frame.len()) else { return Err(TransmitError::RingFull(frame)) };
         let (head, tail) = (self.bytes(&frame), self.tail(&frame));
-        let start = self.geometry.data_start() + self.allocations[number as usize].offset as usize;
+        let start = self.layout.data_start() + self.allocations[number as usize].offset as usize;
         // SAFETY: these bytes of the own region were reserved just now: no frame has them, and no
         // other process writes them. The reference ends before anything else is done with the
         // region.
@@ -372,7 +371,7 @@ impl Endpoint {
             return 0;
         }
         let before = out.len();
-        for _ in 0..ready.min(self.geometry.slots) {
+        for _ in 0..ready.min(self.layout.slots) {
             let Some(chunk) = self.pool.take(Owner::Engine) else { break };
             let Some(descriptor) = self.consumer.pop() else {
                 let _ = self.pool.put(chunk, Owner::Engine);
@@ -398,14 +397,14 @@ impl Endpoint {
         let (offset, length) = layout::frame_range(descriptor);
         let sound = length as usize >= ETHERNET_HEADER
             && length as usize <= self.mtu + ETHERNET_HEADER
-            && u64::from(offset) + u64::from(length) <= u64::from(self.geometry.data);
+            && u64::from(offset) + u64::from(length) <= u64::from(self.layout.data);
         if !sound {
             self.counters.invalid_descriptors += 1;
             return None;
         }
         let held = length as usize > COPIED;
         let head = if held { LEAST_HEAD } else { length as usize };
-        let from = self.geometry.data_start() + offset as usize;
+        let from = self.layout.data_start() + offset as usize;
         let to = chunk as usize * COPIED;
         self.theirs.bytes(from..from + head).copy_to(0, &mut self.chunks[to..to + head]);
         self.held[(index & self.mask()) as usize] = held;
@@ -424,7 +423,7 @@ impl Endpoint {
     fn locate(&self, frame: &Frame) -> std::ops::Range<usize> {
         let allocation = &self.allocations[((frame.chunk & !OURS) & self.mask()) as usize];
         assert!(allocation.state == State::Engine, "frame {frame:?} is not the engine's");
-        let start = self.geometry.data_start() + allocation.offset as usize;
+        let start = self.layout.data_start() + allocation.offset as usize;
         start..start + frame.length.min(allocation.length) as usize
     }
 
@@ -441,12 +440,12 @@ impl Endpoint {
         if !need_wakeup::claim_counted(|| theirs.load(NEED_WAKEUP_WORD), &mut self.notified) {
             return Ok(());
         }
-        self.counters.rings += 1;
+        self.counters.notifications += 1;
         match send(&self.doorbell, &[1], SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL)) {
             // A full socket is readable already.
             Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => Ok(()),
             Err(error) => {
-                self.gone = self.gone.or(Some(error));
+                self.failure = self.failure.or(Some(error));
                 Err(error.into())
             }
         }
@@ -504,7 +503,7 @@ impl NicQueue for Endpoint {
         }
         assert!(self.pool.owner(frame.chunk) == Some(Owner::Engine), "frame {frame:?} is not the engine's");
         let arrival = &self.arrivals[frame.chunk as usize];
-        let start = self.geometry.data_start() + arrival.offset as usize;
+        let start = self.layout.data_start() + arrival.offset as usize;
         let (from, to) = (frame.head.min(arrival.length), frame.length.min(arrival.length));
         if !arrival.held || to <= from {
             return Untrusted::EMPTY;
@@ -535,7 +534,7 @@ impl NicQueue for Endpoint {
     fn release(&mut self, frame: Frame) {
         if frame.chunk & OURS != 0 {
             let allocation =
-                &mut self.allocations[((frame.chunk & !OURS) & (self.geometry.slots - 1)) as usize];
+                &mut self.allocations[((frame.chunk & !OURS) & (self.layout.slots - 1)) as usize];
             debug_assert!(allocation.state == State::Engine, "a frame was released that is not the engine's");
             if allocation.state == State::Engine {
                 allocation.state = State::Free;
@@ -575,7 +574,7 @@ impl NicQueue for Endpoint {
     #[inline]
     fn flush(&mut self) -> io::Result<()> {
         if self.is_over() {
-            return Err(self.gone.unwrap_or(Errno::NETDOWN).into());
+            return Err(self.failure.unwrap_or(Errno::NETDOWN).into());
         }
         let published = self.producer.submit();
         if published == 0 {
@@ -587,6 +586,6 @@ impl NicQueue for Endpoint {
     }
 
     fn free_buffers(&self) -> usize {
-        self.pool.free() + (self.geometry.slots - self.next.wrapping_sub(self.oldest)) as usize
+        self.pool.free() + (self.layout.slots - self.next.wrapping_sub(self.oldest)) as usize
     }
 }

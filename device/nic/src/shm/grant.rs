@@ -87,7 +87,7 @@ pub enum OpenError {
         "a region of the link has {actual} bytes instead of {expected}: the grant and its descriptors disagree"
     )]
     Size {
-        /// By the geometry.
+        /// By the layout.
         expected: u64,
         /// Of the file.
         actual: u64,
@@ -112,10 +112,10 @@ pub enum OpenError {
 /// Makes a link: two zeroed, sealed regions and a doorbell.
 ///
 /// # Errors
-/// A geometry out of bounds (`InvalidInput`), or those of the system calls.
-pub fn create_pair(geometry: LinkLayout, generation: u64) -> io::Result<Pair> {
-    geometry.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    let (near, far) = (region(geometry, 0, generation)?, region(geometry, 1, generation)?);
+/// A layout out of bounds (`InvalidInput`), or those of the system calls.
+pub fn create_pair(layout: LinkLayout, generation: u64) -> io::Result<Pair> {
+    layout.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let (near, far) = (region(layout, 0, generation)?, region(layout, 1, generation)?);
     let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
     let (near_doorbell, far_doorbell) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let revocation =
@@ -128,11 +128,11 @@ pub fn create_pair(geometry: LinkLayout, generation: u64) -> io::Result<Pair> {
     })
 }
 
-fn region(geometry: LinkLayout, side: u32, generation: u64) -> io::Result<OwnedFd> {
+fn region(layout: LinkLayout, side: u32, generation: u64) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
     let file = rustix::fs::memfd_create("sietch-link", flags)?;
-    ftruncate(&file, geometry.region_bytes() as u64)?;
-    pwrite(&file, Header::new(geometry, side, generation).as_bytes(), 0)?;
+    ftruncate(&file, layout.region_bytes() as u64)?;
+    pwrite(&file, Header::new(layout, side, generation).as_bytes(), 0)?;
     fcntl_add_seals(&file, SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL))?;
     fchmod(&file, Mode::RUSR.union(Mode::WUSR))?;
     Ok(file)
@@ -153,10 +153,10 @@ pub(super) struct Opened {
     pub generation: u64,
 }
 
-pub(super) fn open(fds: EndpointFds, geometry: LinkLayout, mtu: usize) -> Result<Opened, OpenError> {
-    geometry.validate()?;
-    geometry.fits(mtu)?;
-    let length = geometry.region_bytes();
+pub(super) fn open(fds: EndpointFds, layout: LinkLayout, mtu: usize) -> Result<Opened, OpenError> {
+    layout.validate()?;
+    layout.fits(mtu)?;
+    let length = layout.region_bytes();
     check_file(fds.own.as_fd(), length)?;
     check_file(fds.peer.as_fd(), length)?;
     let step = |step| move |source: io::Error| OpenError::Step { step, source };
@@ -165,11 +165,11 @@ pub(super) fn open(fds: EndpointFds, geometry: LinkLayout, mtu: usize) -> Result
         .map_err(step("mapping the peer's region of the link"))?;
     let mut bytes = [0; HEADER];
     theirs.bytes(0..HEADER).copy_to(0, &mut bytes);
-    let peer = check_header(&bytes, geometry)?;
+    let peer = check_header(&bytes, layout)?;
     // SAFETY: the mapping is new and nothing else in this process points into it; other processes
     // do not write this region, but for the control plane's one word, which lies behind the header.
     bytes.copy_from_slice(unsafe { mine.bytes(0..HEADER) });
-    let own = check_header(&bytes, geometry)?;
+    let own = check_header(&bytes, layout)?;
     if own.generation != peer.generation {
         return Err(OpenError::Header("generation"));
     }
@@ -182,21 +182,17 @@ pub(super) fn open(fds: EndpointFds, geometry: LinkLayout, mtu: usize) -> Result
         return Err(OpenError::Used);
     }
     let (mine, theirs) = (Arc::new(mine), Arc::new(theirs));
-    let layout = SplitOwnershipLayout {
-        producer: PRODUCER,
-        slots: RING,
-        capacity: geometry.slots,
-        consumer: CONSUMER,
-    };
+    let ring_layout =
+        SplitOwnershipLayout { producer: PRODUCER, slots: RING, capacity: layout.slots, consumer: CONSUMER };
     // SAFETY: the mappings are new; the endpoint makes one producer of the one and one consumer of
     // the other, and uses the words and slots through them alone.
     let rings = unsafe {
         (
-            SplitOwnershipRing::outgoing(&mine, &theirs, layout),
-            SplitOwnershipRing::incoming(&mine, &theirs, layout),
+            SplitOwnershipRing::outgoing(&mine, &theirs, ring_layout),
+            SplitOwnershipRing::incoming(&mine, &theirs, ring_layout),
         )
     };
-    let (Some(outgoing), Some(incoming)) = rings else { return Err(OpenError::Header("geometry")) };
+    let (Some(outgoing), Some(incoming)) = rings else { return Err(OpenError::Header("layout")) };
     Ok(Opened { mine, theirs, outgoing, incoming, doorbell: fds.doorbell, generation: own.generation })
 }
 
@@ -211,13 +207,13 @@ fn check_file(file: BorrowedFd<'_>, length: usize) -> Result<(), OpenError> {
     if actual == expected { Ok(()) } else { Err(OpenError::Size { expected, actual }) }
 }
 
-fn check_header(bytes: &[u8; HEADER], geometry: LinkLayout) -> Result<Header, OpenError> {
+fn check_header(bytes: &[u8; HEADER], layout: LinkLayout) -> Result<Header, OpenError> {
     let header = Header::read_from_bytes(bytes).map_err(|_| OpenError::Header("size"))?;
     let checks = [
         (header.magic == MAGIC, "magic"),
         (header.version == VERSION, "version"),
         (header.checksum == header.sum(), "checksum"),
-        (header.slots == geometry.slots && header.data == geometry.data, "geometry"),
+        (header.slots == layout.slots && header.data == layout.data, "layout"),
         (header.side < 2, "side"),
     ];
     match checks.iter().find(|(holds, _)| !holds) {

@@ -76,14 +76,14 @@ const _: () = assert!(std::mem::offset_of!(Header, checksum) == 32);
 const _: () = assert!(NEED_WAKEUP_WORD + 128 <= RING);
 
 impl Header {
-    pub(super) fn new(geometry: LinkLayout, side: u32, generation: u64) -> Self {
+    pub(super) fn new(layout: LinkLayout, side: u32, generation: u64) -> Self {
         let mut header = Self {
             magic: MAGIC,
             version: VERSION,
             side,
             generation,
-            slots: geometry.slots,
-            data: geometry.data,
+            slots: layout.slots,
+            data: layout.data,
             checksum: 0,
             reserved: 0,
         };
@@ -106,7 +106,7 @@ pub struct LinkLayout {
     pub data: u32,
 }
 
-/// Why a geometry cannot be used.
+/// Why a layout cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkLayoutError {
     /// The number of slots.
@@ -120,7 +120,7 @@ pub enum LinkLayoutError {
         "MTU of {mtu} bytes: must be 576 to 65535, and four frames must fit the {data} bytes of the link"
     )]
     Mtu {
-        /// Asked for.
+        /// The requested value.
         mtu: usize,
         /// Bytes for frames.
         data: u32,
@@ -128,7 +128,7 @@ pub enum LinkLayoutError {
 }
 
 impl LinkLayout {
-    /// A geometry for frames of this MTU: 1024 frames of 1500 bytes, or 64 of the largest.
+    /// A layout for frames of this MTU: 1024 frames of 1500 bytes, or 64 of the largest.
     pub const fn for_mtu(mtu: usize) -> Self {
         Self { slots: 1024, data: if mtu > 9000 { 4 << 20 } else { 2 << 20 } }
     }

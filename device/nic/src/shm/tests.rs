@@ -16,10 +16,10 @@ const MAC_A: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const MAC_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const SMALL: LinkLayout = LinkLayout { slots: 16, data: 1 << 16 };
 
-fn ends(geometry: LinkLayout, mtu: usize) -> (Endpoint, Endpoint, Revocation) {
-    let Pair { near, far, revocation } = create_pair(geometry, 7).expect("memory for a link");
-    let a = Endpoint::open(near, geometry, MAC_A, mtu).expect("a fresh grant");
-    let b = Endpoint::open(far, geometry, MAC_B, mtu).expect("a fresh grant");
+fn ends(layout: LinkLayout, mtu: usize) -> (Endpoint, Endpoint, Revocation) {
+    let Pair { near, far, revocation } = create_pair(layout, 7).expect("memory for a link");
+    let a = Endpoint::open(near, layout, MAC_A, mtu).expect("a fresh grant");
+    let b = Endpoint::open(far, layout, MAC_B, mtu).expect("a fresh grant");
     (a, b, revocation)
 }
 
@@ -257,18 +257,18 @@ fn a_peer_that_dies_is_noticed() {
 }
 
 #[test]
-fn a_grant_opens_once_and_only_as_what_it_is() {
+fn a_grant_opens_once_and_only_as_its_own_kind() {
     let Pair { near, far, revocation } = create_pair(SMALL, 7).expect("memory for a link");
     let copy = |fds: &super::EndpointFds| super::EndpointFds {
         own: fds.own.try_clone().expect("a descriptor"),
         peer: fds.peer.try_clone().expect("a descriptor"),
         doorbell: fds.doorbell.try_clone().expect("a descriptor"),
     };
-    let open = |fds, geometry| Endpoint::open(fds, geometry, MAC_A, 1500);
+    let open = |fds, layout| Endpoint::open(fds, layout, MAC_A, 1500);
     let larger = LinkLayout { data: 1 << 17, ..SMALL };
     assert!(matches!(open(copy(&near), larger), Err(OpenError::Size { .. })));
     let other = LinkLayout { slots: 32, ..SMALL };
-    assert!(matches!(open(copy(&near), other), Err(OpenError::Header("geometry"))));
+    assert!(matches!(open(copy(&near), other), Err(OpenError::Header("layout"))));
     let mut mixed = copy(&near);
     mixed.peer = near.own.try_clone().expect("a descriptor");
     assert!(matches!(open(mixed, SMALL), Err(OpenError::Header("side"))));

@@ -35,7 +35,7 @@ fn nothing_leaves_before_flush() {
 }
 
 #[test]
-fn the_tap_decides_what_arrives() {
+fn the_tap_decides_which_frames_arrive() {
     let (mut queue, tap) = tapped(MAC_A, MTU, 4);
     send(&mut queue, b"first");
     send(&mut queue, b"second");

@@ -13,7 +13,7 @@
 //! 2. A [`Label`] is made by [`Assembler::label`], named by jumps, and bound to a place by
 //!    [`Assembler::bind`] before or after those jumps.
 //! 3. [`Assembler::assemble`] writes each jump's distance, counted in slots from the slot after the
-//!    jump (RFC 9669, section 4.3), and refuses unbound labels and jumps that an i16 cannot reach.
+//!    jump (RFC 9669, section 4.3). It refuses unbound labels and jumps that an i16 cannot reach.
 //!
 //! Only instructions that Linux 5.12 and later know are offered, so that a program which this
 //! assembler can express loads on every kernel that Sietch supports.

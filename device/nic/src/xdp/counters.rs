@@ -1,4 +1,10 @@
-//! What the programs counted, by reason.
+//! What the XDP programs counted, by reason.
+//!
+//! 1. A program that drops a frame adds one to the row of its [`Reason`]. Rows are per CPU, so
+//!    counting takes no lock.
+//! 2. The control plane reads the map and adds up the rows of all CPUs.
+//!
+//! The order of [`Reason`] is the order of the rows in the maps, and part of their layout.
 
 use super::error::XdpError;
 use super::kernel::{Map, possible_cpus};

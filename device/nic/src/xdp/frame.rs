@@ -85,7 +85,7 @@ pub struct Context {
     pub data_end: i16,
     /// Receive queue.
     pub queue: i16,
-    /// Frames may lie in several buffers, of which the program sees the first: it asks for the
+    /// Frames may lie in several buffers, of which the program sees the first: it requests the
     /// length of the whole.
     pub several: bool,
 }
@@ -309,7 +309,7 @@ impl FrameProgram {
     }
 
     /// Drops ARP packets that are not Ethernet/IPv4 requests or replies about the VNIC's own
-    /// address, or on the way to it announcements of others' (RFC 5227 section 3).
+    /// address. On the way to it, announcements of others' addresses pass (RFC 5227 section 3).
     pub fn arp(&mut self, direction: Direction) {
         self.require_or_drop(ARP_END);
         self.code.load(Size::Word, R1, R7, 14);
@@ -478,8 +478,8 @@ impl FrameProgram {
         self.code.jump(done);
     }
 
-    /// Asks the kernel to redirect the frame to the entry of `map` that R2 names; R7 (no longer the
-    /// frame) has its answer, [`REDIRECT`] or, if there is no such entry, [`DROP`].
+    /// Requests the kernel to redirect the frame to the entry of `map` that R2 names. R7 (no longer
+    /// the frame) has its answer, [`REDIRECT`] or, if there is no such entry, [`DROP`].
     pub fn redirect(&mut self, map: MapReference) {
         self.code.set_map(R1, map);
         self.code.set(R3, DROP);

@@ -4,8 +4,8 @@
 //!    `union bpf_attr`. The kernel takes any prefix of the union and reads the rest as zero, so
 //!    older kernels accept them too.
 //! 2. Every object is an [`OwnedFd`]. An object lives while an fd, a program that uses it, or an
-//!    interface it is attached to lives: closing the fds of an attached program changes nothing on
-//!    the wire.
+//!    interface it is attached to lives. So closing the fds of an attached program changes nothing
+//!    on the wire.
 //! 3. A program is loaded without a log first. Only when the verifier refuses it is it offered
 //!    again with a log buffer, for the error message.
 
@@ -260,7 +260,7 @@ impl Map {
     }
 
     fn matches(shape: &MapShape, found: &RawMapInfo) -> bool {
-        // Of the flags only those asked for are compared: the kernel adds its own to device maps.
+        // Of the flags only those requested are compared: the kernel adds its own to device maps.
         found.kind == shape.kind as u32
             && found.key == shape.key
             && found.value == shape.value
@@ -476,7 +476,7 @@ impl Program {
         Ok(Self { fd: own(fd) })
     }
 
-    /// Asks the kernel about the program.
+    /// Queries the kernel about the program.
     ///
     /// # Errors
     /// The kernel's refusal.

@@ -1,8 +1,8 @@
 //! The maps that programs and daemon share: names, shapes and words. `docs/spec/xdp.md` draws them.
 //!
 //! All words are in host order unless they hold bytes of a frame. A MAC or an IPv4 address is
-//! stored as the number that a load of its bytes from the frame gives, so that programs compare
-//! without swapping.
+//! stored as the number that a load of its bytes from the frame gives. So programs compare without
+//! swapping.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -51,7 +51,7 @@ pub enum Word {
     Address6Low,
     /// Second half of the link-local address.
     LinkLocal,
-    /// Second half of the group in which the address is asked for.
+    /// Second half of the group in which the address is solicited.
     Solicited,
     /// The same for the link-local address.
     SolicitedLinkLocal,
@@ -179,8 +179,8 @@ pub const fn word_of(bytes: [u8; 8]) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// The words of a VNIC's IPv6: both halves of `address`, the second of its link-local address, and
-/// the second halves of the groups in which the two are asked for. Zeroes without one.
+/// The words of a VNIC's IPv6: both halves of `address`; the second of its link-local address; the
+/// second halves of the groups in which the two are solicited. Zeroes without one.
 pub fn words6(address: Option<Ipv6Addr>, link_local: Ipv6Addr) -> [(Word, u64); 5] {
     let half = |address: Ipv6Addr, from: usize| {
         let mut bytes = [0; 8];

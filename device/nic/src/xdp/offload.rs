@@ -6,7 +6,7 @@
 //! With transmit checksumming switched off on the sending end the kernel finishes each checksum
 //! itself.
 //!
-//! A device that takes VLAN tags off received frames keeps them where XDP does not see them: a
+//! A device that takes VLAN tags off received frames keeps them where XDP does not see them. A
 //! frame of another network is then indistinguishable from one of this network.
 
 use std::io;
@@ -113,7 +113,7 @@ impl Features {
         TagsTakenOff { customer: self.is_active(CUSTOMER), service: self.is_active(SERVICE) }
     }
 
-    /// Asks for some of them to be switched on, or off.
+    /// Requests some of them to be switched on, or off.
     fn set(&self, ifindex: u32, tags: TagsTakenOff, on: bool) -> io::Result<()> {
         let mut request = vec![0; 2 + self.active.len() * 2];
         request[..2].copy_from_slice(&[ETHTOOL_SFEATURES, self.active.len() as u32]);

@@ -5,7 +5,7 @@
 //!    change meanwhile. `length` is that of the whole frame.
 //! 2. The order of the checks is that of the programs, so the counted reason is the same. A
 //!    property test holds both to one oracle.
-//! 3. A switch is an uplink to every VNIC: in [`transmit`] the destination may be any unicast MAC,
+//! 3. A switch is an uplink to every VNIC. In [`transmit`] the destination may be any unicast MAC,
 //!    for ARP the broadcast MAC, and for IPv6 a group's.
 
 use std::net::Ipv4Addr;

@@ -3,10 +3,11 @@
 //!
 //! 1. A VNIC that is not enabled sends nothing.
 //! 2. Only ARP and IP, from the VNIC's MAC. To the host's MAC, or with an uplink to any unicast
-//!    MAC; ARP also by broadcast, IPv6 also to groups, and only if the VNIC has an address for it.
+//!    MAC. ARP may also go by broadcast. IPv6 may also go to groups, and only if the VNIC has an
+//!    address for it.
 //! 3. ARP: Ethernet/IPv4 requests and replies whose sender is the VNIC's MAC and address.
 //! 4. IPv4: a sound header, no options, no fragment, from the VNIC's address, to a peer in the list
-//!    (if there is one) and never to a group. IPv6: no extension headers, from one of the VNIC's
+//!    (if there is one). Never to a group. IPv6: no extension headers, from one of the VNIC's
 //!    addresses, to a peer. Neighbour discovery may also come from the unspecified address, and go
 //!    to groups and to any node. What it says of the VNIC must be true.
 //! 5. TCP and UDP from a granted port; ICMP echo, and "unreachable" about packets that came to the
@@ -18,8 +19,9 @@
 //! # The token bucket
 //!
 //! A bucket of `burst` bytes that fills at `rate` bytes a second is kept as one number: the time
-//! `full` at which it will be full again (the generic cell rate algorithm; the two are equivalent).
-//! With `now` the clock, `window = burst / rate` and `cost = length / rate`, all in 2^-6 ns:
+//! `full` at which it will be full again. This is the generic cell rate algorithm; the two are
+//! equivalent. With `now` the clock, `window = burst / rate` and `cost = length / rate`, all in
+//! 2^-6 ns:
 //!
 //! 1. `ahead = full - now`, as a signed number; below zero it counts as zero: the bucket is full
 //!    and stays full.
@@ -31,7 +33,7 @@
 //!    exchange makes this safe, not just likely.)
 //!
 //! Nothing overflows: a frame has less than 2^17 bytes and `rate` is at least
-//! [`super::vnic::MINIMUM_RATE`], so that `length * cost_per_byte < 2^60`; `window` is bounded by
+//! [`super::vnic::MINIMUM_RATE`], so that `length * cost_per_byte < 2^60`. `window` is bounded by
 //! [`super::vnic::MAXIMUM_WINDOW`].
 
 use super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};

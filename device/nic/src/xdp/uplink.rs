@@ -2,8 +2,8 @@
 //! side of it.
 //!
 //! 1. Three kinds of frames are redirected into the peer's end of a VNIC's veth. These are IPv4 and
-//!    IPv6 to the VNIC's granted address *and* MAC, ARP about its address to its MAC or by
-//!    broadcast, and neighbour solicitations to a group about its address. They come out at the
+//!    IPv6 to the VNIC's granted address *and* MAC. ARP about its address passes to its MAC or by
+//!    broadcast. Neighbour solicitations about its address pass to a group. They come out at the
 //!    application's end, where the receive filter judges them.
 //! 2. Everything else goes to the host as before, also packets to all nodes and to link-local
 //!    addresses.

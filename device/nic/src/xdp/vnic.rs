@@ -5,7 +5,7 @@
 //!    socket after that is restricted by both.
 //! 2. [`VnicPrograms::update`] rewrites the maps; the programs stay. What is added is added first,
 //!    what is taken away is taken away before it returns. Each map word changes at once, a set of
-//!    them does not: a frame in between may meet the old port set and the new address, each of
+//!    them does not. A frame in between may meet the old port set and the new address, each of
 //!    which was granted.
 //! 3. [`VnicPrograms::set_enabled`] with `false` is revocation: one word, and every later frame is
 //!    dropped.
@@ -420,8 +420,8 @@ impl VnicPrograms {
         Ok(programs)
     }
 
-    /// Finds the filters that an earlier process attached to this pair of interfaces, of which the
-    /// application's may lie in the namespace that this one knows by a number.
+    /// Finds the filters that an earlier process attached to this pair of interfaces. The
+    /// application's interface may lie in the namespace that this one knows by a number.
     ///
     /// # Errors
     /// [`XdpError::Foreign`] if what is there, if anything, is not Sietch's or not of this version.

@@ -31,29 +31,29 @@ fn memory(length: u64, seals: SealFlags) -> OwnedFd {
 fn a_wrong_grant_is_refused_by_name() {
     with_veth("a_wrong_grant_is_refused_by_name", || {
         let (granted, _redirect) = granted();
-        let geometry = granted.geometry;
-        let right = geometry.umem_bytes() as u64;
-        let grant = |socket: &OwnedFd, umem: &OwnedFd, geometry| Granted {
+        let layout = granted.layout;
+        let right = layout.umem_bytes() as u64;
+        let grant = |socket: &OwnedFd, umem: &OwnedFd, layout| Granted {
             socket: duplicate(socket),
             umem: duplicate(umem),
-            geometry,
+            layout,
         };
         let short = memory(right - 4096, SealFlags::SHRINK);
         let open_ended = memory(right, SealFlags::GROW);
         let (socket, umem) = (&granted.socket, &granted.umem);
         let udp = OwnedFd::from(kernel_socket());
-        assert!(matches!(refused(grant(socket, &short, geometry)), OpenError::UmemSize { .. }));
-        assert!(matches!(refused(grant(socket, &open_ended, geometry)), OpenError::NotSealed));
-        assert!(matches!(refused(grant(&udp, umem, geometry)), OpenError::NotAfXdp(None)));
-        assert!(matches!(refused(grant(umem, umem, geometry)), OpenError::NotAfXdp(Some(_))));
-        let wild = XskLayout { transmit: 0, ..geometry };
+        assert!(matches!(refused(grant(socket, &short, layout)), OpenError::UmemSize { .. }));
+        assert!(matches!(refused(grant(socket, &open_ended, layout)), OpenError::NotSealed));
+        assert!(matches!(refused(grant(&udp, umem, layout)), OpenError::NotAfXdp(None)));
+        assert!(matches!(refused(grant(umem, umem, layout)), OpenError::NotAfXdp(Some(_))));
+        let wild = XskLayout { transmit: 0, ..layout };
         assert!(matches!(refused(grant(socket, umem, wild)), OpenError::Layout(_)));
-        let deep = XskLayout { fill: 1 << 15, ..geometry };
+        let deep = XskLayout { fill: 1 << 15, ..layout };
         assert!(matches!(refused(grant(socket, umem, deep)), OpenError::Step { .. }), "not that large");
-        let too_long = Queue::open(grant(socket, umem, geometry), QUEUE_MAC, 9000);
+        let too_long = Queue::open(grant(socket, umem, layout), QUEUE_MAC, 9000);
         assert!(matches!(too_long, Err(OpenError::Layout(_))));
         // After all that the real one still opens, and only once.
-        let queue = open(grant(socket, umem, geometry), MTU).expect("a fresh grant");
+        let queue = open(grant(socket, umem, layout), MTU).expect("a fresh grant");
         assert!(matches!(refused(granted), OpenError::AlreadyUsed));
         drop(queue);
     });
@@ -63,9 +63,9 @@ fn a_wrong_grant_is_refused_by_name() {
 fn a_held_queue_is_busy_and_a_closed_one_is_not() {
     with_veth("a_held_queue_is_busy_and_a_closed_one_is_not", || {
         let (queue, redirect) = opened();
-        let geometry = queue.geometry();
-        let second = af_xdp::create(geometry).expect("a socket that is not bound takes nothing");
-        let bind = || af_xdp::bind_queue(second.socket.as_fd(), &geometry);
+        let layout = queue.layout();
+        let second = af_xdp::create(layout).expect("a socket that is not bound takes nothing");
+        let bind = || af_xdp::bind_queue(second.socket.as_fd(), &layout);
         assert!(matches!(bind(), Err(CreateError::Busy { .. })));
         drop((queue, redirect));
         // The kernel releases the queue from a work queue.
@@ -114,8 +114,8 @@ fn play_application(
     if ftruncate(&granted.umem, 0).is_ok() {
         return Err("the UMEM could be shrunk");
     }
-    let (again, ifindex) = (duplicate(&granted.socket), granted.geometry.ifindex);
-    let own = XskLayout { ifindex: elsewhere, ..granted.geometry };
+    let (again, ifindex) = (duplicate(&granted.socket), granted.layout.ifindex);
+    let own = XskLayout { ifindex: elsewhere, ..granted.layout };
     if !matches!(af_xdp::create(own), Err(CreateError::Privilege(_))) {
         return Err("a queue could be made without privilege");
     }
@@ -189,7 +189,7 @@ fn a_process_without_capabilities_uses_its_grant() {
         let open = rustix::io::read(&opened, &mut [0_u8; 1]).expect("a pipe");
         if open > 0 {
             // The holder has mapped the rings, and what it holds is bound from here.
-            af_xdp::bind_queue(granted.socket.as_fd(), &granted.geometry).expect("no other process bound it");
+            af_xdp::bind_queue(granted.socket.as_fd(), &granted.layout).expect("no other process bound it");
         }
         drop(granted);
         rustix::io::write(&bound, b"!").expect("a pipe");

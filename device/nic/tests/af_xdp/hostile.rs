@@ -30,13 +30,13 @@ struct Scribbler {
 }
 
 impl Scribbler {
-    fn over(socket: BorrowedFd<'_>, geometry: XskLayout) -> Self {
+    fn over(socket: BorrowedFd<'_>, layout: XskLayout) -> Self {
         let offsets = xdp_mmap_offsets(socket).expect("an AF_XDP socket");
         let rings = [
-            (&offsets.fr, XDP_UMEM_PGOFF_FILL_RING, geometry.fill, 8, true),
-            (&offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING, geometry.completion, 8, false),
-            (&offsets.rx, XDP_PGOFF_RX_RING, geometry.receive, 16, false),
-            (&offsets.tx, XDP_PGOFF_TX_RING, geometry.transmit, 16, true),
+            (&offsets.fr, XDP_UMEM_PGOFF_FILL_RING, layout.fill, 8, true),
+            (&offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING, layout.completion, 8, false),
+            (&offsets.rx, XDP_PGOFF_RX_RING, layout.receive, 16, false),
+            (&offsets.tx, XDP_PGOFF_TX_RING, layout.transmit, 16, true),
         ]
         .into_iter()
         .map(|(offset, page, slots, width, kernel_reads)| {
@@ -103,8 +103,8 @@ fn scribbled_rings_of_large_frames_neither_panic_nor_loop() {
 /// Lets baits of these sizes come and go while wild words are written into all rings.
 fn scribble(granted: Granted, mtu: usize, sizes: &[usize], rounds: usize) {
     let socket = granted.socket.try_clone().expect("a descriptor to spare");
-    let geometry = granted.geometry;
-    let mut scribbler = Scribbler::over(socket.as_fd(), geometry);
+    let layout = granted.layout;
+    let mut scribbler = Scribbler::over(socket.as_fd(), layout);
     let mut queue = open(granted, mtu).expect("a fresh grant");
     let peer = kernel_socket();
     let bait = vec![7; 65_507];
@@ -117,7 +117,7 @@ fn scribble(granted: Granted, mtu: usize, sizes: &[usize], rounds: usize) {
         let taken = queue.receive(&mut frames, 64);
         assert!(taken <= 64 && taken == frames.len());
         for frame in frames.drain(..) {
-            // Every frame that is handed out can be read, whatever its descriptor said.
+            // Every frame that is returned can be read, whatever its descriptor said.
             let whole = queue.bytes(&frame).len() + queue.tail(&frame).to_vec().len();
             assert!(whole == frame.len() && whole <= mtu + 14);
             queue.release(frame);
@@ -126,7 +126,7 @@ fn scribble(granted: Granted, mtu: usize, sizes: &[usize], rounds: usize) {
         transmit(&mut queue, 9, bait);
         scribbler.scribble();
         queue.flush().expect("the interface is up");
-        assert!(queue.free_buffers() <= geometry.chunks as usize);
+        assert!(queue.free_buffers() <= layout.chunks as usize);
     }
     let counters = queue.counters();
     assert!(counters.ring_violations > 0, "{counters:?}");
@@ -139,9 +139,9 @@ fn a_producer_word_too_far_ahead_is_seen_and_the_walk_ended() {
         for ring in [0, 3] {
             let (granted, redirect) = granted();
             let socket = granted.socket.try_clone().expect("a descriptor to spare");
-            let geometry = granted.geometry;
-            let scribbler = Scribbler::over(socket.as_fd(), geometry);
-            let watch = RingWatch::over(&socket, &geometry).expect("the rings of a socket that is not bound");
+            let layout = granted.layout;
+            let scribbler = Scribbler::over(socket.as_fd(), layout);
+            let watch = RingWatch::over(&socket, &layout).expect("the rings of a socket that is not bound");
             let mut queue = open(granted, MTU).expect("a fresh grant");
             assert_eq!(watch.overrun(), None, "an honest holder, its fill ring full");
             let (mapping, [producer, consumer, slots], width, count, _) = &scribbler.rings[ring];
@@ -160,7 +160,7 @@ fn a_producer_word_too_far_ahead_is_seen_and_the_walk_ended() {
             // Each entry is one that the kernel takes: the next frame ends its walk at the first.
             let address = |slot: usize| word(slots + slot * width).load(Ordering::Relaxed);
             let all = (0..*count as usize).map(address);
-            assert!(all.max().expect("slots") < geometry.chunks * geometry.chunk_size);
+            assert!(all.max().expect("slots") < layout.chunks * layout.chunk_size);
             let before = queue.device_drops().expect("the socket is open").tx_invalid;
             rustix::net::send(&socket, &[], rustix::net::SendFlags::DONTWAIT)
                 .expect("nothing to send is sent");
@@ -176,7 +176,7 @@ fn a_producer_word_too_far_ahead_is_seen_and_the_walk_ended() {
 fn a_watch_never_takes_an_honest_holder_for_another() {
     with_veth("a_watch_never_takes_an_honest_holder_for_another", || {
         let (granted, _redirect) = granted();
-        let watch = RingWatch::over(&granted.socket, &granted.geometry).expect("not bound yet");
+        let watch = RingWatch::over(&granted.socket, &granted.layout).expect("not bound yet");
         let mut queue = open(granted, MTU).expect("a fresh grant");
         let peer = kernel_socket();
         let over = std::sync::atomic::AtomicBool::new(false);
@@ -206,8 +206,8 @@ fn kernel_time_for_a_wild_producer_word() {
     with_veth("kernel_time_for_a_wild_producer_word", || {
         let (granted, _redirect) = granted();
         let socket = granted.socket.try_clone().expect("a descriptor to spare");
-        let geometry = granted.geometry;
-        let scribbler = Scribbler::over(socket.as_fd(), geometry);
+        let layout = granted.layout;
+        let scribbler = Scribbler::over(socket.as_fd(), layout);
         let mut queue = open(granted, MTU).expect("a fresh grant");
         let peer = kernel_socket();
         for (ring, name) in [(0, "fill"), (3, "transmit")] {

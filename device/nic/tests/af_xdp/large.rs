@@ -155,7 +155,7 @@ fn more_large_frames_than_there_are_runs_wait() {
     let name = "more_large_frames_than_there_are_runs_wait";
     with_veth(name, || {
         let Some((mut queue, _redirect)) = large(name, 65_535) else { return };
-        let (XskLayout { runs, .. }, free) = (queue.geometry(), queue.free_buffers());
+        let (XskLayout { runs, .. }, free) = (queue.layout(), queue.free_buffers());
         let sent = payload(60_000);
         for _ in 0..3 {
             let mut queued = 0;

@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A granted queue for the veth pair of this namespace, with the program that feeds it.
 pub(crate) fn granted() -> (Granted, Redirect) {
     let ifindex = namespace::ifindex(QUEUE_END);
-    let geometry = XskLayout::for_mtu(ifindex, 0, MTU).expect("an ordinary MTU");
-    let granted = af_xdp::create(geometry).expect("root makes a queue on its own interface");
+    let layout = XskLayout::for_mtu(ifindex, 0, MTU).expect("an ordinary MTU");
+    let granted = af_xdp::create(layout).expect("root makes a queue on its own interface");
     let redirect = redirect::attach(ifindex, granted.socket.as_fd()).expect("root attaches a program");
     (granted, redirect)
 }
@@ -38,12 +38,12 @@ pub(crate) fn opened() -> (Queue, Redirect) {
 /// Opens a queue and then binds it, as the holder and the control plane do.
 pub(crate) fn open(granted: Granted, mtu: usize) -> Result<Queue, Box<dyn std::error::Error>> {
     let socket = granted.socket.try_clone()?;
-    let geometry = granted.geometry;
+    let layout = granted.layout;
     let queue = Queue::open(granted, QUEUE_MAC, mtu)?;
     // The kernel releases the queue of a closed socket later, by a work queue.
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
-        match af_xdp::bind_queue(socket.as_fd(), &geometry) {
+        match af_xdp::bind_queue(socket.as_fd(), &layout) {
             Err(CreateError::Busy { .. }) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -57,10 +57,10 @@ pub(crate) fn granted_with(mtu: usize) -> Result<(Granted, Redirect), Box<dyn st
     granted_of(XskLayout::for_mtu(namespace::ifindex(QUEUE_END), 0, mtu)?)
 }
 
-/// The same, of this geometry.
-pub(crate) fn granted_of(geometry: XskLayout) -> Result<(Granted, Redirect), Box<dyn std::error::Error>> {
-    let granted = af_xdp::create(geometry)?;
-    let redirect = redirect::attach(geometry.ifindex, granted.socket.as_fd())?;
+/// The same, of this layout.
+pub(crate) fn granted_of(layout: XskLayout) -> Result<(Granted, Redirect), Box<dyn std::error::Error>> {
+    let granted = af_xdp::create(layout)?;
+    let redirect = redirect::attach(layout.ifindex, granted.socket.as_fd())?;
     Ok((granted, redirect))
 }
 

@@ -81,7 +81,7 @@ fn a_burst_deeper_than_the_pool_is_refused_and_recovers() {
             queued += 1;
         }
         assert!(queued <= free, "{queued} frames from {free} buffers");
-        assert!(queued >= free.min(queue.geometry().transmit as usize), "the whole ring can be used");
+        assert!(queued >= free.min(queue.layout().transmit as usize), "the whole ring can be used");
         queue.flush().expect("a full device is no error");
         assert_eq!(settled(&mut queue, free), free);
         assert!(transmit(&mut queue, 9, b"again"));

@@ -1,7 +1,7 @@
 //! The receive buffers that all connections of an io_uring share.
 //!
 //! The kernel takes a buffer from the ring only when bytes have arrived, so ten thousand silent
-//! connections hold none. A buffer goes back as soon as its bytes were handed on.
+//! connections hold none. A buffer goes back as soon as its bytes were passed on.
 
 use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -57,11 +57,11 @@ impl Buffers {
         );
         let first = self.data.as_ptr().cast::<u8>();
         // SAFETY: the range lies inside `data` (just asserted). The kernel has handed this buffer
-        // over and does not write to it before `put` gives it back, which needs `&mut self`.
+        // over and does not write to it before `put` returns it, which needs `&mut self`.
         unsafe { std::slice::from_raw_parts(first.add(usize::from(buffer) * RECEIVE_BYTES), length) }
     }
 
-    /// Gives a buffer back; the kernel sees it after [`Buffers::publish`].
+    /// Returns a buffer; the kernel sees it after [`Buffers::publish`].
     pub(super) fn put(&mut self, buffer: u16) {
         let base = self.entries.as_mut_ptr().cast::<BufRingEntry>();
         let address = self.data.as_mut_ptr().cast::<u8>() as u64 + u64::from(buffer) * RECEIVE_BYTES as u64;
@@ -75,7 +75,7 @@ impl Buffers {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Shows the kernel every buffer given back so far.
+    /// Shows the kernel every buffer returned so far.
     pub(super) fn publish(&mut self) {
         let base = self.entries.as_ptr().cast::<BufRingEntry>();
         // SAFETY: `base` is the first entry of the registered ring, where the kernel reads the tail

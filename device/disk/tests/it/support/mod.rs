@@ -40,7 +40,7 @@ impl Folder {
         self.again()
     }
 
-    /// The area once more; its former holder must have closed it.
+    /// The area once more; its previous holder must have closed it.
     pub(crate) fn again(&self) -> OwnedFd {
         area::open(&self.path(), CAPACITY as u64).expect("an area without a holder")
     }

@@ -155,7 +155,7 @@ fn value() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn arithmetic_means_what_the_interpreter_does(
+    fn arithmetic_agrees_with_the_interpreter(
         width in width(),
         operation in prop::sample::select(vec![
             Alu::Add, Alu::Subtract, Alu::Multiply, Alu::Divide, Alu::Or, Alu::And, Alu::ShiftLeft,
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn memory_keeps_what_was_stored_and_swaps_bytes(value in any::<u64>()) {
+    fn memory_keeps_stored_values_and_swaps_bytes(value in any::<u64>()) {
         for (size, kept) in [
             (Size::Byte, value & 0xff),
             (Size::Half, value & 0xffff),

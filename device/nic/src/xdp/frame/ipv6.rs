@@ -5,11 +5,11 @@
 //!    hide a port or a fragment.
 //! 2. The VNIC's side is one of its addresses. A packet to a group, or from the unspecified
 //!    address, is neighbour discovery or nothing; [`REST`] remembers that until the protocol is
-//!    known. From the unspecified address a VNIC asks for its own addresses alone.
+//!    known. From the unspecified address a VNIC solicits its own addresses alone.
 //! 3. The other side is in the peer list, if there is one. Neighbour discovery, as ARP, may be with
 //!    any node: the router on the way may be no peer.
-//! 4. Neighbour discovery keeps the hop limit that no router passes on (RFC 4861 section 11.2), and
-//!    what a VNIC says of itself in it is true: its own MAC, and its own addresses.
+//! 4. Neighbour discovery keeps the hop limit that no router passes on (RFC 4861 section 11.2).
+//!    What a VNIC says of itself in it is true: its own MAC, and its own addresses.
 
 use super::super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R9, R10};
 use super::super::assembler::{Alu, Condition, Label, MapReference, Size};
@@ -143,7 +143,7 @@ impl FrameProgram {
                 self.code.set_wide(R5, ALL_NODES);
                 self.jump_if(Condition::Equal, R4, R5, group);
                 // Its second half is that of all nodes, and three bytes of the address that is
-                // asked for (RFC 4291 section 2.7.1).
+                // solicited (RFC 4291 section 2.7.1).
                 self.code.load(Size::Double, R5, R9, Word::Solicited.offset());
                 self.jump_if(Condition::Equal, R4, R5, group);
                 self.code.load(Size::Double, R5, R9, Word::SolicitedLinkLocal.offset());

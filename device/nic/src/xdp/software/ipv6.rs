@@ -52,7 +52,7 @@ fn is_own(spec: &VnicSpec, address: Ipv6Addr) -> bool {
     spec.address6 == Some(address) || address == spec.link_local()
 }
 
-/// The group in which an address is asked for (RFC 4291 section 2.7.1).
+/// The group in which an address is solicited (RFC 4291 section 2.7.1).
 #[inline]
 fn solicited(own: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = own.octets();
@@ -60,7 +60,7 @@ fn solicited(own: Ipv6Addr) -> Ipv6Addr {
 }
 
 #[inline]
-fn hears(spec: &VnicSpec, group: Ipv6Addr) -> bool {
+fn receives_group(spec: &VnicSpec, group: Ipv6Addr) -> bool {
     const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     group == ALL_NODES
         || group == solicited(spec.link_local())
@@ -82,7 +82,7 @@ fn transport(spec: &VnicSpec, head: &[u8], packet: &Packet, own: usize) -> Verdi
 pub(super) fn receive(spec: &VnicSpec, head: &[u8], length: usize) -> Verdict {
     let packet = packet(head, length)?;
     let to_us = is_own(spec, packet.destination);
-    ensure(to_us || hears(spec, packet.destination), Reason::Address)?;
+    ensure(to_us || receives_group(spec, packet.destination), Reason::Address)?;
     let from_peer = || ensure(spec.is_peer6(packet.source), Reason::Peer);
     if packet.protocol != 58 {
         ensure(to_us, Reason::Address)?;
