@@ -14,8 +14,8 @@
 //!    [`Options::physical`] is larger than a sector, an in-flight or volatile write may corrupt the
 //!    rest of its physical block.
 //! 6. [`Media::kill`] is the death of the process alone. Completed writes stay. Writes in flight
-//!    reach the medium in any order, or never, but all before the next process opens the medium:
-//!    the lock of a real area guarantees the same.
+//!    reach the medium in any order, or never, but all before the next process opens the medium.
+//!    The lock of a real area guarantees the same.
 //! 7. [`Media::inject`] makes the n-th write from now fail, report false success, write elsewhere,
 //!    or get a wrong bit later.
 //! 8. A discard is a volatile write of zeros: boundaries, crashes and faults treat it as any other.

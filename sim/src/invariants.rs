@@ -51,7 +51,7 @@ struct Offer {
     shift: Option<u8>,
     mss: u16,
     /// Behind the last number seen of the connection that it begins.
-    heard_end: u32,
+    received_end: u32,
 }
 
 /// One connection as one engine sees it.
@@ -67,7 +67,7 @@ struct Half {
     fin: Option<u32>,
     ack: Option<u32>,
     edge: Option<u32>,
-    heard_end: Option<u32>,
+    received_end: Option<u32>,
     peer_edge: Option<u32>,
     /// The number behind the peer's FIN, if it reached us.
     peer_fin: Option<u32>,
@@ -148,16 +148,16 @@ impl Half {
                 self.offers.remove(0);
             }
             let mss = options.mss.unwrap_or(DEFAULT_MSS);
-            self.offers.push(Offer { shift: options.shift, mss, heard_end: segment.end() });
+            self.offers.push(Offer { shift: options.shift, mss, received_end: segment.end() });
             // The acknowledgement of this SYN will show which connection it begins. Until then all
             // of it is possible.
             if self.ack.is_none() {
-                self.heard_end = Some(segment.end());
+                self.received_end = Some(segment.end());
             }
         }
-        self.heard_end = later(self.heard_end, segment.end());
+        self.received_end = later(self.received_end, segment.end());
         for offer in &mut self.offers {
-            offer.heard_end = later(Some(offer.heard_end), segment.end()).unwrap_or(offer.heard_end);
+            offer.received_end = later(Some(offer.received_end), segment.end()).unwrap_or(offer.received_end);
         }
         if segment.has(FIN) {
             self.peer_fin = Some(segment.end());
@@ -196,14 +196,14 @@ impl Half {
         if segment.has(SYN) && (self.iss != Some(segment.seq) || again) {
             // A new connection with the same endpoints.
             let offers = std::mem::take(&mut self.offers);
-            let heard = self.heard_end.filter(|_| self.iss.is_none());
-            let heard = if segment.has(ACK) { later(heard, segment.ack) } else { None };
+            let received = self.received_end.filter(|_| self.iss.is_none());
+            let received = if segment.has(ACK) { later(received, segment.ack) } else { None };
             *self = Self {
                 iss: Some(segment.seq),
                 sent_end: segment.end(),
                 answers: self.other_answers(segment),
                 offers,
-                heard_end: heard,
+                received_end: received,
                 ..Self::default()
             };
         }
@@ -300,10 +300,11 @@ impl Half {
         }
         if self.ack.is_none() {
             // Of two simultaneous answers to its SYN it takes the one that it reads first.
-            let is_of = |offer: &&Offer| offer.heard_end.wrapping_sub(segment.ack) <= FAR;
-            self.heard_end = self.offers.iter().find(is_of).map(|offer| offer.heard_end).or(self.heard_end);
+            let is_of = |offer: &&Offer| offer.received_end.wrapping_sub(segment.ack) <= FAR;
+            self.received_end =
+                self.offers.iter().find(is_of).map(|offer| offer.received_end).or(self.received_end);
         }
-        if self.heard_end.is_some_and(|heard| ahead(segment.ack, heard) > 0) {
+        if self.received_end.is_some_and(|received| ahead(segment.ack, received) > 0) {
             return Err("acknowledges what it never had");
         }
         self.ack = Some(segment.ack);
@@ -326,7 +327,7 @@ impl Half {
             if ahead(*right, *left) <= 0 {
                 return Err("sends an empty selective acknowledgement");
             }
-            if self.heard_end.is_some_and(|heard| ahead(*right, heard) > 0) {
+            if self.received_end.is_some_and(|received| ahead(*right, received) > 0) {
                 return Err("acknowledges selectively what it never had");
             }
         }

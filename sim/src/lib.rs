@@ -3,7 +3,8 @@
 //! It implements the device seams, so it drives the code that runs in production:
 //!
 //! 1. [`link`]: joins two in-memory NIC queues by paths with bandwidth, delay, queues that mark or
-//!    drop, and MTUs; they lose, repeat, reorder and damage frames, in bursts and through outages.
+//!    drop, and MTUs. The paths lose, repeat, reorder and damage frames, in bursts and through
+//!    outages.
 //! 2. [`lossy`]: does the same around a real queue, for tests against the kernel's TCP.
 //! 3. [`cable`]: the paths of [`link`] around a real queue, in real time.
 //! 4. [`disk`]: a disk with a volatile cache. It completes in any order, tears writes, loses
@@ -17,9 +18,9 @@
 //!
 //! Only tests use it. It reads no clock, and no source of randomness other than the seed.
 //!
-//! How to use it: `cargo test -p sietch-sim` runs the seeds that failed once and then a series, the
-//! same each time, as far as a time budget allows. `SIETCH_SIM_SEED=n` runs that seed alone.
-//! `SIETCH_SIM_SEEDS=n` and `SIETCH_SIM_SECONDS=s` set the number and the time.
+//! How to use it: `cargo test -p sietch-sim` runs the seeds that failed once. Then it runs a
+//! series, the same each time, as far as a time budget allows. `SIETCH_SIM_SEED=n` runs that seed
+//! alone. `SIETCH_SIM_SEEDS=n` and `SIETCH_SIM_SECONDS=s` set the number and the time.
 //! `SIETCH_SIM_FRESH=1` draws fresh seeds; `cargo xtask soak` does so, for hours.
 #![forbid(unsafe_code)]
 

@@ -13,8 +13,8 @@
 //!    and splits IPv4 packets that allow it (`link/packet.rs`).
 //! 4. *Bandwidth and queue*: one server of `bandwidth` bits a second after a queue of limited
 //!    bytes. A frame that finds no room is dropped at the tail. [`Marking`] sets Congestion
-//!    Experienced before that: at a threshold as DCTCP expects it (RFC 8257 section 3.1), or with a
-//!    probability that grows with the average length (RED).
+//!    Experienced before that. It does so at a threshold as DCTCP expects it (RFC 8257 section
+//!    3.1), or with a probability that grows with the average length (RED).
 //! 5. *Propagation*: delay and jitter. Jitter keeps the order; reordering is separate, so that each
 //!    can be configured without the other.
 //! 6. *Damage*: one bit of the IP packet flipped, a frame repeated, a frame held back so that later

@@ -2,8 +2,9 @@
 //!
 //! 1. The buffer of a lost frame returns to the pool; a repeated frame is copied into a fresh
 //!    buffer of the pool.
-//! 2. A reordered frame is held back until the next one in its direction has passed, or until the
-//!    next call that finds no frame to overtake it. So no frame is held for ever.
+//! 2. A reordered frame is held back until the next one in its direction has passed. At the latest
+//!    it is released at the next call that finds no frame to overtake it. So no frame is held for
+//!    ever.
 
 use std::io;
 

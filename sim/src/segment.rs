@@ -341,7 +341,7 @@ pub fn icmp_error(macs: Macs, from: IpAddr, kind: u8, code: u8, rest: u32, cause
 }
 
 /// The answer to an ARP request or a neighbour solicitation for `address`, from `mac`; `None` if
-/// the frame asks for something else.
+/// the frame requests something else.
 pub fn neighbour_answer(frame: &[u8], address: IpAddr, mac: [u8; 6]) -> Option<Vec<u8>> {
     let asker: [u8; 6] = frame.get(6..12)?.try_into().ok()?;
     match address {

@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_built_is_read_back_and_damage_is_seen() {
+    fn built_packets_are_read_back_and_damage_is_detected() {
         for (source, destination) in [("192.0.2.1", "192.168.0.1"), ("2001:db8::1", "fd00::1")] {
             let packet = Packet {
                 source: source.parse().expect("an address"),

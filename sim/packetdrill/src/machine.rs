@@ -1,4 +1,4 @@
-//! The host behind the interface, on a thread of its own. packetdrill calls from two threads, and a
+//! The host behind the interface, on a thread of its own. Packetdrill calls from two threads. A
 //! blocked call must not keep the other thread from moving the clock.
 //!
 //! 1. Every call is a closure that is sent to the thread; the thread runs the closures one after

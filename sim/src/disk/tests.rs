@@ -43,7 +43,7 @@ fn a_durable_write_survives_and_a_volatile_one_needs_a_flush() {
 }
 
 #[test]
-fn what_was_in_flight_may_be_there_or_not() {
+fn writes_in_flight_at_a_crash_may_survive_or_not() {
     let mut seen = [false; 2];
     for seed in 0..50 {
         let media = media(SECTOR);

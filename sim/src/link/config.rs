@@ -185,8 +185,8 @@ impl LinkConfig {
     }
 
     /// A random link. In three draws of four both directions are the same, otherwise independent.
-    /// In one of eight a router limits the packet size (silently in three of ten of those), and in
-    /// one of eight the interface goes down and up.
+    /// In one of eight a router limits the packet size (silently in three of ten of those). In one
+    /// of eight the interface goes down and up.
     pub fn swarm(random: &mut Random) -> Self {
         let there = Direction::swarm(random);
         let back = if random.chance(250) { Direction::swarm(random) } else { there.clone() };

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_only_what_understands_marks_and_keeps_the_checksum() {
+    fn marks_only_ecn_capable_packets_and_keeps_the_checksum() {
         let mut plain = v4(0, 0, 40);
         assert!(!mark(&mut plain));
         let mut capable = v4(0, 2, 40);

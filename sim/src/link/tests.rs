@@ -110,7 +110,7 @@ fn bandwidth_spaces_frames_and_a_full_queue_drops_the_last() {
 }
 
 #[test]
-fn a_queue_marks_beyond_its_threshold_and_red_drops_what_cannot_be_marked() {
+fn a_queue_marks_beyond_its_threshold_and_red_drops_packets_that_cannot_be_marked() {
     let marking = Marking::Threshold(4 * FRAME as u64);
     let path = Direction { bandwidth: 8_000_000, queue: 1 << 20, marking, ..Direction::perfect() };
     let mut marked = ends(path.clone());
@@ -179,7 +179,7 @@ fn a_black_hole_is_silent_and_a_router_answers_on_the_way_back() {
 }
 
 #[test]
-fn an_interface_that_flaps_loses_what_comes_meanwhile() {
+fn an_interface_that_flaps_loses_the_frames_meanwhile() {
     let mut ends = ends(Direction::perfect().flapping(1000, 1000, 500, 3));
     for at in (0..5000).step_by(100) {
         frame(&mut ends.a, 0, 0);

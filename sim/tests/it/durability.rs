@@ -267,8 +267,8 @@ fn full_area(seed: u64) -> Verdict {
     for name in &kept {
         check(&mut world, name, value.len())?;
     }
-    let gone = kept.len() / 2;
-    for name in &kept[..gone] {
+    let deleted = kept.len() / 2;
+    for name in &kept[..deleted] {
         let reply = world.ask(&[b"DEL", name]).unwrap_or_default();
         if reply != b":1\r\n" {
             return Err(format!("DEL in a full area was answered {:?}", String::from_utf8_lossy(&reply)));
@@ -284,7 +284,7 @@ fn full_area(seed: u64) -> Verdict {
     world.media.crash(Crash::Nothing);
     world.restart_unchecked()?;
     for (place, name) in kept.iter().enumerate() {
-        check(&mut world, name, if place < gone { 0 } else { value.len() })?;
+        check(&mut world, name, if place < deleted { 0 } else { value.len() })?;
     }
     check(&mut world, b"again", 1)
 }

@@ -1,9 +1,9 @@
 //! The fault matrix of storage: every fault of a disk against every structure, each with the
 //! outcome that `docs/spec/storage-faults.md` promises.
 //!
-//! 1. A structure stores numbers, one after another, each durable before the next: records of a
-//!    log, entries of a queue, keys of a map, areas of a volume. So the recovered numbers must be
-//!    0, 1, 2, ... up to some number, no smaller than the last acknowledged one.
+//! 1. A structure stores numbers, one after another, each durable before the next. They are records
+//!    of a log, entries of a queue, keys of a map, or areas of a volume. So the recovered numbers
+//!    must be 0, 1, 2, ... up to some number, no smaller than the last acknowledged one.
 //! 2. One request meets the fault: a write, a flush, or a read of the recovery. The fault is tried
 //!    at many places, and at some of them the structure must report it.
 //! 3. [`MATRIX`] has the outcome of each cell; the page must use the same words.
@@ -302,9 +302,13 @@ fn rest(opened: &mut Opened) -> Said<()> {
     for now in [0, 10_000_000_000] {
         for _ in 0..20 {
             match opened {
-                Opened::Log(log) => log.tend(now).and_then(|()| log.poll()).map(drop).map_err(said)?,
+                Opened::Log(log) => {
+                    log.write_due_proof(now).and_then(|()| log.poll()).map(drop).map_err(said)?
+                }
                 Opened::Queue(queue) => queue.poll(now).map(drop).map_err(said)?,
-                Opened::Map(map) => map.tend(now).and_then(|()| map.poll()).map(drop).map_err(said)?,
+                Opened::Map(map) => {
+                    map.write_due_proof(now).and_then(|()| map.poll()).map(drop).map_err(said)?
+                }
                 Opened::Volume(_) => {}
             }
         }
@@ -484,7 +488,7 @@ fn every_fault_has_its_outcome_in_every_structure() {
 
 /// The page promises what is tested here, cell by cell.
 #[test]
-fn the_page_says_what_is_tested() {
+fn the_page_has_the_rows_of_the_tested_matrix() {
     let page = include_str!("../../../docs/spec/storage-faults.md");
     for (_, name, outcomes) in MATRIX {
         let cells: Vec<&str> = outcomes.iter().map(|outcome| outcome.words()).collect();

@@ -93,14 +93,14 @@ fn part(world: &mut World) {
         client.leave(&mut world.engine);
     }
     let until = world.now + PATIENCE;
-    let gone = |world: &World| {
+    let is_empty = |world: &World| {
         world.engine.population() == (0, 0, 0, 0)
             && world.server.as_ref().is_some_and(|server| {
                 let engine = server.vnic().map(|vnic| vnic.engine().population());
                 server.shard().clients() == 0 && engine == Some((0, 0, 0, 0))
             })
     };
-    let empty = world.run(until, gone);
+    let empty = world.run(until, is_empty);
     let left = world
         .server
         .as_ref()
@@ -116,7 +116,7 @@ fn a_bad_link_changes_no_answer() {
 }
 
 #[test]
-fn what_was_answered_survives_crashes() {
+fn answered_commands_survive_crashes() {
     seeds::run(
         "it system::what_was_answered",
         &[259_394_543_178],

@@ -17,7 +17,9 @@ mod smoltcp_host;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use conversation::{BUFFERS, CROSSED_PORT, Connection, Finish, Phase, SECOND, Script, Turns, World, piece};
+use conversation::{
+    Alternation, BUFFERS, CROSSED_PORT, Connection, Finish, Phase, SECOND, Script, World, piece,
+};
 use misbehaving_peer::MisbehavingPeer;
 use sietch_net::congestion::Kind;
 use sietch_net::{CloseReason, Config, Ecn, Engine, EventKind, FlowId};
@@ -138,7 +140,7 @@ fn transfer(seed: u64) -> u64 {
 }
 
 #[test]
-fn connections_deliver_and_end_whatever_the_link_does() {
+fn connections_deliver_and_end_over_any_link() {
     seeds::run("it tcp::connections_deliver", &DELIVER, Budget { seeds: 20_000, seconds: 15 }, |seed| {
         transfer(seed);
     });
@@ -158,7 +160,8 @@ fn stall(seed: u64) {
     let mut faults = LinkConfig::swarm(&mut random);
     faults.there.outages.clear();
     faults.back.outages.clear();
-    let slow = Script { sleepiness: 300, longest_sleep: 90 * SECOND, bite: 30_000, ..Script::polite(10) };
+    let slow =
+        Script { sleep_permille: 300, longest_sleep: 90 * SECOND, read_size: 30_000, ..Script::polite(10) };
     let one = Connection { opener: 0, at: SECOND, scripts: [Script::polite(150_000), slow], crossed: false };
     let mut change = |config: &mut Config| config.receive_buffer = 16 << 10;
     let mut world = World::new(faults, vec![one], random, &mut change);
@@ -238,7 +241,7 @@ fn churn_leaves_nothing_behind() {
 fn scarcity(seed: u64) {
     let mut random = Random::new(seed);
     let script = |random: &mut Random| Script {
-        sleepiness: 300,
+        sleep_permille: 300,
         longest_sleep: SECOND,
         finish: Finish::HalfClose,
         ..Script::polite(random.between(1, 100_000))
@@ -512,7 +515,7 @@ fn buffers_grow_until_a_long_fat_link_is_full() {
     let calls = Connection {
         opener: 0,
         at: SECOND,
-        scripts: [Script { mouthful: 100, ..Script::polite(20_000) }, Script::polite(20_000)],
+        scripts: [Script { write_size: 100, ..Script::polite(20_000) }, Script::polite(20_000)],
         crossed: false,
     };
     let mut world =
@@ -587,8 +590,8 @@ fn limited_link() -> Direction {
 #[test]
 fn calls_over_a_limited_link_get_equal_shares() {
     let mut calls = [Script::polite(1 << 40), Script::polite(1 << 40)];
-    calls[0].turns = Some(Turns { own: 4096, other: 64, first: true });
-    calls[1].turns = Some(Turns { own: 64, other: 4096, first: false });
+    calls[0].alternation = Some(Alternation { own: 4096, other: 64, first: true });
+    calls[1].alternation = Some(Alternation { own: 64, other: 4096, first: false });
     for count in [2, 8, 64, 400] {
         for kind in [Kind::Dctcp, Kind::Cubic, Kind::Timely] {
             if kind == Kind::Timely && count > 64 {

@@ -12,7 +12,7 @@ fn failure(rest: &str) -> Failure {
 }
 
 #[test]
-fn a_packet_that_does_not_come_is_reported_with_what_comes_instead() {
+fn a_packet_that_does_not_come_is_reported_with_the_one_that_came_instead() {
     let failure = failure("+.1 > . 1:1(0) ack 1\n");
     assert_eq!(failure.line, 6);
     assert!(failure.message.contains("expected until 0.1:\n> . 1:1(0) ack 1"), "{failure}");

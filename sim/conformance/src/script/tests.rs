@@ -47,7 +47,7 @@ fn calls_take_names_lists_and_errors() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_its_line() {
+fn a_script_with_a_mistake_is_refused_with_its_line() {
     let cases = [
         ("\n0 < S 0:5(0) win 1", "line 2: 0 bytes from 0 on do not end at 5"),
         ("0 < X 0:0(0)", "line 1: there is no flag `X`"),

@@ -60,7 +60,7 @@ struct Oracle {
 /// The replies to a client.
 struct Listener {
     id: ClientId,
-    heard: Vec<u8>,
+    expected: Vec<u8>,
     /// The ends of the bytes that it receives in each iteration: (bytes, step).
     marks: Vec<(usize, usize)>,
 }
@@ -81,7 +81,7 @@ impl Oracle {
             let shard = &mut self.shard;
             let listener = self.clients.entry(*client).or_insert_with(|| Listener {
                 id: shard.connect(NOWHERE, NOWHERE, now).expect("there are few clients"),
-                heard: Vec::new(),
+                expected: Vec::new(),
                 marks: Vec::new(),
             });
             shard.feed(listener.id, bytes, now);
@@ -94,8 +94,8 @@ impl Oracle {
             let bytes = self.shard.output(listener.id).to_vec();
             if !bytes.is_empty() {
                 self.shard.consumed(listener.id, bytes.len());
-                listener.heard.extend_from_slice(&bytes);
-                listener.marks.push((listener.heard.len(), number));
+                listener.expected.extend_from_slice(&bytes);
+                listener.marks.push((listener.expected.len(), number));
             }
         }
     }
@@ -133,7 +133,7 @@ pub(super) struct World {
     /// Client, its name in the shard, and the bytes it has received.
     clients: BTreeMap<u64, (ClientId, usize)>,
     /// The number of clients that have left: their numbers are not used again.
-    gone: u64,
+    departed: u64,
     pub random: Random,
     /// A hash of everything that was released.
     pub trace: u64,
@@ -153,7 +153,7 @@ impl World {
             steps: vec![Step::default()],
             acknowledged: 0,
             clients: BTreeMap::new(),
-            gone: 0,
+            departed: 0,
             random,
             trace: 0,
         })
@@ -169,7 +169,7 @@ impl World {
         if talk && !self.log_writer.is_blocked() {
             for _ in 0..self.random.below(4) {
                 let number = self.random.below(self.plan.clients);
-                let client = self.gone + number;
+                let client = self.departed + number;
                 let mut bytes = Vec::new();
                 for _ in 0..self.random.between(1, self.plan.pipeline) {
                     // The order in which several blocked clients time out at one instant is
@@ -219,7 +219,7 @@ impl World {
             }
             self.shard.consumed(*id, bytes.len());
             let listener = &self.oracle.clients[client];
-            let expected = &listener.heard[*received..];
+            let expected = &listener.expected[*received..];
             if !expected.starts_with(&bytes) {
                 return Err(format!(
                     "client {client} received {:?}, not {:?}",
@@ -330,7 +330,7 @@ impl World {
         let (mut shard, log_writer) = opened?;
         let found = self.find(&mut shard)?;
         (self.shard, self.log_writer) = (shard, log_writer);
-        self.gone += self.plan.clients;
+        self.departed += self.plan.clients;
         self.clients.clear();
         self.steps.truncate(found + 1);
         self.acknowledged = found;

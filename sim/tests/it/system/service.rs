@@ -182,7 +182,7 @@ impl World {
             for event in events.drain(..) {
                 let owner = self.clients.iter_mut().find(|client| client.flow() == Some(event.flow));
                 if let Some(client) = owner {
-                    client.hear(&event, self.now);
+                    client.handle_event(&event, self.now);
                     self.trace = self
                         .trace
                         .wrapping_mul(0x0000_0100_0000_01b3)

@@ -21,7 +21,7 @@ use super::misbehaving_peer::{self, MisbehavingPeer};
 
 mod script;
 
-pub(super) use script::{Finish, Script, Turns, piece};
+pub(super) use script::{Alternation, Finish, Script, piece};
 
 /// The port that both hosts listen on.
 pub(super) const PORT: u16 = 7000;
@@ -314,7 +314,7 @@ impl World {
     }
 
     /// The port for guests: every connection is accepted, and gets random data and resets.
-    fn hear_guest(&mut self, side: usize, event: &Event) -> bool {
+    fn handle_guest_event(&mut self, side: usize, event: &Event) -> bool {
         let host = &mut self.hosts[side];
         if matches!(event.kind, EventKind::Accepted { port: GUEST_PORT, .. }) {
             host.engine.set_keepalive(event.flow, Some(KEEPALIVE));
@@ -385,8 +385,8 @@ impl World {
                 self.progress_at = self.now;
             }
             for event in events.drain(..) {
-                if !self.hear_guest(side, &event) {
-                    self.hear(side, event);
+                if !self.handle_guest_event(side, &event) {
+                    self.handle_event(side, event);
                 }
             }
             if !self.hosts[side].guests.is_empty() {
@@ -419,7 +419,7 @@ impl World {
         }
     }
 
-    fn hear(&mut self, side: usize, event: Event) {
+    fn handle_event(&mut self, side: usize, event: Event) {
         if let EventKind::Accepted { port, remote } = event.kind {
             assert_eq!(port, PORT);
             let number = *self
@@ -432,14 +432,14 @@ impl World {
                 // answered a cookie came again after the end, before the application had polled.
                 // Two live flows of one connection are never right.
                 let first = self.end(number, 1).map(|end| (end.phase, end.flow));
-                let gone = first.is_some_and(|(phase, flow)| {
+                let ended = first.is_some_and(|(phase, flow)| {
                     matches!(phase, Phase::Left | Phase::Closed(_))
                         || self.hosts[side]
                             .engine
                             .flow_info(flow)
                             .is_none_or(|info| info.state == State::Closed)
                 });
-                assert!(gone, "accepted twice: {number}, {first:?}");
+                assert!(ended, "accepted twice: {number}, {first:?}");
                 self.hosts[side].engine.abort(event.flow);
                 self.ghosts.push(event.flow);
                 return;
@@ -559,24 +559,24 @@ impl End {
         }
         self.asleep_until = 0;
         self.held = None;
-        if random.chance(self.script.sleepiness) {
+        if random.chance(self.script.sleep_permille) {
             self.asleep_until = now + random.between(1, self.script.longest_sleep);
             return;
         }
-        if self.script.takes
+        if self.script.receives_zero_copy
             && let Some(buffer) = engine.receive_zero_copy(self.flow)
         {
             let (first, second) = buffer.slices();
             let expected = piece(self.connection, !self.opener, self.received, buffer.len());
             assert!([first, second].concat() == expected, "wrong bytes after {}: {self:?}", self.received);
             self.received += buffer.len() as u64;
-            if self.script.sleepiness > 0 {
+            if self.script.sleep_permille > 0 {
                 self.held = Some(buffer);
                 self.asleep_until = now + random.between(1, self.script.longest_sleep);
                 return;
             }
         }
-        let mut bytes = vec![0; self.script.bite];
+        let mut bytes = vec![0; self.script.read_size];
         loop {
             let length = engine.read(self.flow, &mut bytes);
             let expected = piece(self.connection, !self.opener, self.received, length);
@@ -586,7 +586,7 @@ impl End {
                 self.may_read = false;
                 break;
             }
-            if self.script.sleepiness > 0 {
+            if self.script.sleep_permille > 0 {
                 // A slow reader reads a piece at a time, and returns by itself: no event announces
                 // old bytes.
                 self.asleep_until = now + random.between(1, self.script.longest_sleep);
@@ -601,10 +601,10 @@ impl End {
             if !self.may_send || self.send_closed || self.sent >= due {
                 break;
             }
-            let length = (due - self.sent).min(self.script.mouthful as u64) as usize;
+            let length = (due - self.sent).min(self.script.write_size as u64) as usize;
             let bytes = piece(self.connection, self.opener, self.sent, length);
             // Every other piece is sent without a copy.
-            if self.script.lends && (self.sent / self.script.mouthful as u64).is_multiple_of(2) {
+            if self.script.sends_zero_copy && (self.sent / self.script.write_size as u64).is_multiple_of(2) {
                 self.may_send = engine.send_zero_copy(self.flow, bytes.into()).is_ok();
                 self.sent += if self.may_send { length as u64 } else { 0 };
                 continue;

@@ -1,10 +1,10 @@
 //! A third host on the link that breaks every rule of TCP, on connections of its own and, blindly,
 //! on those of others.
 //!
-//! 1. It opens connections normally and then sends random segments: numbers inside and outside the
-//!    window; overlapping and contradicting data; acknowledgements that are tiny, too many, too
-//!    far, withheld or taken back; selective acknowledgements of nothing; windows that shrink;
-//!    malformed options; random flags.
+//! 1. It opens connections normally, and then sends random segments. These have numbers inside and
+//!    outside the window; overlapping and contradicting data; acknowledgements that are tiny, too
+//!    many, too far, withheld or withdrawn; selective acknowledgements of nothing; windows that
+//!    shrink; malformed options; random flags.
 //! 2. It floods with SYNs from addresses that do not exist, and sends noise.
 //! 3. It knows the endpoints of other connections and spoofs the honest peer, but cannot see their
 //!    sequence numbers (RFC 5961).
@@ -35,11 +35,11 @@ const VICTIM_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// Most connections of its own.
 const CONNECTIONS: usize = 24;
 /// Frames to others that it remembers, to quote them.
-const OVERHEARD: usize = 16;
+const MOST_OBSERVED: usize = 16;
 
 /// The frames of the victim that the misbehaving peer sees.
 #[derive(Debug, Default)]
-struct Heard {
+struct ObservedFrames {
     /// Frames to its own address, or to all.
     own: Vec<Vec<u8>>,
     /// Segments to the honest peer.
@@ -49,23 +49,23 @@ struct Heard {
 }
 
 #[derive(Debug)]
-struct Ear(Rc<RefCell<Heard>>);
+struct FrameObserver(Rc<RefCell<ObservedFrames>>);
 
-impl Observer for Ear {
+impl Observer for FrameObserver {
     fn sent(&mut self, side: usize, frame: &[u8], _: u64) {
         if side != VICTIM_SIDE || frame.len() < 14 {
             return;
         }
-        let mut heard = self.0.borrow_mut();
+        let mut observed = self.0.borrow_mut();
         if frame[..6] == MAC || frame[0] & 1 == 1 {
             let bare = || Segment::decode(frame).is_some_and(|segment| segment.payload.is_empty());
-            heard.bare += u64::from(frame[..6] == MAC && bare());
-            heard.own.push(frame.to_vec());
+            observed.bare += u64::from(frame[..6] == MAC && bare());
+            observed.own.push(frame.to_vec());
         } else {
-            if heard.others.len() >= OVERHEARD {
-                heard.others.remove(0);
+            if observed.others.len() >= MOST_OBSERVED {
+                observed.others.remove(0);
             }
-            heard.others.push(frame.to_vec());
+            observed.others.push(frame.to_vec());
         }
     }
 
@@ -91,7 +91,7 @@ struct Own {
 #[derive(Debug)]
 pub(super) struct MisbehavingPeer {
     random: Random,
-    heard: Rc<RefCell<Heard>>,
+    observed: Rc<RefCell<ObservedFrames>>,
     connections: Vec<Own>,
     pub next: u64,
     until: u64,
@@ -103,22 +103,22 @@ pub(super) struct MisbehavingPeer {
 impl MisbehavingPeer {
     /// Joins the link; acts from `from` until `until`.
     pub(super) fn join(link: &mut Link, mut random: Random, from: u64, until: u64) -> Self {
-        let heard = Rc::new(RefCell::new(Heard::default()));
-        link.watch(Box::new(Ear(Rc::clone(&heard))));
+        let observed = Rc::new(RefCell::new(ObservedFrames::default()));
+        link.watch(Box::new(FrameObserver(Rc::clone(&observed))));
         let pace = *random.pick(&[10 * MILLISECOND, 50 * MILLISECOND, 200 * MILLISECOND]);
-        Self { random, heard, connections: Vec::new(), next: from, until, pace, injected: 0, ports: 1000 }
+        Self { random, observed, connections: Vec::new(), next: from, until, pace, injected: 0, ports: 1000 }
     }
 
     /// Bare segments that the victim has sent to it: its cost to the victim in frames.
     pub(super) fn answers(&self) -> u64 {
-        self.heard.borrow().bare
+        self.observed.borrow().bare
     }
 
     /// Acts if it is due.
     pub(super) fn act(&mut self, link: &mut Link, now: u64) {
-        let own = std::mem::take(&mut self.heard.borrow_mut().own);
+        let own = std::mem::take(&mut self.observed.borrow_mut().own);
         for frame in own {
-            self.hear(&frame, link, now);
+            self.receive(&frame, link, now);
         }
         if now < self.next {
             return;
@@ -135,7 +135,7 @@ impl MisbehavingPeer {
         }
     }
 
-    fn hear(&mut self, frame: &[u8], link: &mut Link, now: u64) {
+    fn receive(&mut self, frame: &[u8], link: &mut Link, now: u64) {
         if now > self.until {
             return;
         }
@@ -230,8 +230,8 @@ impl MisbehavingPeer {
     /// A segment in the name of the honest peer of a connection, with numbers that can only be
     /// guessed.
     fn pretend(&mut self) -> Option<Vec<u8>> {
-        let heard = self.heard.borrow();
-        let frame = heard.others.get(self.random.index(heard.others.len()))?;
+        let observed = self.observed.borrow();
+        let frame = observed.others.get(self.random.index(observed.others.len()))?;
         // The opener of a connection accepts the first SYN from the right port: RFC 9293 section
         // 3.5 requires it.
         let real = Segment::decode(frame).filter(|real| !real.has(SYN))?;
@@ -244,8 +244,8 @@ impl MisbehavingPeer {
 
     /// An ICMP error about a real packet.
     fn lie(&mut self) -> Option<Vec<u8>> {
-        let heard = self.heard.borrow();
-        let frame = heard.others.get(self.random.index(heard.others.len()))?;
+        let observed = self.observed.borrow();
+        let frame = observed.others.get(self.random.index(observed.others.len()))?;
         // Before a connection is established, such an error rightly ends the attempt.
         Segment::decode(frame).filter(|real| !real.has(SYN))?;
         let code = *self.random.pick(&[0, 1, 2, 3, 4, 4, 4, 4, 13]);

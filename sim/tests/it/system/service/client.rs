@@ -223,7 +223,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn hear(&mut self, event: &Event, now: u64) {
+    pub(crate) fn handle_event(&mut self, event: &Event, now: u64) {
         match event.kind {
             EventKind::Connected => {
                 self.phase = Phase::Open;

@@ -27,26 +27,26 @@ pub(crate) struct Script {
     /// Bytes it sends.
     pub total: u64,
     /// Bytes it offers at a time.
-    pub mouthful: usize,
+    pub write_size: usize,
     /// Bytes it reads at a time.
-    pub bite: usize,
+    pub read_size: usize,
     /// Permille of reads at which it sleeps instead.
-    pub sleepiness: u32,
+    pub sleep_permille: u32,
     /// Nanoseconds.
     pub longest_sleep: u64,
     pub finish: Finish,
     /// Sends every other piece without a copy.
-    pub lends: bool,
+    pub sends_zero_copy: bool,
     /// Takes received buffers, and keeps each while it sleeps, instead of copying pieces.
-    pub takes: bool,
+    pub receives_zero_copy: bool,
     /// Alternates requests and answers: so many of its own bytes may follow so many of its peer's.
     /// One side begins.
-    pub turns: Option<Turns>,
+    pub alternation: Option<Alternation>,
 }
 
 /// The alternation of requests and answers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Turns {
+pub(crate) struct Alternation {
     /// Bytes of its own message.
     pub own: u64,
     /// Bytes of its peer's message.
@@ -60,14 +60,14 @@ impl Script {
     pub(crate) fn polite(total: u64) -> Self {
         Self {
             total,
-            mouthful: 16 << 10,
-            bite: 16 << 10,
-            sleepiness: 0,
+            write_size: 16 << 10,
+            read_size: 16 << 10,
+            sleep_permille: 0,
             longest_sleep: 1,
             finish: Finish::HalfClose,
-            lends: false,
-            takes: false,
-            turns: None,
+            sends_zero_copy: false,
+            receives_zero_copy: false,
+            alternation: None,
         }
     }
 
@@ -76,15 +76,15 @@ impl Script {
         let (request, answer) = (random.between(1, most), random.between(1, most));
         let count = random.between(1, 60);
         let mut pair = [Self::polite(request * count), Self::polite(answer * count)];
-        pair[0].turns = Some(Turns { own: request, other: answer, first: true });
-        pair[1].turns = Some(Turns { own: answer, other: request, first: false });
+        pair[0].alternation = Some(Alternation { own: request, other: answer, first: true });
+        pair[1].alternation = Some(Alternation { own: answer, other: request, first: false });
         pair
     }
 
     /// Bytes that it must have sent when so many have come.
     pub(crate) fn due(&self, received: u64) -> u64 {
-        self.turns.map_or(self.total, |turns| {
-            ((received / turns.other + u64::from(turns.first)) * turns.own).min(self.total)
+        self.alternation.map_or(self.total, |alternation| {
+            ((received / alternation.other + u64::from(alternation.first)) * alternation.own).min(self.total)
         })
     }
 
@@ -113,19 +113,19 @@ impl Script {
             1.. if random.below(rude) == 0 => Finish::CloseAfter(random.below(most / 4)),
             _ => Finish::HalfClose,
         };
-        let mouthful = *random.pick(&[1000, 1460, 9000, 100_000]);
-        let bite = *random.pick(&[700, 4096, 64 << 10]);
+        let write_size = *random.pick(&[1000, 1460, 9000, 100_000]);
+        let read_size = *random.pick(&[700, 4096, 64 << 10]);
         Self {
             total,
-            mouthful,
-            bite,
+            write_size,
+            read_size,
             // These make no draws, so that every old seed still means the same run.
-            lends: mouthful == 9000 || mouthful == 100_000 && total % 2 == 0,
-            takes: bite == 4096 || bite == 700 && total % 2 == 1,
-            sleepiness: if slow { *random.pick(&[100, 500]) } else { 0 },
+            sends_zero_copy: write_size == 9000 || write_size == 100_000 && total % 2 == 0,
+            receives_zero_copy: read_size == 4096 || read_size == 700 && total % 2 == 1,
+            sleep_permille: if slow { *random.pick(&[100, 500]) } else { 0 },
             longest_sleep: *random.pick(&[SECOND / 1000, SECOND / 10, 3 * SECOND]),
             finish,
-            turns: None,
+            alternation: None,
         }
     }
 
