@@ -292,7 +292,7 @@ impl Core {
             id: port.grant,
             spec: specification(port),
             fds: EndpointFds { own, peer, doorbell },
-            geometry: LinkLayout { slots: port.geometry.slots, data: port.geometry.data },
+            layout: LinkLayout { slots: port.layout.slots, data: port.layout.data },
             mtu: usize::try_from(port.mtu).unwrap_or(usize::MAX),
             reply,
         });

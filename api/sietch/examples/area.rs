@@ -1,5 +1,5 @@
 //! A storage area from the outside in: made if need be, written durably, made longer and shorter
-//! while it is held, trimmed, given back.
+//! while it is held, trimmed, released.
 //!
 //! `cargo run --release -p sietch --example area -- --vsa NAME [--size BYTES]`. The user needs a
 //! quota on the volume, or `sietch.toml` names the area.

@@ -9,6 +9,6 @@ mod vsa;
 
 pub use doorbell::{DiskDoorbell, Doorbell};
 pub use grant::Grant;
-pub use vnic::{GrantedVnic, Vnic, socket_geometry};
+pub use vnic::{GrantedVnic, Vnic, socket_layout};
 pub use vnic_queue::VnicQueue;
 pub use vsa::{GrantedVsa, Vsa};

@@ -36,12 +36,12 @@ pub struct HeldGrants {
 impl HeldGrants {
     /// An error if a grant was revoked or the daemon shuts down.
     fn check(&self) -> io::Result<()> {
-        let gone = |what: String| io::Error::new(io::ErrorKind::ConnectionAborted, what);
+        let ended = |what: String| io::Error::new(io::ErrorKind::ConnectionAborted, what);
         if let Some(grant) = self.grants.iter().find(|grant| grant.is_revoked()) {
-            return Err(gone(format!("{} was revoked; ask the daemon for it again", grant.name())));
+            return Err(ended(format!("{} was revoked; ask the daemon for it again", grant.name())));
         }
         if self.lease.is_ending() {
-            return Err(gone("the daemon shuts down and removes its devices; start it again".into()));
+            return Err(ended("the daemon shuts down and removes its devices; start it again".into()));
         }
         Ok(())
     }

@@ -82,7 +82,7 @@ pub use control::{
     Client, Lease, PreparedReply, SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path,
 };
 pub use device::{
-    DiskDoorbell, Doorbell, Grant, GrantedVnic, GrantedVsa, Vnic, VnicQueue, Vsa, socket_geometry,
+    DiskDoorbell, Doorbell, Grant, GrantedVnic, GrantedVsa, Vnic, VnicQueue, Vsa, socket_layout,
 };
 pub use error::{ArgumentError, Error};
 pub use idle::{HeldGrants, IdlePolicy};

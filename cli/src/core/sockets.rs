@@ -120,8 +120,8 @@ impl Sockets {
         let thread_doorbell = doorbell.try_clone().map_err(failed)?;
         let thread_report = Arc::clone(&report);
         let Listening { socket, administrators } = listening;
-        let geometry = RegionSizes { smallest: 14, largest: 22 };
-        let options = Options { socket, administrators, rules, geometry };
+        let region_sizes = RegionSizes { smallest: 14, largest: 22 };
+        let options = Options { socket, administrators, rules, region_sizes };
         let thread = std::thread::Builder::new()
             .name("sietch-sockets".to_owned())
             .spawn(move || run(options, &received, &thread_doorbell, &thread_report))

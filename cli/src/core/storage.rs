@@ -153,7 +153,7 @@ impl Storage {
             volume: area.volume.clone(),
             extents: spans(&area.extents),
             fds: BrokerFds { memory, doorbell },
-            geometry: BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block },
+            layout: BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block },
             reply,
         });
         match attached {

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, socket};
 
 use sietch::nic::af_xdp::{Granted, Queue};
-use sietch::socket_geometry;
+use sietch::socket_layout;
 use sietch_daemon::device::{KernelDevices, OpenedVnic, VnicDevices as _, VnicPlan};
 use sietch_protocol::{Mac, Network};
 
@@ -100,8 +100,8 @@ async fn grant() -> Result<(), String> {
 }
 
 async fn hold(devices: &mut KernelDevices, plan: &VnicPlan, opened: OpenedVnic) -> Result<(), String> {
-    let geometry = socket_geometry(opened.geometry);
-    let granted = Granted { socket: opened.xsk, umem: opened.umem, geometry };
+    let layout = socket_layout(opened.layout);
+    let granted = Granted { socket: opened.xsk, umem: opened.umem, layout };
     let mtu = usize::try_from(opened.mtu).unwrap_or(usize::MAX);
     let queue = Queue::open(granted, plan.mac.0, mtu).map_err(|error| error.to_string())?;
     devices.bind(plan).await.map_err(|error| error.to_string())?;

@@ -119,7 +119,7 @@ impl Registrations {
                     if events & HANGUP != 0 {
                         end.hung_up();
                     }
-                    end.asked_no_more(Want::Room);
+                    end.withdraw_request(Want::Room);
                     slot.state |= bit::NOTIFIED;
                     if table::refers_to(slot.fd, held) {
                         doorbell::thin(slot.fd, end);

@@ -47,10 +47,10 @@ pub(crate) fn after_fork() {
 #[cold]
 pub(crate) fn note_no_room(held: &Held, end: &Endpoint) {
     if end.note_full() && !held.watchers.load(std::sync::atomic::Ordering::Acquire).is_null() {
-        end.ask_for_others(Want::Room);
+        end.request_for_others(Want::Room);
         if end.is_writable() {
             // It came in between, and no notification was sent.
-            end.asked_no_more(Want::Room);
+            end.withdraw_request(Want::Room);
             wake_watchers(held);
         }
     }

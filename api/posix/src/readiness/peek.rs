@@ -55,7 +55,7 @@ fn peek_stream(slot: &mut Slot, held: &Held, end: &Endpoint) -> (u32, Seen) {
     let edge = slot.events & EDGE != 0 && slot.state & bit::NEW == 0;
     // Before the check: what comes between the two is reported once more.
     let mut edges = end.snapshot();
-    if edges.closing && end.may_be_gone() {
+    if edges.closing && end.may_be_hung_up() {
         check_through_any(slot.fd, held, end);
         edges = end.snapshot();
     }

@@ -102,8 +102,8 @@ impl Drop for Stream {
 }
 
 fn pair() -> (Stream, Peer) {
-    let geometry = RegionSizes { smallest: 12, largest: 14 };
-    let memory = Memory::create(geometry, [Names::default(); 2]).expect("memory");
+    let region_sizes = RegionSizes { smallest: 12, largest: 14 };
+    let memory = Memory::create(region_sizes, [Names::default(); 2]).expect("memory");
     let end = |index: usize| {
         Endpoint::attach(memory.common.as_fd(), memory.private[index].as_fd()).expect("an end")
     };

@@ -39,17 +39,17 @@ impl Vnic {
         let mtu = usize::try_from(description.mtu).unwrap_or(usize::MAX);
         let mac = description.mac.0;
         let name = || description.name.clone();
-        let queue = match (description.geometry, descriptors) {
+        let queue = match (description.layout, descriptors) {
             (QueueLayout::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem }) => {
-                let granted = Granted { socket, umem, geometry: socket_geometry(shape) };
+                let granted = Granted { socket, umem, layout: socket_layout(shape) };
                 let opened = af_xdp::Queue::open(granted, mac, mtu)
                     .map_err(|source| Error::Queue { name: name(), source })?;
                 opened.with_unfinished_checksums(shape.unfinished_checksums).into()
             }
             (QueueLayout::Shared(shape), VnicDescriptors::Shared(side)) => {
-                let geometry = shm::LinkLayout { slots: shape.slots, data: shape.data };
+                let layout = shm::LinkLayout { slots: shape.slots, data: shape.data };
                 let fds = EndpointFds { own: side.own, peer: side.peer, doorbell: side.doorbell };
-                let opened = Endpoint::open(fds, geometry, mac, mtu);
+                let opened = Endpoint::open(fds, layout, mac, mtu);
                 opened.map_err(|source| Error::Link { name: name(), source })?.into()
             }
             _ => return Err(Error::Kind { name: name(), kind: description.kind }),
@@ -62,7 +62,7 @@ impl Vnic {
     pub fn engine_config(&self, secret: [u8; 16]) -> Config {
         let mut config = Config::new(self.description.address, self.description.prefix, secret);
         config.gateway = self.description.gateway;
-        // The former holder of these addresses may have had another MAC.
+        // The previous holder of these addresses may have had another MAC.
         config.announce = true;
         let gateway = self.description.gateway6;
         let v6 =
@@ -81,7 +81,7 @@ impl Vnic {
 
 /// The shape of an AF_XDP queue, converted from the daemon's message to the queue's own type.
 #[must_use]
-pub fn socket_geometry(shape: sietch_protocol::XskLayout) -> af_xdp::XskLayout {
+pub fn socket_layout(shape: sietch_protocol::XskLayout) -> af_xdp::XskLayout {
     af_xdp::XskLayout {
         ifindex: shape.ifindex,
         queue: shape.queue,

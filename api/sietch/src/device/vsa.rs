@@ -7,7 +7,7 @@
 //!    queue is made once.
 //! 3. When the area is resized ([`crate::Client::resize_vsa`]) the queue is created again: over the
 //!    same descriptor, or over the segments that come with the answer. Requests in flight belong to
-//!    the former queue, so it must be idle.
+//!    the previous queue, so it must be idle.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -84,7 +84,7 @@ impl Vsa {
         queue(&self.description, &self.files)
     }
 
-    /// Refuses while requests are in flight: they belong to the former queue.
+    /// Refuses while requests are in flight: they belong to the previous queue.
     pub(crate) fn check_idle(&self) -> Result<(), Error> {
         match self.queue.in_flight() {
             0 => Ok(()),
@@ -123,8 +123,8 @@ fn queue(description: &VsaGrant, files: &[OwnedFd]) -> Result<AreaQueue, Error> 
     };
     if let (Some(shape), [memory, doorbell]) = (description.broker, files) {
         let fds = BrokerFds { memory: copy(memory)?, doorbell: copy(doorbell)? };
-        let geometry = BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block };
-        let queue = BrokerQueue::open(fds, geometry, description.size).map_err(failed)?;
+        let layout = BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block };
+        let queue = BrokerQueue::open(fds, layout, description.size).map_err(failed)?;
         return Ok(AreaQueue::Broker(Box::new(queue)));
     }
     let whole = [description.size];

@@ -91,7 +91,7 @@ impl<D: DiskDoorbell> Drive for Log<D> {
             // The log keeps a failure, and `State::poll` wakes every task that waits.
             let _ = self.submit();
             let _ = self.poll();
-            let _ = self.tend(now);
+            let _ = self.write_due_proof(now);
         }
     }
 }
@@ -123,7 +123,7 @@ impl<D: DiskDoorbell> Drive for Map<D> {
         if self.failed().is_none() {
             // As for a log.
             let _ = self.poll();
-            let _ = self.tend(now);
+            let _ = self.write_due_proof(now);
         }
     }
 }
@@ -155,7 +155,7 @@ impl<D: DiskDoorbell> Drive for StoredMap<D> {
         if self.failed().is_none() {
             // As for a log.
             let _ = self.poll();
-            let _ = self.tend(now);
+            let _ = self.write_due_proof(now);
         }
     }
 }
@@ -329,9 +329,9 @@ impl<S: Structure> Durable<S> {
         std::future::poll_fn(|context| wait.poll(sequence, context)).await
     }
 
-    /// Continues through `disk`, a queue over the same area as it is now. Resolves when the former
-    /// queue is dropped. Changes that are made meanwhile wait in memory until its requests have
-    /// completed.
+    /// Continues through `disk`, a queue over the same area as it is now. Resolves when the
+    /// previous queue is dropped. Changes that are made meanwhile wait in memory until its requests
+    /// have completed.
     ///
     /// # Errors
     /// `disk` does not suit, no file descriptor is left, or the structure has failed.
@@ -459,7 +459,7 @@ impl<D: DiskDoorbell> Durable<StoredMap<D>> {
     fn poll_fetch(&self, fetch: &mut Fetch, context: &Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
         match self.state.structure.borrow_mut().fetch(fetch) {
             Ok(Fetched::Value(value)) => Poll::Ready(Ok(Some(value.to_vec()))),
-            Ok(Fetched::Gone) => Poll::Ready(Ok(None)),
+            Ok(Fetched::Deleted) => Poll::Ready(Ok(None)),
             Ok(Fetched::Waiting) => {
                 self.state.readers.borrow_mut().push(context.waker().clone());
                 Poll::Pending

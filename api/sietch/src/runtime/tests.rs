@@ -342,8 +342,8 @@ fn connections_beyond_the_backlog_are_reset_and_the_others_live() {
             // The last step of a handshake that finds no place is repeated, and then answered with
             // a reset.
             stream.write_all(b"x").await.ok();
-            let news = net.timeout(Duration::from_secs(10), stream.readable()).await;
-            lost += usize::from(news.is_ok_and(|news| news.is_err()));
+            let outcome = net.timeout(Duration::from_secs(10), stream.readable()).await;
+            lost += usize::from(outcome.is_ok_and(|outcome| outcome.is_err()));
         }
         (open.len(), lost)
     });

@@ -94,7 +94,7 @@ fn cat(view: &mut LogView, log: &mut Log<MemoryQueue>, from: u64, length: usize)
 }
 
 #[test]
-fn a_log_is_lines_from_whatever_place_they_are_read() {
+fn a_log_is_whole_lines_from_any_place_of_reading() {
     let mut disk = MemoryQueue::new(8 << 20);
     Log::format(&mut disk, FormatOptions::new(7)).expect("format");
     let (mut log, _) = Log::open(disk, Options::default(), &mut |_| Ok(())).expect("open");

@@ -256,10 +256,10 @@ fn middlebox_spreads_flows_over_servers_without_a_connection_of_its_own() {
 #[test]
 fn rpc_runs_over_shared_memory_between_two_threads_that_sleep() {
     use sietch::nic::shm::{Endpoint, EndpointFds, LinkLayout, create_pair};
-    let geometry = LinkLayout::for_mtu(1500);
-    let pair = create_pair(geometry, 1).expect("memory and descriptors are left");
+    let layout = LinkLayout::for_mtu(1500);
+    let pair = create_pair(layout, 1).expect("memory and descriptors are left");
     let runtime = move |fds: EndpointFds, host: usize| {
-        let queue = Endpoint::open(fds, geometry, [2, 0, 0, 0, 0, host as u8], 1500).expect("it is new");
+        let queue = Endpoint::open(fds, layout, [2, 0, 0, 0, 0, host as u8], 1500).expect("it is new");
         // Without spinning every pause is a sleep, and every frame has to ring.
         Runtime::new(VnicQueue::from(queue), &config(host))
             .expect("there are descriptors left")

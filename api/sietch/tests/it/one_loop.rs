@@ -147,7 +147,7 @@ fn sockets_timers_and_storage_complete_in_one_loop_that_sleeps() {
     assert!(server.join().expect("it does not panic").is_err(), "a revoked link ends the loop");
 }
 
-/// A queue that counts how often it is looked at.
+/// A queue that counts how often it is polled.
 struct Watched {
     queue: VnicQueue,
     looks: Arc<AtomicU64>,

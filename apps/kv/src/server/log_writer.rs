@@ -223,7 +223,7 @@ impl<D: DiskQueue> LogWriter<D> {
     fn try_iterate(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
         let mut busy = self.append(shard, now)?;
         let durable = self.log.poll().map_err(|cause| cause.to_string())?;
-        self.log.tend(now.monotonic_ns).map_err(|cause| cause.to_string())?;
+        self.log.write_due_proof(now.monotonic_ns).map_err(|cause| cause.to_string())?;
         shard.limit_snapshot(self.most_dumped());
         if busy || durable > shard.persistence().durable_sequence || self.compaction != Compaction::Idle {
             self.update_status(shard, durable, now);

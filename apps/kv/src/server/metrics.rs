@@ -41,7 +41,7 @@ impl QueueCounters for VnicQueue {
                 add("rx_bytes", counters.rx_bytes);
                 add("tx_frames", counters.tx_frames);
                 add("tx_bytes", counters.tx_bytes);
-                add("rings", counters.rings);
+                add("notifications", counters.notifications);
                 add("tx_backpressure", counters.tx_backpressure);
                 add("tx_runts", counters.tx_runts);
                 add("invalid_descriptors", counters.invalid_descriptors);

@@ -42,16 +42,16 @@ pub(crate) fn run() {
     let own = parts.description.mac.0;
     let host = parts.description.gateway_mac.expect("without an uplink the gateway is the host's end").0;
     let (QueueLayout::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem }) =
-        (parts.description.geometry, parts.descriptors)
+        (parts.description.layout, parts.descriptors)
     else {
         panic!("the VNIC is not one of a veth pair");
     };
-    let geometry = sietch::socket_geometry(shape);
+    let layout = sietch::socket_layout(shape);
     let second = socket.try_clone().expect("a descriptor to spare");
-    let granted = Granted { socket, umem, geometry };
+    let granted = Granted { socket, umem, layout };
     let queue = Queue::open(granted, own, 1500).expect("a fresh grant");
     client.bind_vnic(&parts.grant).expect("the rings are mapped");
-    let mut attacker = Attacker { queue, socket: second, geometry, link: Link { own, host } };
+    let mut attacker = Attacker { queue, socket: second, layout, link: Link { own, host } };
     println!("HOLDING");
     for line in std::io::stdin().lines() {
         let line = line.expect("the test speaks text");
@@ -70,7 +70,7 @@ pub(crate) fn run() {
 struct Attacker {
     queue: Queue,
     socket: OwnedFd,
-    geometry: XskLayout,
+    layout: XskLayout,
     link: Link,
 }
 
@@ -130,7 +130,7 @@ impl Attacker {
         // Every buffer that this library can reach holds a forgery.
         while forged.iter().all(|frame| self.send(frame)) {}
         self.exchange();
-        let mut scribbler = Scribbler::over(self.socket.as_fd(), self.geometry);
+        let mut scribbler = Scribbler::over(self.socket.as_fd(), self.layout);
         let end = Instant::now() + time;
         let mut words = 0;
         while Instant::now() < end {
@@ -176,13 +176,13 @@ struct Scribbler {
 }
 
 impl Scribbler {
-    fn over(socket: BorrowedFd<'_>, geometry: XskLayout) -> Self {
+    fn over(socket: BorrowedFd<'_>, layout: XskLayout) -> Self {
         let offsets = xdp_mmap_offsets(socket).expect("an AF_XDP socket");
         let rings = [
-            (&offsets.fr, XDP_UMEM_PGOFF_FILL_RING, geometry.fill, 8, true),
-            (&offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING, geometry.completion, 8, false),
-            (&offsets.rx, XDP_PGOFF_RX_RING, geometry.receive, 16, false),
-            (&offsets.tx, XDP_PGOFF_TX_RING, geometry.transmit, 16, true),
+            (&offsets.fr, XDP_UMEM_PGOFF_FILL_RING, layout.fill, 8, true),
+            (&offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING, layout.completion, 8, false),
+            (&offsets.rx, XDP_PGOFF_RX_RING, layout.receive, 16, false),
+            (&offsets.tx, XDP_PGOFF_TX_RING, layout.transmit, 16, true),
         ];
         let rings = rings.into_iter().map(|(offset, page, count, width, kernel_reads)| {
             let [producer, consumer, slots] =

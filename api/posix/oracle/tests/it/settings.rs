@@ -96,7 +96,7 @@ fn service() {
         socket: Source::New(listening),
         administrators: None,
         rules: Rules::default(),
-        geometry: RegionSizes { smallest: 14, largest: 22 },
+        region_sizes: RegionSizes { smallest: 14, largest: 22 },
     };
     std::thread::spawn(move || {
         // The channel for commands: none is sent, and the service ends with the process.

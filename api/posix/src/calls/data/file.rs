@@ -196,7 +196,7 @@ fn step(
 /// which has read it by then.
 fn is_doubtful(end: &Endpoint) -> bool {
     let wrong = flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_SHUT_READ;
-    end.private().flags.load(Acquire) & wrong != 0 || end.is_worth_asking()
+    end.private().flags.load(Acquire) & wrong != 0 || end.is_worth_polling()
 }
 
 /// Whether there is anything to read in the file.

@@ -325,10 +325,10 @@ fn a_vanished_client_is_detected_by_missing_acknowledgements() {
         &conditions,
         |net| services::all(net, Family::V4),
         move || {
-            let gone = Family::V4.another(0);
-            let mut stream = connect_from(gone, services::ECHO, &at_kernel).expect("Sietch accepts");
+            let removed = Family::V4.another(0);
+            let mut stream = connect_from(removed, services::ECHO, &at_kernel).expect("Sietch accepts");
             ask(&mut stream, 1).expect("Sietch answers");
-            super::pair::ip(&format!("addr del {gone}/24 dev {}", super::pair::HOST_END))
+            super::pair::ip(&format!("addr del {removed}/24 dev {}", super::pair::HOST_END))
                 .expect("it is there");
             let mut other = connect(services::ECHO, &at_kernel).expect("Sietch accepts");
             ask(&mut other, 2).expect("Sietch answers");

@@ -185,9 +185,9 @@ fn curl(name: &'static str, family: Family) {
             // A client that reads slowly, and one that disconnects in the middle.
             let slow = run(&format!("curl -g -sS --limit-rate 20M {large}"));
             assert_eq!(slow.stdout.len() as u64, LARGE_FILE);
-            let gone =
+            let ended =
                 program(&format!("curl -g -sS --max-filesize 1000 {large}")).output().expect("it starts");
-            assert!(!gone.status.success(), "{gone:?}");
+            assert!(!ended.status.success(), "{ended:?}");
             assert_eq!(run(&format!("curl -g -sS {page}")).stdout, b"welcome\n");
             // curl no longer pipelines: a hundred requests in one write, and all answers in their
             // order.

@@ -277,7 +277,7 @@ fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("log_snapshots", status.log.snapshots);
     lines.put("log_truncations", status.log.truncations);
     lines.put("log_resizes", status.log.resizes);
-    lines.put("log_marks", status.log.marks);
+    lines.put("log_proofs", status.log.proofs);
     lines.put("log_reads", status.log.reads);
     lines.put("log_reads_done", status.log.reads_done);
     lines.put("log_appends_refused", status.log.full);
