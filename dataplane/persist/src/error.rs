@@ -2,8 +2,8 @@
 //!
 //! 1. [`Failure`]: a request to the disk failed. The log stops for good, because the state of the
 //!    device behind it is unknown.
-//! 2. Refusals ([`AppendError`], [`QueueError`], …): nothing has changed, and the caller may try
-//!    again as the text says.
+//! 2. Refusals ([`AppendError`], [`QueueError`] and others): nothing has changed, and the caller
+//!    may try again as the text says.
 //! 3. Errors of opening and following: the area is damaged, of another version, or in use. Each
 //!    names the place, and what is missing.
 
