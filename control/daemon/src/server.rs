@@ -307,7 +307,7 @@ async fn accept(
             if administers { ConnectionOwner::Administrator } else { ConnectionOwner::User(peer.uid()) };
         if administers && !administration::shares_namespaces(peer.pid().and_then(Pid::from_raw)) {
             counters.borrow_mut().connections_refused += 1;
-            farewell(
+            refuse_connection(
                 &stream,
                 "it comes from another user or PID namespace",
                 "administer from the daemon's own",
@@ -316,7 +316,7 @@ async fn accept(
         }
         if !has_room(&counts.borrow(), owner, limit) {
             counters.borrow_mut().connections_refused += 1;
-            farewell(&stream, "too many connections", "close some");
+            refuse_connection(&stream, "too many connections", "close some");
             continue;
         }
         next += 1;
@@ -336,7 +336,7 @@ async fn accept(
 }
 
 /// Sends the reason and closes the connection. Whether the client reads it does not matter.
-fn farewell(stream: &UnixStream, cause: &str, fix: &str) {
+fn refuse_connection(stream: &UnixStream, cause: &str, fix: &str) {
     let error = ErrorReply {
         kind: ErrorKind::Limit,
         what: "connection".to_owned(),
@@ -373,7 +373,7 @@ async fn connection(
 ) {
     let (process, pidfd) = match Process::of_peer(&stream) {
         Ok(identity) => identity,
-        Err(why) => return farewell(&stream, why.cause, why.fix),
+        Err(why) => return refuse_connection(&stream, why.cause, why.fix),
     };
     let pid = process.pid;
     let (outbox, notices) = mpsc::channel(OUTBOX);
@@ -381,17 +381,17 @@ async fn connection(
     if events.send(event).await.is_err() {
         return;
     }
-    let end = converse(number, &stream, &events, notices).await;
+    let end = serve_requests(number, &stream, &events, notices).await;
     match end {
         End::Closed => {}
         End::Slow(what) => {
             counters.borrow_mut().slow_clients += 1;
-            farewell(&stream, what, "reconnect");
+            refuse_connection(&stream, what, "reconnect");
             tracing::warn!(pid, what, "client dropped");
         }
         End::Broken(error) => {
             counters.borrow_mut().protocol_errors += 1;
-            farewell(&stream, &error.to_string(), "use programs of one version");
+            refuse_connection(&stream, &error.to_string(), "use programs of one version");
             tracing::warn!(pid, %error, "client dropped");
         }
     }
@@ -415,7 +415,7 @@ impl Allowance {
     }
 }
 
-async fn converse(
+async fn serve_requests(
     number: u64,
     stream: &UnixStream,
     events: &mpsc::Sender<Event>,

@@ -56,7 +56,7 @@ impl Space {
     }
 
     /// Gives blocks back that were taken.
-    pub(crate) fn give(&mut self, extent: Extent) {
+    pub(crate) fn release(&mut self, extent: Extent) {
         let (mut start, mut blocks) = (extent.start, extent.blocks);
         if let Some((&before, &length)) = self.runs.range(..start).next_back()
             && before + length == start

@@ -216,7 +216,7 @@ impl Volume {
         let fresh = self.allocate(blocks, MAX_EXTENTS)?;
         let area = Area { id: self.next_id, uid, name: name.to_owned(), extents: fresh.clone() };
         if let Err(error) = self.check_metadata(1, fresh.len()) {
-            self.give(&fresh);
+            self.release_extents(&fresh);
             return Err(error);
         }
         self.next_id += 1;
@@ -250,13 +250,13 @@ impl Volume {
             match self.allocate(rest, MAX_EXTENTS.saturating_sub(area.extents.len())) {
                 Ok(elsewhere) => fresh.extend(elsewhere),
                 Err(error) => {
-                    self.give(&fresh);
+                    self.release_extents(&fresh);
                     return Err(error);
                 }
             }
         }
         if let Err(error) = self.check_metadata(0, fresh.len()) {
-            self.give(&fresh);
+            self.release_extents(&fresh);
             return Err(error);
         }
         for extent in &fresh {
@@ -285,7 +285,7 @@ impl Volume {
 
     /// Gives the blocks of `reservation` back.
     pub fn release(&mut self, reservation: Reservation) {
-        self.give(&reservation.fresh);
+        self.release_extents(&reservation.fresh);
     }
 
     fn shrink<D: DiskQueue>(&mut self, disk: &mut D, name: &str, size: u64) -> Result<(), VolumeError> {
@@ -303,7 +303,7 @@ impl Volume {
             kept > 0
         });
         self.record(disk, Change::Put(area))?;
-        self.give(&freed);
+        self.release_extents(&freed);
         Ok(())
     }
 
@@ -315,7 +315,7 @@ impl Volume {
         self.check_working()?;
         let area = self.find(name).ok_or(VolumeError::Unknown)?.clone();
         self.record(disk, Change::Delete(area.id))?;
-        self.give(&area.extents);
+        self.release_extents(&area.extents);
         Ok(())
     }
 
@@ -374,9 +374,9 @@ impl Volume {
         })
     }
 
-    fn give(&mut self, extents: &[Extent]) {
+    fn release_extents(&mut self, extents: &[Extent]) {
         for extent in extents {
-            self.space.give(*extent);
+            self.space.release(*extent);
         }
     }
 
@@ -554,11 +554,11 @@ fn read_half<D: DiskQueue>(disk: &mut D, at: u64, length: usize) -> Result<Salva
 /// The first block of a half that cannot be read.
 fn unreadable(half: &Salvage) -> Option<OpenError> {
     let (offset, error) = half.cause.as_ref()?;
-    Some(failure("reading", *offset, again(error)).into())
+    Some(failure("reading", *offset, copy_of(error)).into())
 }
 
 /// The same error once more.
-fn again(error: &std::io::Error) -> std::io::Error {
+fn copy_of(error: &std::io::Error) -> std::io::Error {
     match error.raw_os_error() {
         Some(number) => std::io::Error::from_raw_os_error(number),
         None => std::io::Error::new(error.kind(), error.to_string()),

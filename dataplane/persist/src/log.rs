@@ -519,7 +519,7 @@ impl<D: DiskQueue> Log<D> {
         match class {
             CLASS_LOG => {
                 self.stream.complete(ticket);
-                self.pool.give(buffer);
+                self.pool.recycle(buffer);
                 if self.durability == Durability::Always {
                     self.durable = self.stream.written();
                 }

@@ -1,7 +1,7 @@
 //! A queue of payloads for several consumers, with acknowledgement: an entry is delivered until a
 //! consumer has acknowledged it, whatever crashes meanwhile.
 //!
-//! 1. The log holds typed records of three events: an *entry* was sent, entries were *handed* to
+//! 1. The log holds typed records of three events: an *entry* was sent, entries were *delivered* to
 //!    consumers (how often, each), entries were *acknowledged*. An entry's id is the sequence of
 //!    its record. Replaying the records makes the state in memory.
 //! 2. [`Queue::receive`] delivers the oldest entry that is ready and durable, under a lease. When
@@ -61,7 +61,7 @@ use crate::scan::{Entry as LogEntry, RecoveryReport};
 use crate::typed::typed;
 use entries::{Entries, Entry, State};
 use payloads::Stored;
-use record::{Acknowledged, Handed, Sent};
+use record::{Acknowledged, DeliveryCount, Sent};
 
 /// Entries of a queue at most: each takes less than 200 bytes of memory beside its payload.
 pub const MAX_ENTRIES: usize = 1 << 24;
@@ -127,7 +127,7 @@ pub struct Queue<D: DiskQueue> {
     entries: Entries,
     memory: usize,
     /// Deliveries that are not in the log yet.
-    handed: Vec<Handed>,
+    delivery_counts: Vec<DeliveryCount>,
     compaction: Compaction<Sequence>,
     stored: Stored,
     /// The time that was passed in last.
@@ -179,7 +179,7 @@ impl<D: DiskQueue> Queue<D> {
             log,
             entries,
             memory: options.memory,
-            handed: Vec::new(),
+            delivery_counts: Vec::new(),
             compaction: Compaction::default(),
             stored: Stored::new(window),
             now: 0,
@@ -230,7 +230,11 @@ impl<D: DiskQueue> Queue<D> {
         let deliveries = entry.deliveries;
         self.metrics.delivered += 1;
         self.metrics.redelivered += u64::from(deliveries > 1);
-        self.handed.push(Handed { id: id.into(), deliveries: deliveries.into(), reserved: 0.into() });
+        self.delivery_counts.push(DeliveryCount {
+            id: id.into(),
+            deliveries: deliveries.into(),
+            reserved: 0.into(),
+        });
         let receipt = Receipt { id, delivery: deliveries };
         Some(Delivery { receipt, payload: entry.payload.as_deref()?, deliveries })
     }
@@ -338,10 +342,11 @@ impl<D: DiskQueue> Queue<D> {
     /// The log has failed: nothing beyond what was returned before may be relied on.
     pub fn poll(&mut self, now: u64) -> Result<Sequence, Failure> {
         self.expire(now);
-        if !self.handed.is_empty() {
+        if !self.delivery_counts.is_empty() {
             // If there is no room the counts are not kept; the entries are.
-            let appended = self.log.append_parts(&[&typed::<Handed>(), self.handed.as_bytes()]);
-            self.handed.clear();
+            let appended =
+                self.log.append_parts(&[&typed::<DeliveryCount>(), self.delivery_counts.as_bytes()]);
+            self.delivery_counts.clear();
             if let Err(AppendError::Failed(failure)) = appended {
                 return Err(failure);
             }

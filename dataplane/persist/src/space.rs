@@ -49,7 +49,7 @@ impl Space {
     }
 
     /// Returns a segment.
-    pub(crate) fn give(&mut self, segment: u32) {
+    pub(crate) fn release(&mut self, segment: u32) {
         let used = &mut self.used[segment as usize];
         self.free += u32::from(*used && segment < self.limit);
         *used = false;
@@ -65,7 +65,7 @@ impl Space {
     }
 
     /// Takes [`Space::restrict`] back.
-    pub(crate) fn lift(&mut self) {
+    pub(crate) fn lift_restriction(&mut self) {
         // Made from a u32.
         self.restrict(self.used.len() as u32);
     }
@@ -73,7 +73,7 @@ impl Space {
     /// There are `count` segments now. The removed ones were free.
     pub(crate) fn resize(&mut self, count: u32) {
         self.used.resize(count as usize, false);
-        self.lift();
+        self.lift_restriction();
     }
 
     pub(crate) fn free(&self) -> u32 {

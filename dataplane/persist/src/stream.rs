@@ -40,7 +40,7 @@ impl Pool {
         self.spare.pop().unwrap_or_else(|| Buffer::new(self.bytes))
     }
 
-    pub(crate) fn give(&mut self, buffer: Option<Buffer>) {
+    pub(crate) fn recycle(&mut self, buffer: Option<Buffer>) {
         if let Some(buffer) = buffer
             && self.spare.len() < POOLED
             && buffer.len() == self.bytes

@@ -245,7 +245,7 @@ impl<D: DiskQueue> Broker<D> {
                     area.completed(&piece, completion.buffer.as_ref(), error);
                 }
                 if let Some(buffer) = completion.buffer {
-                    volume.buffers.give(buffer);
+                    volume.buffers.recycle(buffer);
                 }
             }
         }

@@ -34,7 +34,7 @@ impl TryFrom<String> for Peer {
 }
 
 /// The default.
-pub(super) fn everyone() -> Vec<Peer> {
+pub(super) fn all_peers() -> Vec<Peer> {
     vec![Peer::V4(Network::EVERYONE)]
 }
 

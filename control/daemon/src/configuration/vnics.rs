@@ -11,7 +11,7 @@ use serde::Deserialize;
 use sietch_protocol::types::{Mac, Network, Network6, PortRange, Rate, Size};
 use toml::Spanned;
 
-use super::addresses::{Peer, by_family, everyone, is_granted6};
+use super::addresses::{Peer, all_peers, by_family, is_granted6};
 use super::error::ConfigurationError;
 use super::limits::{MAX_MTU, MAX_PEERS, MAX_PORT_RANGES, MIN_MTU, MIN_MTU6, USUAL_VNIC_MTU};
 use super::rules::{Rules, User, derived_mac};
@@ -72,7 +72,7 @@ pub(super) struct VnicText {
     pub(super) tcp_ports: Vec<PortRange>,
     #[serde(default)]
     pub(super) udp_ports: Vec<PortRange>,
-    #[serde(default = "everyone")]
+    #[serde(default = "all_peers")]
     pub(super) peers: Vec<Peer>,
     pub(super) rate: Option<Rate>,
     pub(super) mtu: Option<Spanned<u32>>,

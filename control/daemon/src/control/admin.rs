@@ -38,7 +38,7 @@ impl<D: VnicDevices> Control<D> {
             }
             Request::Stat { cursor } => Ok(Reply::Stat(Box::new(self.stat(cursor)))),
             Request::Revoke { target } => self.revoke(target).await.map(Reply::Revoked),
-            Request::Restore { name } => self.lift(&name).map(|()| Reply::Done),
+            Request::Restore { name } => self.restore_name(&name).map(|()| Reply::Done),
             Request::Reload => self.reload().map(|()| Reply::Done),
             Request::Shutdown => Ok(Reply::Done),
             _ => Err(refuse(
@@ -295,7 +295,7 @@ impl<D: VnicDevices> Control<D> {
         Ok(lines)
     }
 
-    fn lift(&mut self, name: &str) -> Result<(), ErrorReply> {
+    fn restore_name(&mut self, name: &str) -> Result<(), ErrorReply> {
         let mut lifted = false;
         let area = self.resolve(name).map(|path| path.label()).unwrap_or_default();
         for key in [key("VNIC", name), key("VSA", &area)] {

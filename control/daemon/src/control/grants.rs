@@ -139,7 +139,7 @@ impl<D: VnicDevices> Control<D> {
             Ok(opened) => {
                 self.counters.borrow_mut().grants += 1;
                 tracing::info!(grant = record.grant, name, pid = record.process.pid, "VNIC granted");
-                self.settle(record.grant, opened.mtu, opened.cookie);
+                self.record_opened(record.grant, opened.mtu, opened.cookie);
                 let user = vnic.served.then_some(vnic.uid);
                 Ok(vnic_answer(&record, plan, opened, user))
             }
@@ -205,7 +205,7 @@ impl<D: VnicDevices> Control<D> {
 
     /// Remembers the MTU of a VNIC, which may be smaller than the requested one, and the cookie of
     /// its socket.
-    fn settle(&mut self, grant: u64, mtu: u32, socket: u64) {
+    fn record_opened(&mut self, grant: u64, mtu: u32, socket: u64) {
         let Some(record) = self.grants.get_mut(&grant) else { return };
         let Device::Vnic(plan) = &mut record.device else { return };
         (plan.mtu, plan.socket) = (mtu, socket);

@@ -81,7 +81,7 @@ impl<D: VnicDevices> Control<D> {
         if let Some(other) = other
             && let Device::Link(plan) = &other.device
         {
-            self.sever(plan);
+            self.mark_revoked(plan);
             self.leave(&other, why);
         }
     }
@@ -105,7 +105,7 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// Marks a pair as revoked in the memory of both sides. Returns whether that was possible.
-    fn sever(&mut self, plan: &LinkPlan) -> bool {
+    fn mark_revoked(&mut self, plan: &LinkPlan) -> bool {
         let Some(made) = self.links.0.remove(&plan.pair) else { return false };
         if let Err(error) = made.revocation.revoke() {
             self.warn(format!("link {}: cannot mark its memory as revoked: {error}", plan.link));
@@ -131,7 +131,7 @@ impl<D: VnicDevices> Control<D> {
     /// Ends one end, and with it the other. Returns a text that says what now stops the previous
     /// holder.
     pub(super) fn cut(&mut self, record: &GrantRecord, plan: &LinkPlan) -> String {
-        let severed = self.sever(plan);
+        let marked = self.mark_revoked(plan);
         let met = |other: &&GrantRecord| match &other.device {
             Device::Link(its) => its.pair == plan.pair && other.grant != record.grant,
             _ => false,
@@ -142,7 +142,7 @@ impl<D: VnicDevices> Control<D> {
         };
         self.leave(&other, "the other end of its link has ended; acquire it again");
         let (pid, peer) = (record.process.pid, other.process.pid);
-        if severed {
+        if marked {
             return format!("link {} is over, and pid {peer} at its other end leaves it", plan.link);
         }
         format!(

@@ -24,7 +24,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use sietch_nic::af_xdp::{self, RingWatch};
 use sietch_nic::namespace::Namespace;
-use sietch_nic::xdp::offload::TagsTakenOff;
+use sietch_nic::xdp::offload::VlanOffloads;
 use sietch_nic::xdp::{
     self, Buffers, DirectionCounters, Ipv4Prefix, Ipv6Prefix, Reason, VnicPrograms, VnicSpec, offload,
 };
@@ -59,7 +59,7 @@ pub(super) struct Uplink {
     program: xdp::Uplink,
     ifindex: u32,
     /// The setting of the VLAN tag offload before a daemon changed it.
-    stripped: TagsTakenOff,
+    stripped: VlanOffloads,
     /// In the groups of all VNICs with IPv6; none on a kernel without it.
     listener: Option<OwnedFd>,
 }
@@ -154,7 +154,7 @@ pub(super) fn join_uplink(
 }
 
 pub(super) fn leave_uplink(uplink: Uplink) {
-    if uplink.stripped != TagsTakenOff::default()
+    if uplink.stripped != VlanOffloads::default()
         && let Err(error) = offload::strip_vlan_tags(uplink.ifindex, uplink.stripped)
     {
         tracing::warn!(%error, "the VLAN tag offload of the uplink could not be restored");

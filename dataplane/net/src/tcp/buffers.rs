@@ -89,7 +89,7 @@ impl Pool {
 
     /// Takes back a buffer that a ring held.
     #[inline]
-    pub(crate) fn give(&mut self, buffer: Box<[u8]>) {
+    pub(crate) fn recycle(&mut self, buffer: Box<[u8]>) {
         let size = buffer.len();
         if size == SMALLEST_BUFFER && self.pooled + size <= POOLED_BYTES {
             self.used -= size;
@@ -181,7 +181,7 @@ impl Ring {
         let (first, second) = self.slices_at(0, self.capacity());
         buffer[..first.len()].copy_from_slice(first);
         buffer[first.len()..first.len() + second.len()].copy_from_slice(second);
-        pool.give(std::mem::replace(&mut self.buffer, buffer));
+        pool.recycle(std::mem::replace(&mut self.buffer, buffer));
         self.start = 0;
         true
     }
@@ -207,7 +207,7 @@ impl Ring {
         let smaller = self.copy_out(pool);
         pool.used += size;
         if let Some(smaller) = smaller {
-            pool.give(std::mem::replace(&mut self.buffer, smaller));
+            pool.recycle(std::mem::replace(&mut self.buffer, smaller));
             self.start = 0;
         }
     }
@@ -256,7 +256,7 @@ impl Ring {
     /// Returns the memory and its content to the pool.
     #[inline]
     pub(crate) fn release(&mut self, pool: &mut Pool) {
-        pool.give(std::mem::take(&mut self.buffer));
+        pool.recycle(std::mem::take(&mut self.buffer));
         self.start = 0;
         self.len = 0;
     }

@@ -157,7 +157,7 @@ impl Tcp {
     #[cold]
     pub(crate) fn reclaim_all_buffers(&mut self, cx: &mut Context) {
         while let Some(Returned { flow, length, buffer }) = self.received_buffers.take_returned() {
-            self.pool.give(buffer);
+            self.pool.recycle(buffer);
             if let Some(index) = self.flows.index(flow) {
                 let flow = &mut self.flows.hot[index];
                 flow.held = flow.held.saturating_sub(length);

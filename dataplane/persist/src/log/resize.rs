@@ -106,7 +106,7 @@ impl<D: DiskQueue> Log<D> {
             .take_a_head()
             .and_then(|()| self.stream.move_below(count, durable, &mut self.space, &mut self.pool));
         if moved.is_none() {
-            self.space.lift();
+            self.space.lift_restriction();
             return Err(too_much);
         }
         self.submit_wanted |= self.stream.queued() > 0;
@@ -118,7 +118,7 @@ impl<D: DiskQueue> Log<D> {
     pub fn keep_size(&mut self) -> bool {
         if self.resize.as_ref().is_some_and(|resize| !resize.is_switching()) {
             self.resize = None;
-            self.space.lift();
+            self.space.lift_restriction();
         }
         self.resize.is_none()
     }

@@ -162,7 +162,7 @@ impl<D: DiskQueue> Log<D> {
         let done = match building.phase {
             Phase::Aborting if building.stream.is_idle() => {
                 for &segment in building.stream.segments() {
-                    self.space.give(segment);
+                    self.space.release(segment);
                 }
                 true
             }
@@ -236,11 +236,11 @@ impl<D: DiskQueue> Log<D> {
             self.superblock = next;
         }
         for segment in self.stream.segments_mut().drain(..building.replaces) {
-            self.space.give(segment);
+            self.space.release(segment);
         }
         let fresh = std::mem::take(building.stream.segments_mut());
         for segment in std::mem::replace(&mut self.snapshot_segments, fresh.into()) {
-            self.space.give(segment);
+            self.space.release(segment);
         }
         self.forget_marks(building.start.first);
         self.headless = false;
@@ -256,7 +256,7 @@ impl<D: DiskQueue> Log<D> {
         match (class, building.phase) {
             (CLASS_SNAPSHOT, _) => {
                 building.stream.complete(ticket);
-                self.pool.give(buffer);
+                self.pool.recycle(buffer);
             }
             (CLASS_SNAPSHOT_FLUSH, Phase::Flushing) => {
                 building.phase = Phase::Switching { unsent: 2, flying: 0 };

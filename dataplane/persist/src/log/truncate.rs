@@ -185,11 +185,11 @@ impl<D: DiskQueue> Log<D> {
     fn finish_truncation(&mut self, truncation: Truncation) {
         self.superblock = truncation.next;
         for segment in self.stream.segments_mut().drain(..truncation.replaces) {
-            self.space.give(segment);
+            self.space.release(segment);
         }
         if truncation.drops_snapshot {
             for segment in self.snapshot_segments.drain(..) {
-                self.space.give(segment);
+                self.space.release(segment);
             }
         }
         self.headless &= !truncation.heads;

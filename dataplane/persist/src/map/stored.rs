@@ -308,14 +308,14 @@ impl<D: DiskQueue> StoredMap<D> {
                             (fetch.spot, *fetch.cursor) = (*spot, self.log.cursor_at(*spot, *length));
                         }
                         Some(Held::Far(..)) => return Err(error),
-                        _ => return Ok(self.here(slot)),
+                        _ => return Ok(self.value_in_memory(slot)),
                     }
                 }
             }
         }
     }
 
-    fn here(&self, slot: u32) -> Fetched<'_> {
+    fn value_in_memory(&self, slot: u32) -> Fetched<'_> {
         match self.index.held(slot) {
             Some(Held::Near(record) | Held::Fresh(record, _)) => Fetched::Value(value_of(record)),
             _ => Fetched::Deleted,

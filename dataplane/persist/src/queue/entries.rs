@@ -123,7 +123,7 @@ impl Entries {
     }
 
     /// Takes a payload that was read.
-    pub(super) fn bring(&mut self, id: Sequence, payload: &[u8]) {
+    pub(super) fn restore_payload(&mut self, id: Sequence, payload: &[u8]) {
         if let Some(entry) = self.by_id.get_mut(&id)
             && entry.payload.is_none()
         {
@@ -154,7 +154,7 @@ impl Entries {
                 let keep = window.is_none_or(fits);
                 self.insert(id, sent.deliveries.get(), payload, spot, keep);
             }
-            Change::Handed(list) => {
+            Change::DeliveryCount(list) => {
                 for handed in list {
                     if let Some(entry) = self.by_id.get_mut(&handed.id.get()) {
                         entry.deliveries = entry.deliveries.max(handed.deliveries.get());

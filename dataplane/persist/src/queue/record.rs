@@ -20,7 +20,7 @@ pub(super) struct Sent {
 /// One of the entries that were passed to consumers; a record holds a list of them.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(super) struct Handed {
+pub(super) struct DeliveryCount {
     pub id: U64,
     /// How often, this time included.
     pub deliveries: U32,
@@ -50,7 +50,7 @@ impl Record for Sent {
     const VERSION: u16 = 1;
 }
 
-impl Record for Handed {
+impl Record for DeliveryCount {
     const NAME: &'static str = "queue delivery";
     const TYPE: u32 = 2;
     const VERSION: u16 = 1;
@@ -65,14 +65,14 @@ impl Record for Acknowledged {
 /// What a record says.
 pub(super) enum Change<'a> {
     Sent(&'a Sent, &'a [u8]),
-    Handed(&'a [Handed]),
+    DeliveryCount(&'a [DeliveryCount]),
     Acknowledged(&'a [Acknowledged]),
 }
 
 /// Reads a record.
 pub(super) fn read(payload: &[u8]) -> Result<Change<'_>, TypeError> {
     match type_of(payload) {
-        Some((Handed::TYPE, _)) => list(payload).map(Change::Handed),
+        Some((DeliveryCount::TYPE, _)) => list(payload).map(Change::DeliveryCount),
         Some((Acknowledged::TYPE, _)) => list(payload).map(Change::Acknowledged),
         _ => read_record::<Sent>(payload).map(|(sent, payload)| Change::Sent(sent, payload)),
     }

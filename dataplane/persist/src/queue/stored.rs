@@ -76,7 +76,7 @@ impl<D: DiskQueue> Queue<D> {
                 Ok(false) => waiting.push_back(reading),
                 Ok(true) if self.entries.spot(reading.id).is_some() => {
                     // The record of an id is the same wherever it lies.
-                    self.entries.bring(reading.id, &reading.cursor.payload()[PAYLOAD..]);
+                    self.entries.restore_payload(reading.id, &reading.cursor.payload()[PAYLOAD..]);
                 }
                 Ok(true) => {}
                 Err(_) => self.missed(reading, &mut waiting),

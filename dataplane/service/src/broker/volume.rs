@@ -48,7 +48,7 @@ impl Buffers {
         spare.unwrap_or_else(|| Buffer::new(BLOCK << class))
     }
 
-    pub(super) fn give(&mut self, buffer: Buffer) {
+    pub(super) fn recycle(&mut self, buffer: Buffer) {
         let class = Self::class(buffer.len());
         if self.spare.len() <= class {
             self.spare.resize_with(class + 1, Vec::new);
@@ -147,7 +147,7 @@ impl<D: DiskQueue> Volume<D> {
                     // refuses.
                     self.spare.push(number);
                     if let Some(buffer) = operation.into_buffers().0 {
-                        self.buffers.give(buffer);
+                        self.buffers.recycle(buffer);
                     }
                     area.fail(request, rustix::io::Errno::IO.raw_os_error());
                 }

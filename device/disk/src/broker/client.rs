@@ -78,7 +78,7 @@ pub struct BrokerQueue {
     spare: Vec<u32>,
     pages: Pages,
     done: VecDeque<Completion>,
-    nonsense: u64,
+    ignored_completions: u64,
 }
 
 impl BrokerQueue {
@@ -116,7 +116,7 @@ impl BrokerQueue {
             spare: (0..layout.slots).rev().collect(),
             pages: Pages::new(layout.data / BLOCK as u32),
             done: VecDeque::with_capacity(layout.slots as usize),
-            nonsense: 0,
+            ignored_completions: 0,
         })
     }
 
@@ -136,8 +136,8 @@ impl BrokerQueue {
     }
 
     /// Completions that belonged to nothing.
-    pub fn nonsense(&self) -> u64 {
-        self.nonsense
+    pub fn ignored_completions(&self) -> u64 {
+        self.ignored_completions
     }
 
     /// Submits what waits, as far as there is room.
@@ -240,7 +240,7 @@ impl BrokerQueue {
             .get_mut(number as usize)
             .filter(|piece| piece.live && u64::from(piece.generation) == completed.token >> 32);
         let Some(piece) = piece else {
-            self.nonsense += 1;
+            self.ignored_completions += 1;
             return;
         };
         piece.live = false;
@@ -249,7 +249,7 @@ impl BrokerQueue {
         if let Some(slot) = self.slots.get_mut(piece.slot as usize).and_then(Option::as_mut) {
             slot.under_way -= 1;
             if completed.status != 0 {
-                // Anything but an error number is nonsense, and an error all the same.
+                // Anything but an error number is invalid, and an error all the same.
                 let number = completed.status.checked_neg().filter(|number| (1..4096).contains(number));
                 slot.error = number.unwrap_or(libc::EIO);
             } else if slot.error == 0 {
@@ -258,7 +258,7 @@ impl BrokerQueue {
             }
         }
         if piece.pages > 0 {
-            self.pages.give(piece.first, piece.pages);
+            self.pages.release(piece.first, piece.pages);
         }
         self.finish(piece.slot);
     }
@@ -295,7 +295,7 @@ impl BrokerQueue {
                 // As many as there are slots.
                 self.spare.push(number as u32);
                 if piece.pages > 0 {
-                    self.pages.give(piece.first, piece.pages);
+                    self.pages.release(piece.first, piece.pages);
                 }
             }
         }

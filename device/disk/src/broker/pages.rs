@@ -44,7 +44,7 @@ impl Pages {
         (got > 0).then_some((first, got))
     }
 
-    pub(super) fn give(&mut self, first: u32, pages: u32) {
+    pub(super) fn release(&mut self, first: u32, pages: u32) {
         for page in first..first + pages {
             debug_assert!(self.is_taken(page), "page {page} was not taken");
             if let Some(word) = self.taken.get_mut((page / 64) as usize) {
@@ -82,7 +82,7 @@ mod tests {
                     }
                 } else {
                     let (first, got) = held.remove(number as usize % held.len());
-                    pages.give(first, got);
+                    pages.release(first, got);
                 }
                 let taken: u32 = held.iter().map(|(_, length)| length).sum();
                 prop_assert_eq!(pages.free(), count - taken);

@@ -111,14 +111,14 @@ fn files_that_are_no_area_are_refused_with_their_name() {
 #[test]
 fn memory_shared_by_two_processes_is_one_area() {
     let memory = sealed(CAPACITY as u64);
-    let again = memory.try_clone().expect("a descriptor");
+    let reopen = memory.try_clone().expect("a descriptor");
     let mut first = open_area(memory, CAPACITY as u64).expect("sealed memory");
     assert!(matches!(first, AreaQueue::Nvm(_)), "{}", first.description());
     assert!(first.description().contains("DRAM standing in"), "{}", first.description());
     let write = Operation::Write { offset: 192, length: 64, buffer: filled(64, 0x5a), durable: true };
     execute(&mut first, write);
     drop(first);
-    let mut second = open_area(again, CAPACITY as u64).expect("sealed memory");
+    let mut second = open_area(reopen, CAPACITY as u64).expect("sealed memory");
     let read = Operation::Read { offset: 128, length: 192, buffer: Buffer::new(192) };
     let bytes = execute(&mut second, read).expect("the buffer back");
     assert!(bytes[64..128].iter().all(|&byte| byte == 0x5a));

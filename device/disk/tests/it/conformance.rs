@@ -62,7 +62,7 @@ impl File {
 
 impl Bench for File {
     fn open(&mut self) -> Box<dyn DiskQueue> {
-        (self.driver)(self.folder.again()).expect("opened before")
+        (self.driver)(self.folder.reopen()).expect("opened before")
     }
 
     fn reopen(&mut self) -> Option<Box<dyn DiskQueue>> {

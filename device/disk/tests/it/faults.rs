@@ -24,9 +24,9 @@ fn uring(fd: OwnedFd, mode: Mode) -> Option<UringQueue> {
 
 /// The file queues over the same descriptor, one after another.
 fn each(fd: &OwnedFd, test: impl Fn(&mut dyn DiskQueue)) {
-    let again = || fd.try_clone().expect("a descriptor");
-    test(&mut BlockingQueue::open(again(), CAPACITY as u64).expect("a regular file"));
-    if let Some(mut queue) = uring(again(), Mode::Cooperative) {
+    let reopen = || fd.try_clone().expect("a descriptor");
+    test(&mut BlockingQueue::open(reopen(), CAPACITY as u64).expect("a regular file"));
+    if let Some(mut queue) = uring(reopen(), Mode::Cooperative) {
         test(&mut queue);
     }
 }
@@ -227,7 +227,7 @@ fn used_and_unused_features_are_reported_with_their_reason() {
     assert!(find(&features, "registered file").used);
     drop(queue);
     // A thread with a priority of its own keeps it.
-    let fd = folder.again();
+    let fd = folder.reopen();
     let features = std::thread::spawn(move || {
         const IDLE: libc::c_int = 3 << 13;
         // SAFETY: no pointer is passed; the priority is this thread's, which ends with this
@@ -241,5 +241,5 @@ fn used_and_unused_features_are_reported_with_their_reason() {
     .join()
     .expect("the other thread");
     assert!(!find(&features, "a priority for each request").used);
-    assert!(folder.path().exists() && folder.again().as_fd().try_clone_to_owned().is_ok());
+    assert!(folder.path().exists() && folder.reopen().as_fd().try_clone_to_owned().is_ok());
 }

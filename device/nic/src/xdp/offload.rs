@@ -55,14 +55,14 @@ pub fn transmit_checksum(ifindex: u32) -> Result<bool, XdpError> {
 
 /// Which VLAN tags a device takes off received frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TagsTakenOff {
+pub struct VlanOffloads {
     /// Those of 802.1Q (`rx-vlan-hw-parse`, which ethtool also calls `rxvlan`).
     pub customer: bool,
     /// Those of 802.1ad (`rx-vlan-stag-hw-parse`).
     pub service: bool,
 }
 
-impl TagsTakenOff {
+impl VlanOffloads {
     fn any(self) -> bool {
         self.customer || self.service
     }
@@ -109,12 +109,12 @@ impl Features {
             .is_some_and(|(word, bit)| self.active.get(word).is_some_and(|active| active & bit != 0))
     }
 
-    fn tags(&self) -> TagsTakenOff {
-        TagsTakenOff { customer: self.is_active(CUSTOMER), service: self.is_active(SERVICE) }
+    fn tags(&self) -> VlanOffloads {
+        VlanOffloads { customer: self.is_active(CUSTOMER), service: self.is_active(SERVICE) }
     }
 
     /// Requests some of them to be switched on, or off.
-    fn set(&self, ifindex: u32, tags: TagsTakenOff, on: bool) -> io::Result<()> {
+    fn set(&self, ifindex: u32, tags: VlanOffloads, on: bool) -> io::Result<()> {
         let mut request = vec![0; 2 + self.active.len() * 2];
         request[..2].copy_from_slice(&[ETHTOOL_SFEATURES, self.active.len() as u32]);
         let wanted = [(CUSTOMER, tags.customer), (SERVICE, tags.service)];
@@ -130,7 +130,7 @@ impl Features {
 ///
 /// # Errors
 /// [`XdpError::Interface`]: no such interface.
-pub fn tags_taken_off(ifindex: u32) -> Result<TagsTakenOff, XdpError> {
+pub fn tags_taken_off(ifindex: u32) -> Result<VlanOffloads, XdpError> {
     let what = "ask which VLAN tags are taken off received frames (`ethtool -k IFACE`)";
     Features::of(ifindex).map(|features| features.tags()).map_err(|source| XdpError::Interface {
         ifindex,
@@ -143,7 +143,7 @@ pub fn tags_taken_off(ifindex: u32) -> Result<TagsTakenOff, XdpError> {
 ///
 /// # Errors
 /// [`XdpError::Interface`]: no such interface, no CAP_NET_ADMIN, or a driver that refuses.
-pub fn keep_vlan_tags(ifindex: u32) -> Result<TagsTakenOff, XdpError> {
+pub fn keep_vlan_tags(ifindex: u32) -> Result<VlanOffloads, XdpError> {
     const WHAT: &str =
         "have VLAN tags left in received frames (`ethtool -K IFACE rxvlan off rx-vlan-stag-hw-parse off`)";
     let failed = |source| XdpError::Interface { ifindex, what: WHAT, source };
@@ -162,7 +162,7 @@ pub fn keep_vlan_tags(ifindex: u32) -> Result<TagsTakenOff, XdpError> {
 ///
 /// # Errors
 /// As [`keep_vlan_tags`].
-pub fn strip_vlan_tags(ifindex: u32, tags: TagsTakenOff) -> Result<(), XdpError> {
+pub fn strip_vlan_tags(ifindex: u32, tags: VlanOffloads) -> Result<(), XdpError> {
     let what =
         "have VLAN tags taken off received frames (`ethtool -K IFACE rxvlan on rx-vlan-stag-hw-parse on`)";
     let set = Features::of(ifindex).and_then(|features| features.set(ifindex, tags, true));

@@ -187,7 +187,7 @@ impl<C: Channel> Host<C> {
             return Relayed::Closed;
         };
         undelivered::discard(connection, application);
-        let given = undelivered::give(connection, application);
+        let given = undelivered::deliver(connection, application);
         connection.channel.notify(&mut application.notified);
         self.counters.received_bytes += given as u64;
         if given > 0 {

@@ -194,7 +194,7 @@ impl<C: Channel> Host<C> {
 }
 
 /// Gives kept bytes to the application. Returns how many.
-pub(super) fn give<C: Channel>(connection: &mut Connection<C>, application: &mut Application) -> usize {
+pub(super) fn deliver<C: Channel>(connection: &mut Connection<C>, application: &mut Application) -> usize {
     let Some(undelivered) = connection.undelivered.as_mut() else { return 0 };
     let left = undelivered.bytes.get(undelivered.given..).unwrap_or_default();
     let offered = left.len().min(CONNECTION_BYTES).min(application.receive_budget);

@@ -219,7 +219,7 @@ impl<Q: Device> Vnic<Q> {
                     return Err(Errno::NOBUFS);
                 }
             };
-        let given = self.give(&made.channel)?;
+        let given = self.duplicate_memory(&made.channel)?;
         let reply = Reply {
             local: begun.local.into(),
             remote: begun.remote.into(),
@@ -232,7 +232,7 @@ impl<Q: Device> Vnic<Q> {
     }
 
     /// Duplicates the descriptors of a connection's memory.
-    fn give(&self, channel: &StreamChannel) -> Result<Vec<OwnedFd>, Errno> {
+    fn duplicate_memory(&self, channel: &StreamChannel) -> Result<Vec<OwnedFd>, Errno> {
         channel.memory().into_iter().map(|fd| fd.try_clone_to_owned().map_err(|_| Errno::MFILE)).collect()
     }
 

@@ -37,11 +37,11 @@ impl Folder {
     /// A new area and its descriptor.
     pub(crate) fn area(&self) -> OwnedFd {
         area::create(&self.path(), CAPACITY as u64, &mut |_| {}).expect("room for 64 KiB");
-        self.again()
+        self.reopen()
     }
 
     /// The area once more; its previous holder must have closed it.
-    pub(crate) fn again(&self) -> OwnedFd {
+    pub(crate) fn reopen(&self) -> OwnedFd {
         area::open(&self.path(), CAPACITY as u64).expect("an area without a holder")
     }
 }
