@@ -72,7 +72,7 @@ pub enum SendRefused {
 pub fn may_send_at_once(end: &Endpoint) -> bool {
     let private = end.private();
     let ended = flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_SHUT_READ;
-    !end.is_worth_asking()
+    !end.is_worth_polling()
         && private.flags.load(Acquire) & ended == 0
         && private.state.load(Acquire) != state::FAILED
 }
@@ -88,7 +88,7 @@ pub fn may_send<P: Placeholder>(
     length: usize,
 ) -> Result<Option<usize>, SendRefused> {
     let private = end.private();
-    if end.is_worth_asking() {
+    if end.is_worth_polling() {
         peer::check_peer_closed(placeholder, end);
     }
     let now = private.flags.load(Acquire);
@@ -149,7 +149,7 @@ pub fn nothing<P: Placeholder>(placeholder: P, end: &Endpoint) -> Option<Result<
         return None;
     }
     // Behind this side's own shutdown there may be a reset.
-    if flags & flag::RESET == 0 && end.is_worth_asking() && peer::check_peer_closed(placeholder, end) {
+    if flags & flag::RESET == 0 && end.is_worth_polling() && peer::check_peer_closed(placeholder, end) {
         return None;
     }
     Some(Ok(()))
@@ -174,7 +174,7 @@ pub fn shut_down<P: Placeholder>(
     in_lock: impl Fn(&dyn Fn()),
 ) -> Result<(), Errno> {
     let private = end.private();
-    if end.is_worth_asking() {
+    if end.is_worth_polling() {
         peer::check_peer_closed(placeholder, end);
     }
     if private.state.load(Acquire) == state::FAILED || is_over(end) {

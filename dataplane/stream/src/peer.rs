@@ -82,7 +82,7 @@ pub fn check_peer_closed<P: Placeholder>(placeholder: P, end: &Endpoint) -> bool
         end.hung_up();
         return true;
     }
-    let (hinted, hint) = (end.may_be_gone(), end.hint());
+    let (hinted, hint) = (end.may_be_hung_up(), end.hint());
     let mut gone = placeholder.has_hung_up();
     // The service closes a new connection's descriptors just after it has passed them on; a program
     // that closes at once may be faster.
@@ -117,13 +117,13 @@ fn refuses_bytes<P: Placeholder>(placeholder: P) -> bool {
 /// Whether a reader need not sleep: more than `seen` bytes, or a state to report.
 #[inline]
 pub fn data_ready(end: &Endpoint, seen: usize) -> bool {
-    end.readable() > seen || end.finished_by_peer() || end.may_be_gone() || has_ended(end, flag::SHUT_RD)
+    end.readable() > seen || end.finished_by_peer() || end.may_be_hung_up() || has_ended(end, flag::SHUT_RD)
 }
 
 /// Whether a writer need not sleep.
 #[inline]
 pub fn room_ready(end: &Endpoint) -> bool {
-    end.is_writable() || end.may_be_gone() || has_ended(end, flag::SHUT_WR)
+    end.is_writable() || end.may_be_hung_up() || has_ended(end, flag::SHUT_WR)
 }
 
 #[inline]

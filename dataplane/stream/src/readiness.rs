@@ -8,7 +8,7 @@
 //! * OUT if there is room as `poll` defines it, and always after the own FIN.
 //!
 //! A placeholder that hung up proves that no process holds the peer's end; the kernel's epoll
-//! reports it unasked. Where shared memory hints at it ([`Endpoint::is_worth_asking`]), the caller
+//! reports it unasked. Where shared memory hints at it ([`Endpoint::is_worth_polling`]), the caller
 //! asks the kernel at once ([`crate::peer::check_peer_closed`]).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

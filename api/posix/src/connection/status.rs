@@ -26,7 +26,7 @@ pub(crate) fn is_nonblocking(end: &Endpoint, flags: c_int) -> bool {
 
 /// Checks whether a process still holds the peer's end, if there is a hint of that.
 pub(crate) fn refresh(fd: c_int, held: &Held) {
-    if let Some(end) = held.end().filter(|end| end.is_worth_asking()) {
+    if let Some(end) = held.end().filter(|end| end.is_worth_polling()) {
         peer::check_peer_closed(fd, end);
     }
 }

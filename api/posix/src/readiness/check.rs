@@ -10,7 +10,7 @@
 //!    * the end of the set-up, the peer's FIN, a reset and the own `shutdown` wake all. The close
 //!      after a FIN, options, and an error that was taken wake none.
 //! 3. A placeholder that hung up proves that no process holds the peer's end; the kernel's epoll
-//!    always reports it. Where shared memory hints at it ([`Endpoint::is_worth_asking`]), the
+//!    always reports it. Where shared memory hints at it ([`Endpoint::is_worth_polling`]), the
 //!    kernel is polled at once.
 
 use std::ffi::c_int;
@@ -92,7 +92,7 @@ impl Seen {
 /// Asks the kernel whether a process holds the peer's end, if shared memory hints at it.
 #[inline]
 pub(crate) fn check_hinted(fd: c_int, end: &Endpoint) {
-    if end.is_worth_asking() {
+    if end.is_worth_polling() {
         check_peer_closed(fd, end);
     }
 }

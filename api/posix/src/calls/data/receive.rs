@@ -222,7 +222,7 @@ unsafe fn receive_waiting(
         }
         // A byte may have come since; an end cannot have been seen before it.
         let comes = end.readable() > seen
-            || (end.is_worth_asking() || nonblocking && !just_emptied(held, end))
+            || (end.is_worth_polling() || nonblocking && !just_emptied(held, end))
                 && peer::check_peer_closed(fd, end);
         if !comes {
             if nonblocking {

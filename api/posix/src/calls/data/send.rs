@@ -143,7 +143,7 @@ pub(crate) unsafe fn send(
         return Err(libc::EFAULT);
     }
     if length == 0 {
-        if end.is_worth_asking() {
+        if end.is_worth_polling() {
             peer::check_peer_closed(fd, end);
         }
         // No bytes, no segment that a reset would answer.
