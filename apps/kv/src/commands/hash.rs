@@ -1,8 +1,8 @@
 //! Hashes.
 //!
-//! Every handler reads or writes a [`Hash`] through the functions of `collection.rs`, which check
-//! the type. Effects are HSET with values and HDEL: HINCRBY and HINCRBYFLOAT record their result,
-//! so that replay does not depend on the former value.
+//! Every handler reads or writes a [`struct@Hash`] through the functions of `collection.rs`, which
+//! check the type. Effects are HSET with values and HDEL: HINCRBY and HINCRBYFLOAT record their
+//! result, so that replay does not depend on the former value.
 
 use super::collection::{distinct, random_count, read, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};
