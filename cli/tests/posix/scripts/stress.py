@@ -8,12 +8,14 @@ says: a blocking call, poll, select, or an epoll (level, edge, one-shot, within 
 many times before each sleep), or several receivers share one loop. Every byte is compared.
 
 Counters in shared memory record the progress of each actor. A stall is a time in which no counter
-of a process moves although the processor was available. A poke (a check of the connections without
+moves although the processor was available: a thread that waited for a processor (`schedstat`) is
+no evidence, unless that goes on for as long as STARVED says. A poke (a check of the connections without
 waiting) then shows whether data was there.
 """
 import errno, mmap, os, random, select, signal, socket, struct, sys, threading, time
 
 STALL = float(sys.argv[3])  # seconds without any progress, on a machine that gives this process the processor
+STARVED = 60  # times STALL: a thread that waits for a processor for so long has lost it for another reason
 WAYS = ["blocking", "timeout", "poll", "select", "level", "edge", "once", "nested", "polls", "shared"]
 POLLS = 700  # in vain: more than after which the library leaves a connection to the kernel
 PATTERN = bytes((i * 31 + (i >> 8)) & 255 for i in range(1 << 16)) * 5
@@ -179,10 +181,25 @@ def act(actors, counters, seed):
         thread.join()
 
 
+def queued(children):
+    """Seconds that each thread of the children has waited for a processor, and whether it waits."""
+    threads = {}
+    for pid in children:
+        try:
+            for thread in os.listdir("/proc/%d/task" % pid):
+                task = "/proc/%d/task/%s/" % (pid, thread)
+                with open(task + "schedstat") as times, open(task + "stat") as stat:
+                    # A thread that waits is not counted before it runs.
+                    threads[thread] = int(times.read().split()[1]) / 1e9, stat.read().rsplit(")")[1][1] == "R"
+        except OSError:
+            continue  # it has ended meanwhile, or this kernel does not count
+    return threads
+
+
 def stalled(children, counters, made, ends):
     """Waits until all children have ended. Returns the error, if any."""
     seen, since = bytes(counters), time.monotonic()
-    alive = dict(children)
+    alive, waited, moved = dict(children), {}, since
     while alive:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid:
@@ -195,16 +212,26 @@ def stalled(children, counters, made, ends):
         late = time.monotonic() - began
         now = bytes(counters)
         if now != seen:
-            seen, since = now, time.monotonic()
+            seen, since, waited = now, time.monotonic(), {}
+            moved = since
         elif late > 0.2:
             since += late  # others have the machine
+        elif time.monotonic() - since > STALL / 2 and not waited:
+            waited = queued(alive)
         elif time.monotonic() - since > STALL:
+            threads = queued(alive)
+            ready = [thread for thread, (time_, waits) in threads.items()
+                     if waits or time_ - waited.get(thread, (0.0, False))[0] > STALL / 10]
+            if ready and time.monotonic() - moved < STARVED * STALL:
+                since, waited = time.monotonic(), {}  # a thread was ready and others had the processor
+                continue
             lying = []
             for end in ends:
                 poll = select.poll()
                 poll.register(end.fileno(), select.POLLIN | select.POLLOUT)
                 lying.append(poll.poll(0))
-            return "nothing moves: counters %s, ready %s" % (struct.unpack("%dQ" % (len(seen) // 8), seen), lying)
+            return "nothing moves: counters %s, ready %s, threads %s" % (
+                struct.unpack("%dQ" % (len(seen) // 8), seen), lying, threads)
     return None
 
 
