@@ -117,7 +117,7 @@ int main(int count, char **arguments) {
         received = recv(client, bytes, 1, strcmp(how, "recv") ? MSG_DONTWAIT : 0);
     } while ((received > 0 && !bells) || (bells && received < 0 && errno == EAGAIN));
     printf("client %ld %s\n", received, received < 0 ? strerror(errno) : "");
-    if (doorbells) return 0;
+    if (bells) return 0;
     pthread_join(thread, 0);
     received = recv(server, bytes, sizeof bytes, 0);
     printf("server %ld %s\n", received, received < 0 ? strerror(errno) : "");
