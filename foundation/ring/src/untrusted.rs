@@ -196,6 +196,12 @@ impl<'memory> Untrusted<'memory> {
         }
     }
 
+    /// The first byte, if all of them lie together.
+    #[inline]
+    pub(crate) const fn contiguous(&self) -> Option<*const u8> {
+        if self.pieces.is_some() { None } else { Some(self.start) }
+    }
+
     /// A copy of all bytes. Allocates.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut copy = vec![0; self.len()];

@@ -22,6 +22,7 @@ use super::layout::{REGIONS, moved, tail};
 use super::lock::{self, Guard};
 use crate::guarded;
 use crate::sync::Ordering;
+use crate::untrusted::Untrusted;
 
 /// Bytes of a segment of the kernel's loopback: so many are sent whatever options are set.
 pub const SEGMENT: u64 = 65_483;
@@ -254,6 +255,33 @@ impl<'a> Send<'a> {
             }
         }
         Ok(copied)
+    }
+
+    /// Copies what fits of bytes that another process may be writing, from ring to ring without a
+    /// copy between, and stages it. Returns how many bytes.
+    pub fn copy_untrusted(&mut self, bytes: Untrusted<'_>) -> usize {
+        let mark = self.staged();
+        if let Some(start) = bytes.contiguous() {
+            // SAFETY: `Untrusted::from_raw` demands that so many bytes stay readable as long as
+            // `bytes` lives. They may change meanwhile: any byte is a `u8`, and the copy is what
+            // this end sends.
+            let copied = unsafe { self.copy_from(start, bytes.len()) };
+            return copied.unwrap_or_else(|_| self.take_back(mark));
+        }
+        let (mut copied, mut buffer) = (0, [0_u8; 512]);
+        while copied < bytes.len() {
+            let now = buffer.len().min(bytes.len() - copied);
+            bytes.copy_to(copied, &mut buffer[..now]);
+            let mark = self.staged();
+            // SAFETY: a slice of this function's own.
+            let staged = unsafe { self.copy_from(buffer.as_ptr(), now) };
+            let staged = staged.unwrap_or_else(|_| self.take_back(mark));
+            copied += staged;
+            if staged < now {
+                break;
+            }
+        }
+        copied
     }
 
     /// How far bytes are staged, for [`Send::take_back`].
