@@ -1,5 +1,6 @@
 //! The protocol of connections through shared memory, above the memory itself: one implementation
-//! for the library of unmodified programs (`api/posix`) and for programs that link Sietch.
+//! for the library of unmodified programs (`api/posix`) and for programs that link Sietch
+//! (`api/sietch`).
 //!
 //! A connection has an *end* in memory ([`sietch_ring::stream::Endpoint`]) and a *placeholder*: a
 //! Unix socket whose other end the peer holds.
@@ -21,6 +22,9 @@
 //! 7. **Foreign bytes** ([`foreign_bytes`]). Bytes on a placeholder that no end has written prove a
 //!    program that bypasses its library. The connection is reset.
 //!
+//! Programs that link Sietch use these rules through [`Connection`], [`Listener`] and
+//! [`poller::Poller`], in a loop of their own or in the runtime of `api/sietch`.
+//!
 //! The system calls go through a small trait ([`placeholder::Placeholder`],
 //! [`service::SocketService`]), because an unmodified program may be restricted by seccomp or near
 //! its limit of descriptors. [`placeholder::Direct`] and [`service::DirectService`] make them
@@ -34,14 +38,22 @@
 //! `docs/spec/stream.md` and `docs/spec/sockets.md` are the references.
 #![forbid(unsafe_code)]
 
+mod connection;
 pub mod doorbell;
 mod flags;
 pub mod foreign_bytes;
+mod listener;
 pub mod outcome;
 pub mod peer;
 pub mod placeholder;
+pub mod poller;
 pub mod readiness;
 pub mod registration;
 pub mod service;
 
+pub use connection::{Connection, MOST_WAITING, Path, Space};
 pub use flags::{PEER_SHUT_READ, SENT_AFTER_CLOSE};
+pub use listener::Listener;
+
+#[cfg(test)]
+mod tests;

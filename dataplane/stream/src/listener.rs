@@ -1,0 +1,233 @@
+//! A listener of a program that links Sietch.
+//!
+//! 1. It is a kernel's listening socket, whose name and backlog are the kernel's, and which the
+//!    service takes over. Connections arrive as messages on a placeholder: through memory, or as
+//!    the kernel's sockets of clients that are not under Sietch.
+//! 2. If the service ends, the kernel's socket is offered to the one that runs again. While none
+//!    does, that socket serves ([`crate::registration`]).
+//! 3. If the service has shut the socket down, the application is revoked: the listener has ended.
+//! 4. A message whose descriptors do not fit would be lost with its connection. So the listener
+//!    keeps as many descriptors in reserve as a connection comes with, and gives them up for the
+//!    moment in which it takes one. Without a reserve it takes none: the connection waits.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use sietch_protocol::socket_service::{self as protocol, Descriptors, Incoming, Name};
+
+use crate::connection::Connection;
+use crate::registration::{self, Schedule};
+use crate::service::{self, DirectService};
+
+/// Descriptors that a connection comes as.
+const CONNECTION_DESCRIPTORS: usize = 3;
+
+/// Damaged messages, or restarts of the service, in one call: more come from a hostile service.
+const MAX_ATTEMPTS: usize = 16;
+
+/// Where connections arrive.
+#[derive(Clone, Debug)]
+enum Source {
+    /// From the service, over this placeholder.
+    Service(Rc<OwnedFd>),
+    /// At the kernel's socket. `retries`: the service is asked again.
+    Kernel { retries: bool },
+    /// Nowhere: the application was revoked.
+    Ended,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Listener {
+    service: Rc<DirectService>,
+    kernel: Rc<OwnedFd>,
+    name: Name,
+    backlog: u32,
+    source: RefCell<Source>,
+    schedule: Schedule,
+    reserve: RefCell<Vec<OwnedFd>>,
+    /// Whether something may have arrived, as far as is known.
+    pub(crate) ready: Cell<bool>,
+}
+
+impl Listener {
+    /// Listens on `address`, where the kernel lets this process listen. `backlog` connections and
+    /// one more wait to be accepted.
+    ///
+    /// # Errors
+    /// As `bind(2)` and `listen(2)`; `PermissionDenied`: a rule of the service forbids it. A
+    /// service that is absent is no error: the kernel's socket serves until it is there.
+    pub fn bind(service: &Rc<DirectService>, address: SocketAddr, backlog: u32) -> io::Result<Self> {
+        let name = Some(Name::from(address)).filter(|_| address.port() != 0);
+        let is_used = |errno: &Errno| *errno == Errno::ADDRINUSE;
+        let open = || listening_socket(address, backlog);
+        let kernel = service::retrying_bind(Some(&**service), name, is_used, open)?;
+        let bound = rustix::net::getsockname(&kernel)?;
+        let bound = SocketAddr::try_from(bound).map_err(|_| io::Error::from(Errno::AFNOSUPPORT))?;
+        let listener = Self {
+            service: Rc::clone(service),
+            kernel: Rc::new(kernel),
+            name: Name::from(bound),
+            backlog,
+            source: RefCell::new(Source::Kernel { retries: true }),
+            schedule: Schedule::new(),
+            reserve: RefCell::default(),
+            ready: Cell::new(true),
+        };
+        if let Err(errno) = listener.register()
+            && registration::is_final(errno)
+        {
+            return Err(errno.into());
+        }
+        Ok(listener)
+    }
+
+    /// The address, with the port that the kernel has chosen if none was given.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.name.address()
+    }
+
+    /// Whether the service passes connections on: programs under Sietch arrive through memory.
+    pub fn is_registered(&self) -> bool {
+        matches!(*self.source.borrow(), Source::Service(_))
+    }
+
+    /// The descriptor on which connections arrive.
+    pub(crate) fn watched(&self) -> Option<Rc<OwnedFd>> {
+        match &*self.source.borrow() {
+            Source::Service(placeholder) => Some(Rc::clone(placeholder)),
+            Source::Kernel { .. } => Some(Rc::clone(&self.kernel)),
+            Source::Ended => None,
+        }
+    }
+
+    /// When the service is to be asked again, in nanoseconds from an attempt; none: never.
+    pub(crate) fn retry_slice(&self) -> Option<u64> {
+        match *self.source.borrow() {
+            Source::Kernel { retries: true } => Some(self.schedule.slice()),
+            _ => None,
+        }
+    }
+
+    /// Offers the socket to the service.
+    fn register(&self) -> Result<(), Errno> {
+        let listens = service::listen(
+            &*self.service,
+            Some(self.kernel.as_fd()),
+            self.name,
+            self.backlog,
+            0,
+            std::iter::empty(),
+        );
+        let (source, outcome) = match listens {
+            Ok(placeholder) => (Source::Service(Rc::new(placeholder)), Ok(())),
+            Err(errno) => (Source::Kernel { retries: !registration::is_final(errno) }, Err(errno)),
+        };
+        *self.source.borrow_mut() = source;
+        // It may have something already.
+        self.ready.set(true);
+        outcome
+    }
+
+    /// The service has closed its end of the placeholder.
+    fn lost(&self) {
+        if registration::listens(self.kernel.as_fd()) {
+            registration::restore_backlog(self.kernel.as_fd(), self.backlog);
+            let _ = self.register();
+        } else {
+            *self.source.borrow_mut() = Source::Ended;
+            self.ready.set(true);
+        }
+    }
+
+    /// Asks the service again if that is due at `now`: nanoseconds of a clock that only grows.
+    pub(crate) fn retry(&self, now: u64) {
+        let retries = matches!(*self.source.borrow(), Source::Kernel { retries: true });
+        if retries && self.schedule.begin(now) {
+            let registered = self.register();
+            self.schedule.note(registered.is_ok());
+        }
+    }
+
+    /// The kernel says that the placeholder has hung up: the listener is registered again, whether
+    /// or not the program accepts.
+    pub(crate) fn hung_up(&self) {
+        if self.is_registered() {
+            self.lost();
+        }
+    }
+
+    /// Takes the next connection.
+    ///
+    /// # Errors
+    /// `WouldBlock`: none waits. `EMFILE`: there are no descriptors for it, and it goes on waiting.
+    /// `ConnectionAborted`: it has ended while it waited; the next call may succeed.
+    /// `PermissionDenied`: the application was revoked, and nothing arrives any more.
+    pub fn try_accept(&self) -> io::Result<Connection> {
+        for _ in 0..MAX_ATTEMPTS {
+            let source = self.source.borrow().clone();
+            match source {
+                Source::Ended => {
+                    let what = "the application was revoked (`sietch revoke`); start it again";
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+                }
+                Source::Kernel { .. } => return self.accept_from_kernel(),
+                Source::Service(placeholder) => {
+                    let mut received = Descriptors::default();
+                    match self.receive(placeholder.as_fd(), &mut received)? {
+                        Incoming::Arrived(arrival) => {
+                            return Ok(Connection::arrived(&arrival, &mut received)?);
+                        }
+                        Incoming::NoRoom => return Err(Errno::MFILE.into()),
+                        Incoming::Damaged => {}
+                        Incoming::Closed => self.lost(),
+                    }
+                }
+            }
+        }
+        Err(io::ErrorKind::ConnectionAborted.into())
+    }
+
+    fn receive(&self, placeholder: BorrowedFd<'_>, received: &mut Descriptors) -> io::Result<Incoming> {
+        let mut reserve = self.reserve.borrow_mut();
+        while reserve.len() < CONNECTION_DESCRIPTORS {
+            reserve.push(rustix::io::fcntl_dupfd_cloexec(&*self.kernel, 0)?);
+        }
+        reserve.clear();
+        let incoming = protocol::receive_arrival(placeholder, RecvFlags::DONTWAIT, received);
+        if matches!(incoming, Err(Errno::AGAIN)) {
+            self.ready.set(false);
+        }
+        Ok(incoming?)
+    }
+
+    fn accept_from_kernel(&self) -> io::Result<Connection> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match rustix::net::accept_with(&*self.kernel, flags) {
+            Ok(socket) => Ok(Connection::accepted_by_kernel(socket)),
+            Err(Errno::AGAIN) => {
+                self.ready.set(false);
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            // A service that is back takes what waits.
+            Err(Errno::INVAL) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+fn listening_socket(address: SocketAddr, backlog: u32) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, backlog.try_into().unwrap_or(i32::MAX))?;
+    Ok(socket)
+}
