@@ -25,6 +25,10 @@
 //! Both read the clock once an iteration, spin for as long as that has paid off lately ([`Spin`]),
 //! and then sleep on the doorbells: an idle application uses no processor time.
 //!
+//! A program may also listen and connect through the socket service, as programs under `sietch run`
+//! do, and serve them through memory: [`Streams`] in the runtime, [`stream`] in a loop of its own.
+//! That needs no VNIC and no daemon ([`Runtime::without_device`], [`socket_service`]).
+//!
 //! An echo server:
 //!
 //! ```no_run
@@ -76,21 +80,23 @@ pub use sietch_net as net;
 pub use sietch_nic as nic;
 pub use sietch_persist as persist;
 pub use sietch_protocol as protocol;
+pub use sietch_stream as stream;
 
 pub use arguments::Arguments;
 pub use control::{
     Client, Lease, PreparedReply, SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path,
+    socket_service,
 };
 pub use device::{
-    DiskDoorbell, Doorbell, Grant, GrantedVnic, GrantedVsa, Vnic, VnicQueue, Vsa, socket_layout,
+    DiskDoorbell, Doorbell, Grant, GrantedVnic, GrantedVsa, NoDevice, Vnic, VnicQueue, Vsa, socket_layout,
 };
 pub use error::{ArgumentError, Error};
 pub use idle::{HeldGrants, IdlePolicy};
 pub use metrics::{INTERVAL as METRICS_INTERVAL, Kind, Metrics, MetricsError};
 pub use runtime::{
     Aborted, Disk, Durable, DurableLog, DurableMap, DurableQueue, DurableStoredMap, Elapsed, Interval,
-    JoinHandle, Net, QueueEntry, ReadHalf, Runtime, Sleep, Structure, TcpListener, TcpStream, UdpSocket,
-    WriteHalf,
+    JoinHandle, Net, QueueEntry, ReadHalf, Runtime, Sleep, Stream, StreamListener, Streams, Structure,
+    TcpListener, TcpStream, UdpSocket, WriteHalf,
 };
 pub use sietch_ring::spin::{Idle, Spin, YIELD_EVERY};
 pub use stack::Stack;

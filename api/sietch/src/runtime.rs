@@ -18,8 +18,8 @@
 //! cancels it.
 //!
 //! The files are layers: the tables (`tasks`, `deadlines`, `sockets`), what the loop and all
-//! handles share (`state`), the handles (`join`, `time`, `tcp`, `udp`, `disk`, `durable`) and the
-//! events for them (`dispatch`), and the loop, which is here.
+//! handles share (`state`), the handles (`join`, `time`, `tcp`, `udp`, `streams`, `disk`,
+//! `durable`) and the events for them (`dispatch`), and the loop, which is here.
 
 mod deadlines;
 mod disk;
@@ -28,6 +28,7 @@ mod durable;
 mod join;
 mod sockets;
 mod state;
+mod streams;
 mod tasks;
 mod tcp;
 mod time;
@@ -35,15 +36,17 @@ mod udp;
 
 use std::future::Future;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::rc::Rc;
 
 use sietch_net::{Config, Engine, Event};
 use sietch_nic::NicQueue;
 use sietch_ring::spin::Spin;
+use sietch_stream::poller::SleepLimit;
 
 use crate::clock;
-use crate::device::Doorbell;
+use crate::device::{Doorbell, NoDevice};
 use crate::idle::{HeldGrants, IdlePolicy};
 use state::Core;
 
@@ -51,6 +54,7 @@ pub use disk::Disk;
 pub use durable::{Durable, DurableLog, DurableMap, DurableQueue, DurableStoredMap, QueueEntry, Structure};
 pub use join::{Aborted, JoinHandle};
 pub use state::Net;
+pub use streams::{Stream, StreamListener, Streams};
 pub use tcp::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 pub use time::{Elapsed, Interval, Sleep};
 pub use udp::UdpSocket;
@@ -151,6 +155,17 @@ impl<Q: NicQueue> Runtime<Q> {
     }
 }
 
+impl Runtime<NoDevice> {
+    /// A runtime without a VNIC, for programs that use streams or storage alone.
+    ///
+    /// # Errors
+    /// No file descriptor is left.
+    pub fn without_device() -> io::Result<Self> {
+        // No frame ever carries the address, and no secret is worth guessing.
+        Self::new(NoDevice::new()?, &Config::new(Ipv4Addr::LOCALHOST, 8, [0; 16]))
+    }
+}
+
 impl<Q: Doorbell> Runtime<Q> {
     /// Runs `main` as a task, and every task that it spawns, until `main` is done. The others are
     /// dropped then. Their last writes are still sent, if the peers accept them within a second.
@@ -204,7 +219,14 @@ impl<Q: Doorbell> Runtime<Q> {
     fn sleep(&mut self, now: u64, deadline: Option<u64>) -> io::Result<()> {
         let core = &*self.net.0;
         core.tasks.arm();
-        let slept = if core.tasks.is_ready() {
+        let limit = core.prepare_sleep();
+        let deadline = match limit {
+            SleepLimit::Nanoseconds(limit) => {
+                Some(deadline.unwrap_or(u64::MAX).min(now.saturating_add(limit)))
+            }
+            SleepLimit::None | SleepLimit::Unlimited => deadline,
+        };
+        let slept = if core.tasks.is_ready() || limit == SleepLimit::None {
             Ok(())
         } else {
             let drivers = core.drivers.borrow();

@@ -33,6 +33,7 @@ mod restart;
 mod rsync;
 mod short_lived;
 mod ssh;
+mod streams;
 mod stress;
 mod testbed;
 

@@ -199,6 +199,14 @@ impl Testbed {
         serde_json::from_slice(&printed.stdout).unwrap()
     }
 
+    /// Revokes an application.
+    pub(crate) fn revoke(&self, application: &str) {
+        let mut command = self.sietch();
+        command.args(["revoke", application]);
+        let printed = command.output().unwrap();
+        assert!(printed.status.success(), "{printed:?}");
+    }
+
     /// The names of all listeners, in order.
     pub(crate) fn listeners(&self) -> Vec<String> {
         let shown = self.sockets();

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use sietch_net::Engine;
+use sietch_stream::poller::SleepLimit;
 
 use super::deadlines::Deadlines;
 use super::sockets::{BoundPort, Connections, ListeningPort};
@@ -29,6 +30,12 @@ pub(super) trait Driver {
     /// clock.
     fn next_deadline(&self) -> Option<u64> {
         None
+    }
+
+    /// Has the doorbell announce whatever happens from now on, before the loop sleeps. Returns how
+    /// long the loop may sleep.
+    fn prepare_sleep(&self) -> SleepLimit {
+        SleepLimit::Unlimited
     }
 
     /// The descriptor that is readable when something has completed.
@@ -66,6 +73,12 @@ impl Core {
             bound: RefCell::default(),
             drivers: RefCell::default(),
         })
+    }
+
+    /// Prepares every device beside the network for a sleep. Returns how long it may be.
+    pub(super) fn prepare_sleep(&self) -> SleepLimit {
+        let drivers = self.drivers.borrow();
+        drivers.iter().fold(SleepLimit::Unlimited, |limit, driver| limit.shorter(driver.prepare_sleep()))
     }
 
     /// Polls every device beside the network. Returns whether anything completed.
