@@ -16,7 +16,6 @@ pub(crate) mod check;
 pub(crate) mod control;
 pub(crate) mod hooks;
 pub(crate) mod inherit;
-pub(crate) mod limits;
 pub(crate) mod nested;
 pub(crate) mod peek;
 pub(crate) mod polling;

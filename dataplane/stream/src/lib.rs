@@ -42,6 +42,7 @@ mod connection;
 pub mod doorbell;
 mod flags;
 pub mod foreign_bytes;
+pub mod limits;
 mod listener;
 pub mod outcome;
 pub mod peer;

@@ -2,9 +2,10 @@
 //!
 //! 1. The program adds a source and says what it waits for ([`Poller::want`]). [`Poller::poll`]
 //!    reports it once, when it is ready; then the program says again what it waits for.
-//! 2. A connection through memory is *hot* (checked in each poll, not armed) or *cold* (armed,
-//!    checked since, reported by the kernel). What the program waits for anew is hot. What was not
-//!    ready in [`COOL_AFTER`] polls cools, and so does everything before a sleep.
+//! 2. A connection through memory is *hot* (checked in each poll, armed for sleeps alone) or *cold*
+//!    (armed, checked since, reported by the kernel). What the program waits for anew is hot. What
+//!    was not ready for [`COOL_AFTER`] sleeps cools; many polls in vain count as one. Beyond
+//!    [`MAX_HOT`] whatever is not ready cools at once.
 //! 3. The kernel watches every placeholder, edge-triggered: bytes that lie there already wake
 //!    nothing. It is asked without waiting every [`KERNEL_EVERY`] nanoseconds, and after each
 //!    sleep. What it reports is hot again.
@@ -15,7 +16,8 @@
 //!    the arming), and checks once more. If nothing is ready, the loop sleeps on the poller's
 //!    descriptor, which becomes readable when the kernel has something to report. One of loop and
 //!    peer sees the other (`sietch_ring::stream::waiters`). A cold connection stays armed, so that
-//!    a sleep costs nothing for it. It is taken off the count when it is notified.
+//!    a sleep costs nothing for it. The first poll after the sleep takes the requests of hot ones
+//!    back: their peers need not notify a loop that is awake.
 //! 6. A connection of which the peer holds bytes back, or whose doorbell another thread drains,
 //!    bounds the sleep and stays hot.
 //! 7. A kernel's socket is watched edge-triggered as well; what the kernel said counts until a call
@@ -37,18 +39,11 @@ use sietch_structures::{Key, Slab};
 
 use crate::connection::{Connection, Transport};
 use crate::foreign_bytes::{self, EXAMINED_DOORBELLS};
+use crate::limits::{COOL_AFTER, MAX_HOT, POLLS_PER_SLEEP};
 use crate::listener::Listener;
 use crate::placeholder::Direct;
 use crate::readiness::{ERROR, HANGUP, OUTPUT, READ_END, readiness, shorter_sleep, sleep_limit};
 use crate::{doorbell, peer};
-
-/// Polls in a row without anything after which a connection cools: a loop that is busy with others
-/// should not check it in each iteration, and one that spins polls more often.
-const COOL_AFTER: u32 = 256;
-
-/// Hot connections at most. Beyond, whatever is not ready cools at once: a check of each would cost
-/// more than the kernel's reports.
-const MAX_HOT: usize = 64;
 
 /// Nanoseconds between two questions to the kernel: each costs a system call, which a loop that
 /// serves connections through memory does without.
@@ -155,7 +150,7 @@ struct Slot {
     hot: bool,
     /// The bytes on its placeholder are to be examined before the next sleep.
     examine: bool,
-    /// Polls in a row without anything.
+    /// Polls in vain since it was ready or wanted; a sleep counts as [`POLLS_PER_SLEEP`].
     idle: u32,
     /// Cycles, when it was last reported or added.
     reported: u64,
@@ -306,6 +301,8 @@ pub struct Poller {
     listeners: Vec<Key>,
     /// When the kernel was asked last, in the caller's nanoseconds; none: it is asked at once.
     asked: Option<u64>,
+    /// A sleep was prepared since the last poll.
+    slept: bool,
     /// What one poll has found, and since when it has been ready.
     found: Vec<(u64, Event)>,
 }
@@ -330,6 +327,7 @@ impl Poller {
             hot: Vec::new(),
             listeners: Vec::new(),
             asked: None,
+            slept: false,
             found: Vec::new(),
         })
     }
@@ -408,6 +406,13 @@ impl Poller {
     /// # Errors
     /// The kernel watches no more descriptors.
     pub fn poll(&mut self, now: u64, events: &mut Vec<Event>) -> io::Result<()> {
+        if std::mem::take(&mut self.slept) {
+            for key in &self.hot {
+                if let Some(slot) = self.slots.get_mut(*key) {
+                    slot.disarm();
+                }
+            }
+        }
         for position in 0..self.listeners.len() {
             let key = self.listeners[position];
             if let Some(Slot { source: Source::Listener { listener, .. }, .. }) = self.slots.get(key) {
@@ -449,6 +454,11 @@ impl Poller {
         Ok(())
     }
 
+    /// Whether so much is hot that a check of each would cost more than the kernel's reports.
+    fn is_crowded(&self) -> bool {
+        self.hot.len() > MAX_HOT as usize
+    }
+
     fn ask_kernel(&mut self) -> io::Result<()> {
         let mut raw = [const { MaybeUninit::<epoll::Event>::uninit() }; BATCH];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -474,7 +484,7 @@ impl Poller {
 
     /// Checks all that is hot, and cools what was idle for long.
     fn check_hot(&mut self) {
-        let crowded = self.hot.len() > MAX_HOT;
+        let crowded = self.is_crowded();
         let (slots, found) = (&mut self.slots, &mut self.found);
         let mut here = None;
         self.hot.retain(|key| {
@@ -482,7 +492,7 @@ impl Poller {
             let mut ready = slot.ready();
             if ready.is_none() {
                 slot.idle = slot.idle.saturating_add(1);
-                if !slot.interest.is_none() && slot.idle < COOL_AFTER && !crowded {
+                if !slot.interest.is_none() && slot.idle < COOL_AFTER * POLLS_PER_SLEEP && !crowded {
                     return true;
                 }
                 if !slot.interest.is_none() {
@@ -515,6 +525,8 @@ impl Poller {
                 slot.arm();
             }
         }
+        self.slept = true;
+        let crowded = self.is_crowded();
         let slots = &mut self.slots;
         let (mut is_ready, mut limit) = (false, None);
         self.hot.retain(|key| {
@@ -524,7 +536,10 @@ impl Poller {
             limit = shorter_sleep(limit, longest);
             let ready = !slot.ready().is_none();
             is_ready |= ready;
-            slot.hot = ready || longest.is_some();
+            slot.idle = slot.idle.saturating_add(POLLS_PER_SLEEP);
+            let waits = slot.memory().is_some() && !slot.interest.is_none();
+            let cools = crowded || slot.idle >= COOL_AFTER * POLLS_PER_SLEEP;
+            slot.hot = ready || longest.is_some() || waits && !cools;
             slot.hot
         });
         for key in &self.listeners {

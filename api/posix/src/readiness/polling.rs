@@ -1,8 +1,8 @@
 //! Programs that poll: `epoll_wait` with a time-out of 0, again and again, instead of a sleep.
 //!
 //! 1. A thread that sleeps cools what was not ready for some sleeps
-//!    ([`COOL_AFTER`](crate::readiness::limits::COOL_AFTER)). A program that polls never sleeps:
-//!    its list would grow to [`MAX_HOT`](crate::readiness::limits::MAX_HOT) entries, and each poll
+//!    ([`COOL_AFTER`](sietch_stream::limits::COOL_AFTER)). A program that polls never sleeps:
+//!    its list would grow to [`MAX_HOT`](sietch_stream::limits::MAX_HOT) entries, and each poll
 //!    would check all of them. Hence [`POLLS_PER_SLEEP`] polls that found nothing count as one
 //!    sleep. What was not ready in the last sleeps is armed and checked once more; from then on the
 //!    kernel reports it ([`Registrations::cool_polled`]).
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, fence};
 use sietch_ring::stream::Endpoint;
 
 use crate::descriptor::description::Held;
-use crate::readiness::limits::{self, POLLS_PER_SLEEP};
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{SlotKind, bit};
 use crate::readiness::{check, set};
+use sietch_stream::limits::{self, POLLS_PER_SLEEP};
 
 /// Whether this process has ever cooled a connection by polling: other processes need not search
 /// for one at each write.

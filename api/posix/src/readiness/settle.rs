@@ -9,10 +9,10 @@ use std::sync::atomic::fence;
 
 use sietch_ring::stream::Endpoint;
 
-use crate::readiness::limits::{AS_MANY_SLEEPS, COOL_AFTER, MAX_HOT};
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{SlotKind, bit};
 use crate::readiness::{check, control, nested};
+use sietch_stream::limits::{AS_MANY_SLEEPS, COOL_AFTER, MAX_HOT};
 
 impl Registrations {
     /// Wakes another sleeper for what is still ready: the array had no room for everything.

@@ -37,7 +37,7 @@ use sietch_ring::stream::arrivals::cycles;
 use crate::connection::spin::{LONGEST, Pause, Spun, learned};
 use crate::descriptor::description::Held;
 use crate::descriptor::table;
-use crate::readiness::limits::{COOL_AFTER, MAX_HOT};
+use sietch_stream::limits::{COOL_AFTER, MAX_HOT};
 
 use crate::readiness::set::shared::Flag;
 use crate::readiness::set::{EpollSet, Locked, with_streams};

@@ -1,6 +1,6 @@
 use super::*;
-use crate::readiness::limits::{COOL_AFTER, POLLS_PER_SLEEP};
 use crate::readiness::polling;
+use sietch_stream::limits::{COOL_AFTER, POLLS_PER_SLEEP};
 
 /// Polls long enough for what is not ready to cool.
 fn poll_in_vain(epoll: &Epoll) {
