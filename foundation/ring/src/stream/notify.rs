@@ -1,6 +1,5 @@
 //! Waiting at one end, and notifying the waiters at the other: step 5 of [`super`]. The words and
-//! their orderings are in [`waiters`](super::waiters); this file applies them to the doorbell of an
-//! end.
+//! their orderings are in [`waiters`]; this file applies them to the doorbell of an end.
 //!
 //! 1. A waiter *arms* ([`Endpoint::arm`]), polls once more, and sleeps on the end's descriptor. A
 //!    waiter for many streams arms with the number of its sleep ([`Endpoint::arm_among_many`]).
