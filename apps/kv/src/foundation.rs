@@ -7,8 +7,10 @@
 //!  protocol             RESP: requests, replies, errors
 //!  metrics  text        counters; numbers and patterns as Redis reads and writes them
 //!  client_id            the identity of a client
+//!  allocation           bytes that the allocator takes
 //! ```
 
+pub(crate) mod allocation;
 pub(crate) mod client_id;
 pub(crate) mod command;
 pub(crate) mod metrics;

@@ -2,7 +2,7 @@
 //! type, ranges of ranks, arguments with bounds.
 
 use crate::data::keyspace::Data;
-use crate::data::value::{Hash, List, Set, SortedSet, Value};
+use crate::data::value::{Hash, List, Set, SortedSet, Value, ValueRef};
 use crate::foundation::command::integer;
 use crate::foundation::protocol::Fault;
 
@@ -13,41 +13,41 @@ pub(super) const MOST_REPEATED: u64 = 1 << 24;
 /// One of the four types of collections.
 pub(super) trait Collection: Sized {
     /// The collection in a value of this type.
-    fn of(value: &Value) -> Option<&Self>;
+    fn of(value: ValueRef<'_>) -> Option<&Self>;
     /// The same, to be changed.
     fn of_mut(value: &mut Value) -> Option<&mut Self>;
     /// An empty one.
-    fn empty(seed: u64) -> Self;
+    fn empty() -> Self;
     /// As value.
     fn into_value(self) -> Value;
 }
 
 macro_rules! collection {
-    ($type:ident, $seed:ident, $empty:expr) => {
+    ($type:ident) => {
         impl Collection for $type {
-            fn of(value: &Value) -> Option<&Self> {
-                if let Value::$type(found) = value { Some(found) } else { None }
+            fn of(value: ValueRef<'_>) -> Option<&Self> {
+                if let ValueRef::$type(found) = value { Some(found) } else { None }
             }
 
             fn of_mut(value: &mut Value) -> Option<&mut Self> {
                 if let Value::$type(found) = value { Some(found) } else { None }
             }
 
-            fn empty($seed: u64) -> Self {
-                $empty
+            fn empty() -> Self {
+                Self::new()
             }
 
             fn into_value(self) -> Value {
-                Value::$type(Box::new(self))
+                Value::$type(self)
             }
         }
     };
 }
 
-collection!(List, _seed, List::new());
-collection!(Set, seed, Set::new(seed));
-collection!(Hash, seed, Hash::new(seed));
-collection!(SortedSet, seed, SortedSet::new(seed));
+collection!(List);
+collection!(Set);
+collection!(Hash);
+collection!(SortedSet);
 
 /// The collection at `key`, if there is one, to be read.
 ///
@@ -68,7 +68,7 @@ pub(super) fn write<'a, T: Collection>(
     data: &'a mut Data<'_>,
     key: &[u8],
 ) -> Result<Option<&'a mut T>, Fault> {
-    match data.write(key) {
+    match data.write(key)? {
         Some(value) => T::of_mut(value).map(Some).ok_or(Fault::WRONG_TYPE),
         None => Ok(None),
     }
@@ -82,9 +82,8 @@ pub(super) fn write<'a, T: Collection>(
 pub(super) fn write_or_create<'a, T: Collection>(
     data: &'a mut Data<'_>,
     key: &[u8],
-    seed: u64,
 ) -> Result<&'a mut T, Fault> {
-    T::of_mut(data.write_or_insert_with(key, || T::empty(seed).into_value())).ok_or(Fault::WRONG_TYPE)
+    T::of_mut(data.write_or_insert_with(key, || T::empty().into_value())?).ok_or(Fault::WRONG_TYPE)
 }
 
 /// An integer of at least `minimum`; `fault` is for everything else.

@@ -7,7 +7,7 @@
 use super::collection::{distinct, random_count, read, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
-use crate::data::value::{Field, Hash};
+use crate::data::value::{Field, Hash, Text};
 use crate::foundation::command::{Flags, Keys, flag, integer, is};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
@@ -30,8 +30,8 @@ pub(super) const COMMANDS: &[Command] = &[
     row("hget", 3, READ_FAST, hget),
     row("hmget", -3, READ_FAST, hmget),
     row("hgetall", 2, READ, hgetall),
-    row("hkeys", 2, READ, |c, a| one_side(c, a, |field| &field.name)),
-    row("hvals", 2, READ, |c, a| one_side(c, a, |field| &field.value)),
+    row("hkeys", 2, READ, |c, a| one_side(c, a, |field| field.name)),
+    row("hvals", 2, READ, |c, a| one_side(c, a, |field| field.value)),
     row("hdel", -3, flag::WRITE.and(flag::FAST), hdel),
     row("hlen", 2, READ_FAST, hlen),
     row("hstrlen", 3, READ_FAST, hstrlen),
@@ -47,11 +47,11 @@ fn hset(context: &mut Context<'_>, arguments: &[&[u8]], answer_ok: bool) -> Outc
         return Err(Fault::arity(context.command.spec.name));
     }
     let key = arguments[1];
-    let seed = context.data.seed();
-    let hash: &mut Hash = write_or_create(&mut context.data, key, seed)?;
+    let rules = context.data.rules();
+    let hash: &mut Hash = write_or_create(&mut context.data, key)?;
     let mut created = 0;
     for pair in arguments[2..].chunks_exact(2) {
-        created += usize::from(hash.insert(pair[0], pair[1]));
+        created += usize::from(hash.insert(pair[0], pair[1], &rules));
     }
     context.notify(class::HASH, "hset", key);
     context.data.changed(key);
@@ -66,11 +66,11 @@ fn hset(context: &mut Context<'_>, arguments: &[&[u8]], answer_ok: bool) -> Outc
 
 fn hsetnx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let (key, name, value) = (arguments[1], arguments[2], arguments[3]);
-    let seed = context.data.seed();
-    let hash: &mut Hash = write_or_create(&mut context.data, key, seed)?;
+    let rules = context.data.rules();
+    let hash: &mut Hash = write_or_create(&mut context.data, key)?;
     let new = !hash.contains(name);
     if new {
-        hash.insert(name, value);
+        hash.insert(name, value, &rules);
         context.notify(class::HASH, "hset", key);
         context.data.changed(key);
         context.data.effect(&[b"HSET", key, name, value]);
@@ -81,7 +81,7 @@ fn hsetnx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 fn hget(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let hash = read::<Hash>(&mut context.data, arguments[1])?;
-    context.reply.bulk_or_nil(hash.and_then(|hash| hash.get(arguments[2])));
+    context.reply.bulk_or_nil(hash.and_then(|hash| hash.get(arguments[2])).as_deref());
     Ok(())
 }
 
@@ -89,7 +89,7 @@ fn hmget(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let hash = read::<Hash>(&mut context.data, arguments[1])?;
     context.reply.array(arguments.len() - 2);
     for name in &arguments[2..] {
-        context.reply.bulk_or_nil(hash.and_then(|hash| hash.get(name)));
+        context.reply.bulk_or_nil(hash.and_then(|hash| hash.get(name)).as_deref());
     }
     Ok(())
 }
@@ -104,11 +104,11 @@ fn hgetall(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
-fn one_side(context: &mut Context<'_>, arguments: &[&[u8]], side: fn(&Field) -> &[u8]) -> Outcome {
+fn one_side(context: &mut Context<'_>, arguments: &[&[u8]], side: fn(Field<'_>) -> Text<'_>) -> Outcome {
     let hash = read::<Hash>(&mut context.data, arguments[1])?;
     context.reply.array(hash.map_or(0, Hash::len));
     for field in hash.into_iter().flat_map(Hash::iter) {
-        context.reply.bulk(side(field));
+        context.reply.bulk(&side(field));
     }
     Ok(())
 }
@@ -136,7 +136,7 @@ fn hlen(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 fn hstrlen(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let hash = read::<Hash>(&mut context.data, arguments[1])?;
-    context.reply.count(hash.and_then(|hash| hash.get(arguments[2])).map_or(0, <[u8]>::len));
+    context.reply.count(hash.and_then(|hash| hash.get(arguments[2])).map_or(0, |value| value.len()));
     Ok(())
 }
 
@@ -155,9 +155,9 @@ fn update(
     change: impl FnOnce(Option<&[u8]>) -> Result<Vec<u8>, Fault>,
 ) -> Result<Vec<u8>, Fault> {
     let hash = read::<Hash>(&mut context.data, key)?;
-    let value = change(hash.and_then(|hash| hash.get(name)))?;
-    let seed = context.data.seed();
-    write_or_create::<Hash>(&mut context.data, key, seed)?.insert(name, &value);
+    let value = change(hash.and_then(|hash| hash.get(name)).as_deref())?;
+    let rules = context.data.rules();
+    write_or_create::<Hash>(&mut context.data, key)?.insert(name, &value, &rules);
     context.notify(class::HASH, context.command.spec.name, key);
     context.data.changed(key);
     context.data.effect(&[b"HSET", key, name, &value]);
@@ -200,7 +200,7 @@ fn hrandfield(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         let hash = read::<Hash>(&mut context.data, arguments[1])?;
         let random = &mut *context.random;
         let field = hash.and_then(|hash| hash.random(&mut || random.word()));
-        context.reply.bulk_or_nil(field.map(|field| &*field.name));
+        context.reply.bulk_or_nil(field.as_ref().map(|field| &*field.name));
         return Ok(());
     };
     let number = integer(many)?;
@@ -219,8 +219,8 @@ fn hrandfield(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     let random = &mut *context.random;
     let mut next = || random.word();
-    let fields: Vec<&Field> = if unique {
-        let all: Vec<&Field> = hash.iter().collect();
+    let fields: Vec<Field<'_>> = if unique {
+        let all: Vec<Field<'_>> = hash.iter().collect();
         if many >= all.len() {
             all
         } else {

@@ -83,7 +83,7 @@ fn touch(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 }
 
 fn type_name(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let name = context.data.peek(arguments[1]).map_or("none", |entry| entry.value.type_name());
+    let name = context.data.peek(arguments[1]).map_or("none", |entry| entry.value().type_name());
     context.reply.simple(name);
     Ok(())
 }
@@ -125,7 +125,7 @@ fn put(context: &mut Context<'_>, key: &[u8], value: Value, expire_at: u64) {
 /// Refuses a new name with which a value would exceed the log's area: a snapshot repeats the name.
 fn admit_name(context: &mut Context<'_>, from: &[u8], to: &[u8]) -> Outcome {
     let old = context.data.dumped(from);
-    let new = context.data.peek(from).map_or(0, |entry| entry.value.dumped(to.len()));
+    let new = context.data.peek(from).map_or(0, |entry| entry.value().dumped(to.len()));
     context.data.admit(new.saturating_sub(old))
 }
 
@@ -197,7 +197,7 @@ fn copy(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if from == to && here == there {
         return Err(Fault::of("ERR source and destination objects are the same"));
     }
-    let found = context.data.peek(from).map(|entry| (entry.value.clone(), entry.expire_at()));
+    let found = context.data.peek(from).map(|entry| (entry.value().to_value(), entry.expire_at()));
     context.data.select(there);
     let copied = match found {
         Some((value, expire_at)) if replace || !context.data.exists(to) => {

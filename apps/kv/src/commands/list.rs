@@ -8,7 +8,7 @@ use super::collection::{at_least, count, read, span, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};
 use crate::clients::TimeoutReply;
 use crate::data::keyspace::EffectDetail;
-use crate::data::value::List;
+use crate::data::value::{List, Text};
 use crate::foundation::command::{Flags, Keys, flag, integer, is, timeout_milliseconds};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
@@ -52,6 +52,7 @@ pub(super) const COMMANDS: &[Command] = &[
 
 fn push(context: &mut Context<'_>, arguments: &[&[u8]], front: bool, only_existing: bool) -> Outcome {
     let key = arguments[1];
+    let rules = context.data.rules();
     let list: &mut List = if only_existing {
         match write(&mut context.data, key)? {
             Some(list) => list,
@@ -61,9 +62,9 @@ fn push(context: &mut Context<'_>, arguments: &[&[u8]], front: bool, only_existi
             }
         }
     } else {
-        write_or_create(&mut context.data, key, 0)?
+        write_or_create(&mut context.data, key)?
     };
-    arguments[2..].iter().for_each(|element| list.push(front, element));
+    arguments[2..].iter().for_each(|element| list.push(front, element, &rules));
     let len = list.len();
     context.notify(class::LIST, if front { "lpush" } else { "rpush" }, key);
     context.data.changed(key);
@@ -130,7 +131,7 @@ fn lrange(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     let (first, many) = span(start, end, list.len());
     context.reply.array(many);
-    list.iter_from(first).take(many).for_each(|element| context.reply.bulk(element));
+    list.iter_from(first).take(many).for_each(|element| context.reply.bulk(&element));
     Ok(())
 }
 
@@ -147,16 +148,17 @@ fn lindex(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     let index = integer(arguments[2])?;
     let element = position(index, list.len()).and_then(|at| list.get(at));
-    context.reply.bulk_or_nil(element);
+    context.reply.bulk_or_nil(element.as_deref());
     Ok(())
 }
 
 fn lset(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
+    let rules = context.data.rules();
     let list: &mut List = write(&mut context.data, key)?.ok_or(Fault::NO_SUCH_KEY)?;
     let index = integer(arguments[2])?;
     let at = position(index, list.len()).ok_or(Fault::OUT_OF_RANGE)?;
-    list.set(at, arguments[3]);
+    list.set(at, arguments[3], &rules);
     context.notify(class::LIST, "lset", key);
     context.data.changed(key);
     context.data.effect_detail(arguments, &EffectDetail::Element(at));
@@ -203,15 +205,16 @@ fn linsert(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         _ => return Err(Fault::SYNTAX),
     };
     let key = arguments[1];
+    let rules = context.data.rules();
     let Some(list) = write::<List>(&mut context.data, key)? else {
         context.reply.integer(0);
         return Ok(());
     };
-    let Some(at) = list.iter().position(|element| element == arguments[3]) else {
+    let Some(at) = list.iter().position(|element| *element == *arguments[3]) else {
         context.reply.integer(-1);
         return Ok(());
     };
-    list.insert(at + after, arguments[4]);
+    list.insert(at + after, arguments[4], &rules);
     let len = list.len();
     context.notify(class::LIST, "linsert", key);
     context.data.changed(key);
@@ -264,7 +267,7 @@ impl Positions {
             Some(0) => usize::MAX,
             Some(count) => count,
         };
-        let matching = |(at, found): (usize, &[u8])| (found == element).then_some(at);
+        let matching = |(at, found): (usize, Text<'_>)| (*found == *element).then_some(at);
         if self.rank > 0 {
             list.iter().enumerate().take(most).filter_map(matching).skip(skip).take(wanted).collect()
         } else {
@@ -373,7 +376,7 @@ fn transfer(
 fn rotate(context: &mut Context<'_>, key: &[u8], from_front: bool, to_front: bool) -> Outcome {
     let list = read::<List>(&mut context.data, key)?;
     let end = list.and_then(|list| if from_front { list.iter().next() } else { list.iter().next_back() });
-    let Some(element) = end.map(Box::<[u8]>::from) else {
+    let Some(element) = end.map(|element| Box::<[u8]>::from(&*element)) else {
         context.reply.nil();
         return Ok(());
     };
@@ -385,7 +388,8 @@ fn rotate(context: &mut Context<'_>, key: &[u8], from_front: bool, to_front: boo
 
 /// Pushes one element and records it.
 fn put(context: &mut Context<'_>, key: &[u8], front: bool, element: &[u8]) -> Outcome {
-    write_or_create::<List>(&mut context.data, key, 0)?.push(front, element);
+    let rules = context.data.rules();
+    write_or_create::<List>(&mut context.data, key)?.push(front, element, &rules);
     context.notify(class::LIST, if front { "lpush" } else { "rpush" }, key);
     context.data.changed(key);
     let name: &[u8] = if front { b"LPUSH" } else { b"RPUSH" };

@@ -73,7 +73,7 @@ fn scan(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let options = Options::parse(&arguments[2..], true)?;
     let mut keys: Vec<Box<[u8]>> = Vec::new();
     let next = context.data.scan(from, options.count, &mut |entry| {
-        let right_kind = options.kind.is_none_or(|kind| is(kind, entry.value.type_name()));
+        let right_kind = options.kind.is_none_or(|kind| is(kind, entry.value().type_name()));
         if right_kind && options.matches(entry.key()) {
             keys.push(entry.key().into());
         }

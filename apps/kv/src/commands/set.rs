@@ -49,9 +49,9 @@ pub(super) const COMMANDS: &[Command] = &[
 
 fn sadd(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
-    let seed = context.data.seed();
-    let set: &mut Set = write_or_create(&mut context.data, key, seed)?;
-    let added = arguments[2..].iter().filter(|member| set.insert(member)).count();
+    let rules = context.data.rules();
+    let set: &mut Set = write_or_create(&mut context.data, key)?;
+    let added = arguments[2..].iter().filter(|member| set.insert(member, &rules)).count();
     if added > 0 {
         context.notify(class::SET, "sadd", key);
         context.data.changed(key);
@@ -94,8 +94,8 @@ fn smove(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     context.notify(class::SET, "srem", source);
     context.data.changed(source);
     context.data.effect(&[b"SREM", source, member]);
-    let seed = context.data.seed();
-    if write_or_create::<Set>(&mut context.data, destination, seed)?.insert(member) {
+    let rules = context.data.rules();
+    if write_or_create::<Set>(&mut context.data, destination)?.insert(member, &rules) {
         context.notify(class::SET, "sadd", destination);
         context.data.changed(destination);
         context.data.effect(&[b"SADD", destination, member]);
@@ -320,15 +320,15 @@ fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operation) -
             context.data.effect_delete(destination);
         }
     } else {
-        let mut set = Set::new(context.data.seed());
+        let (mut set, rules) = (Set::new(), context.data.rules());
         for member in copied.iter().flatten() {
-            set.insert(member);
+            set.insert(member, &rules);
         }
         for member in copied.iter().flatten() {
             set.remove(member);
         }
         for member in &members {
-            set.insert(member);
+            set.insert(member, &rules);
         }
         let value = set.into_value();
         context.data.admit_value(destination, &value)?;

@@ -4,7 +4,7 @@
 use super::collection::{distinct, random_count, read, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
-use crate::data::value::SortedSet;
+use crate::data::value::{SortedSet, Text};
 use crate::foundation::command::{Flags, Keys, flag, integer, is};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::{Fault, Reply};
@@ -161,11 +161,11 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
     for pair in arguments[2 + taken..].chunks_exact(2) {
         pairs.push((parse_float(pair[0]).ok_or(Fault::NOT_FLOAT)?, pair[1]));
     }
-    let (seed, replaying) = (context.data.seed(), context.data.replaying());
+    let (rules, replaying) = (context.data.rules(), context.data.replaying());
     let set: Option<&mut SortedSet> = if options.only_existing {
         write(&mut context.data, key)?
     } else {
-        Some(write_or_create(&mut context.data, key, seed)?)
+        Some(write_or_create(&mut context.data, key)?)
     };
     let (mut added, mut updated, mut result) = (0, 0, None);
     let mut changes: Vec<(String, &[u8])> = Vec::new();
@@ -180,9 +180,9 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
                 continue;
             }
             if replaying && score == 0.0 && score.is_sign_negative() {
-                set.know_negative_zero();
+                set.know_negative_zero(&rules);
             }
-            set.insert(name, score);
+            set.insert(name, score, &rules);
             changes.push((format_double(set.stored(score)), name));
             added += usize::from(old.is_none());
             updated += usize::from(old.is_some());
@@ -263,7 +263,7 @@ fn zrandmember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         let set = read::<SortedSet>(&mut context.data, arguments[1])?;
         let random = &mut *context.random;
         let member = set.and_then(|set| set.random(&mut || random.word()));
-        context.reply.bulk_or_nil(member.map(|(name, _)| name));
+        context.reply.bulk_or_nil(member.as_ref().map(|(name, _)| &**name));
         return Ok(());
     };
     let number = integer(many)?;
@@ -282,7 +282,7 @@ fn zrandmember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     let random = &mut *context.random;
     let mut next = || random.word();
-    let members: Vec<(&[u8], f64)> = if !unique {
+    let members: Vec<(Text<'_>, f64)> = if !unique {
         (0..many).filter_map(|_| set.random(&mut next)).collect()
     } else if many >= set.len() {
         set.range(0, set.len(), false).collect()

@@ -5,7 +5,7 @@
 
 use super::context::{Command, Context, Outcome};
 use crate::data::keyspace::{NEVER, Now};
-use crate::data::value::{StringValue, Value};
+use crate::data::value::{StringRef, StringValue, Value, ValueRef};
 use crate::foundation::command::{Flags, Keys, flag, integer, is};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
@@ -17,7 +17,7 @@ mod bits;
 mod counters;
 mod subsequence;
 
-use access::{check_length, clamp_range, string, string_mut};
+use access::{check_length, clamp_range, string};
 
 const ONE: Keys = Keys::Range(1, 1, 1);
 const WRITE: Flags = flag::WRITE.and(flag::DENY_OOM);
@@ -262,7 +262,7 @@ fn mget(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let mut digits = Digits::default();
     for key in &arguments[1..] {
         match context.data.read(key) {
-            Some(Value::String(string)) => context.reply.bulk(string.bytes(&mut digits)),
+            Some(ValueRef::String(string)) => context.reply.bulk(string.bytes(&mut digits)),
             _ => context.reply.nil(),
         }
     }
@@ -299,17 +299,17 @@ fn msetnx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 fn append(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let (key, tail) = (arguments[1], arguments[2]);
     let limit = context.data.longest_string();
-    let length = match context.data.write(key) {
+    let found = context.data.peek(key).map(|entry| string(Some(entry.value()))).transpose()?.flatten();
+    let length = match found {
         None => {
-            context.data.insert(key, Value::String(StringValue::new(tail)));
+            context.data.insert_string(key, tail);
             tail.len()
         }
-        Some(value) => {
-            let string = string_mut(value)?;
+        Some(string) => {
             if (string.len() + tail.len()) as u64 > limit {
                 return Err(Fault::TOO_LONG);
             }
-            let bytes = string.grow();
+            let bytes = context.data.grow_string(key)?;
             bytes.extend_from_slice(tail);
             let length = bytes.len();
             context.data.changed(key);
@@ -323,7 +323,7 @@ fn append(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 }
 
 fn strlen(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let length = string(context.data.read(arguments[1]))?.map_or(0, StringValue::len);
+    let length = string(context.data.read(arguments[1]))?.map_or(0, StringRef::len);
     context.reply.count(length);
     Ok(())
 }
@@ -332,7 +332,7 @@ fn setrange(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let (key, patch) = (arguments[1], arguments[3]);
     let offset = integer(arguments[2])?;
     let offset = u64::try_from(offset).map_err(|_| Fault::of("ERR offset is out of range"))?;
-    let length = string(context.data.read(key))?.map_or(0, StringValue::len);
+    let length = string(context.data.read(key))?.map_or(0, StringRef::len);
     if patch.is_empty() {
         context.reply.count(length);
         return Ok(());
@@ -341,8 +341,7 @@ fn setrange(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     check_length(context, end)?;
     context.data.admit(usize::try_from(end).unwrap_or(usize::MAX).saturating_sub(length))?;
     let start = usize::try_from(offset).map_err(|_| Fault::TOO_LONG)?;
-    let value = context.data.write_or_insert_with(key, || Value::String(StringValue::new(b"")));
-    let bytes = string_mut(value)?.grow();
+    let bytes = context.data.grow_string(key)?;
     let end = start + patch.len();
     if bytes.len() < end {
         bytes.resize(end, 0);

@@ -4,8 +4,9 @@
 //! 1. Every key has a 64-bit hash. The *top* `depth` bits of it select a slot of the directory, and
 //!    the slot names a segment. A segment of local depth `d` is named by `2^(depth - d)`
 //!    neighbouring slots and holds exactly the keys whose top `d` bits equal its prefix.
-//! 2. A segment is a small open-addressing table. It is given the hash rotated by half a word,
-//!    because within a segment the top bits are all the same.
+//! 2. A segment is a dense vector of elements and a small open-addressing table of their positions
+//!    (`index/segment.rs`). The table is given the hash rotated by half a word, because within a
+//!    segment the top bits are all the same.
 //! 3. A segment that is full ([`SEGMENT_LIMIT`]) splits by its next bit; when its local depth is
 //!    the directory's, the directory doubles first. A split moves at most [`SEGMENT_LIMIT`]
 //!    elements: the longest pause of an insertion, apart from the directory's own copy of 4 bytes a
@@ -21,9 +22,16 @@
 //! 6. The hash is SipHash-1-3 with a key that no client knows and that differs for each index
 //!    ([`Seeds`]): clients cannot choose keys that collide in one segment.
 //! 7. Segments are kept dense in one vector (the last one takes the position of a removed one).
+//!
+//! An element of `n` bytes takes about `1.1 n + 5` bytes: a share of the vector's spare capacity,
+//! and one to two buckets of three bytes.
 
-use hashbrown::HashTable;
+mod segment;
+
 use siphasher::sip::SipHasher13;
+
+use self::segment::Segment;
+use crate::foundation::allocation::allocation;
 
 /// Elements at which a segment splits: what a table of 256 buckets takes at its load limit of 7/8.
 pub(crate) const SEGMENT_LIMIT: usize = 224;
@@ -70,27 +78,9 @@ pub(crate) struct Index<T> {
     at_depth: [u32; DEPTH_LIMIT as usize + 1],
     depth: u32,
     len: usize,
-    /// Bytes of all segments' tables.
-    table_bytes: usize,
+    /// Bytes of all segments' allocations.
+    segment_bytes: usize,
     seed: u64,
-}
-
-#[derive(Clone)]
-struct Segment<T> {
-    table: HashTable<T>,
-    /// The top `depth` bits of the hashes of its elements, in the low bits.
-    prefix: u64,
-    depth: u32,
-    /// Elements at which it splits: [`SEGMENT_LIMIT`] unless that was of no use.
-    limit: u32,
-}
-
-impl<T> Segment<T> {
-    /// The first slot that names this segment and how many do.
-    fn slots(&self, directory_depth: u32) -> (usize, usize) {
-        let shift = directory_depth - self.depth;
-        ((self.prefix as usize) << shift, 1 << shift)
-    }
 }
 
 fn in_table(hash: u64) -> u64 {
@@ -142,16 +132,11 @@ impl<T: Keyed> Index<T> {
         at_depth[0] = 1;
         Self {
             directory: vec![0],
-            segments: vec![Segment {
-                table: HashTable::new(),
-                prefix: 0,
-                depth: 0,
-                limit: SEGMENT_LIMIT as u32,
-            }],
+            segments: vec![Segment::new(0, 0, SEGMENT_LIMIT)],
             at_depth,
             depth: 0,
             len: 0,
-            table_bytes: 0,
+            segment_bytes: 0,
             seed,
         }
     }
@@ -168,10 +153,15 @@ impl<T: Keyed> Index<T> {
 
     /// Bytes that the index itself takes, without what its elements point at.
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Self>()
-            + self.directory.capacity() * size_of::<u32>()
-            + self.segments.capacity() * size_of::<Segment<T>>()
-            + self.table_bytes
+        allocation(self.directory.capacity() * size_of::<u32>())
+            + allocation(self.segments.capacity() * size_of::<Segment<T>>())
+            + self.segment_bytes
+    }
+
+    /// The same beyond what an empty index takes.
+    pub(crate) fn growth(&self) -> usize {
+        let empty = allocation(size_of::<u32>()) + allocation(size_of::<Segment<T>>());
+        self.memory().saturating_sub(empty)
     }
 
     #[inline]
@@ -186,7 +176,7 @@ impl<T: Keyed> Index<T> {
     /// The element of this key.
     pub(crate) fn get(&self, key: &[u8]) -> Option<&T> {
         let hash = hash_bytes(self.seed, key);
-        self.segment_of(hash).table.find(in_table(hash), |element| element.key() == key)
+        self.segment_of(hash).find(in_table(hash), |element| element.key() == key)
     }
 
     /// An element that is probably that of this key: only the table is read, and the key's bytes
@@ -194,7 +184,18 @@ impl<T: Keyed> Index<T> {
     #[inline]
     pub(crate) fn probable(&self, key: &[u8]) -> Option<&T> {
         let hash = hash_bytes(self.seed, key);
-        self.segment_of(hash).table.find(in_table(hash), |_| true)
+        self.segment_of(hash).find(in_table(hash), |_| true)
+    }
+
+    /// The hash of a key here. It stays the same as long as the index exists.
+    pub(crate) fn hash_of(&self, key: &[u8]) -> u64 {
+        hash_bytes(self.seed, key)
+    }
+
+    /// An element whose key has this hash and for which `is` holds.
+    pub(crate) fn find_hashed(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<&T> {
+        self.segment_of(hash)
+            .find(in_table(hash), |element| is(element) && hash_bytes(self.seed, element.key()) == hash)
     }
 
     /// Whether there is an element of this key.
@@ -206,14 +207,14 @@ impl<T: Keyed> Index<T> {
     pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut T> {
         let hash = hash_bytes(self.seed, key);
         let number = self.directory[self.slot(hash)] as usize;
-        self.segments[number].table.find_mut(in_table(hash), |element| element.key() == key)
+        self.segments[number].find_mut(in_table(hash), |element| element.key() == key)
     }
 
     /// Inserts `element`, and returns the element of the same key that it replaces.
     pub(crate) fn insert(&mut self, element: T) -> Option<T> {
         let hash = hash_bytes(self.seed, element.key());
         let number = self.directory[self.slot(hash)] as usize;
-        let found = self.segments[number].table.find_mut(in_table(hash), |old| old.key() == element.key());
+        let found = self.segments[number].find_mut(in_table(hash), |old| old.key() == element.key());
         if let Some(old) = found {
             return Some(std::mem::replace(old, element));
         }
@@ -221,26 +222,10 @@ impl<T: Keyed> Index<T> {
         None
     }
 
-    /// The element of `key`, made by `make` if there is none (its key must be `key`). Also whether
-    /// it is new.
-    pub(crate) fn get_or_insert_with(&mut self, key: &[u8], make: impl FnOnce() -> T) -> (&mut T, bool) {
-        let hash = hash_bytes(self.seed, key);
-        let new = self.segment_of(hash).table.find(in_table(hash), |element| element.key() == key).is_none();
-        if new {
-            self.insert_new(hash, make());
-        }
-        let number = self.directory[self.slot(hash)] as usize;
-        let element = self.segments[number]
-            .table
-            .find_mut(in_table(hash), |element| element.key() == key)
-            .expect("it was found or inserted above");
-        (element, new)
-    }
-
     fn insert_new(&mut self, hash: u64, element: T) {
         let seed = self.seed;
         let mut number = self.directory[self.slot(hash)] as usize;
-        while self.segments[number].table.len() >= self.segments[number].limit as usize {
+        while self.segments[number].len() >= self.segments[number].limit as usize {
             if !self.may_split(number) {
                 let limit = &mut self.segments[number].limit;
                 *limit = limit.saturating_mul(2);
@@ -249,10 +234,10 @@ impl<T: Keyed> Index<T> {
             self.split(number);
             number = self.directory[self.slot(hash)] as usize;
         }
-        let table = &mut self.segments[number].table;
-        let before = table.allocation_size();
-        table.insert_unique(in_table(hash), element, |other| in_table(hash_bytes(seed, other.key())));
-        self.table_bytes = self.table_bytes + table.allocation_size() - before;
+        let segment = &mut self.segments[number];
+        self.segment_bytes -= segment.memory();
+        segment.add(in_table(hash), element, |other| in_table(hash_bytes(seed, other.key())));
+        self.segment_bytes += segment.memory();
         self.len += 1;
     }
 
@@ -260,9 +245,9 @@ impl<T: Keyed> Index<T> {
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<T> {
         let hash = hash_bytes(self.seed, key);
         let number = self.directory[self.slot(hash)] as usize;
-        let entry =
-            self.segments[number].table.find_entry(in_table(hash), |element| element.key() == key).ok()?;
-        let (element, _) = entry.remove();
+        let seed = self.seed;
+        let hasher = |other: &T| in_table(hash_bytes(seed, other.key()));
+        let element = self.segments[number].remove(in_table(hash), |old| old.key() == key, hasher)?;
         self.len -= 1;
         self.merge(number);
         Some(element)
@@ -278,7 +263,7 @@ impl<T: Keyed> Index<T> {
             return false;
         }
         let side = |element: &T| hash_bytes(self.seed, element.key()) >> (63 - segment.depth) & 1;
-        let mut sides = segment.table.iter().map(side);
+        let mut sides = segment.elements().iter().map(side);
         let first = sides.next();
         sides.any(|side| Some(side) != first)
     }
@@ -290,45 +275,43 @@ impl<T: Keyed> Index<T> {
             self.depth += 1;
         }
         let seed = self.seed;
-        let segment = &mut self.segments[number];
-        let bit = 63 - segment.depth;
-        let old = std::mem::take(&mut segment.table);
-        self.table_bytes -= old.allocation_size();
-        let half = old.len() / 2 + old.len() / 8;
-        let mut halves = [HashTable::with_capacity(half), HashTable::with_capacity(half)];
-        for element in old {
-            let hash = hash_bytes(seed, element.key());
-            let half = &mut halves[(hash >> bit & 1) as usize];
-            half.insert_unique(in_table(hash), element, |other| in_table(hash_bytes(seed, other.key())));
+        let low = &mut self.segments[number];
+        let bit = 63 - low.depth;
+        self.segment_bytes -= low.memory();
+        let all = low.drain();
+        let depth = low.depth + 1;
+        (low.prefix, low.depth, low.limit) = (low.prefix << 1, depth, SEGMENT_LIMIT as u32);
+        let mut high = Segment::new(low.prefix | 1, depth, SEGMENT_LIMIT);
+        let side = |element: &T| hash_bytes(seed, element.key()) >> bit & 1;
+        let many = all.iter().filter(|element| side(element) == 1).count();
+        low.reserve(all.len() - many + 1);
+        high.reserve(many + 1);
+        for element in all {
+            let half = if side(&element) == 1 { &mut high } else { &mut *low };
+            let hash = in_table(hash_bytes(seed, element.key()));
+            half.add(hash, element, |other| in_table(hash_bytes(seed, other.key())));
         }
-        let [low, high] = halves;
-        self.table_bytes += low.allocation_size() + high.allocation_size();
-        let depth = segment.depth + 1;
-        segment.table = low;
-        segment.prefix <<= 1;
-        segment.depth = depth;
-        segment.limit = SEGMENT_LIMIT as u32;
-        let sibling = Segment { table: high, prefix: segment.prefix | 1, depth, limit: SEGMENT_LIMIT as u32 };
+        self.segment_bytes += low.memory() + high.memory();
         self.at_depth[depth as usize - 1] -= 1;
         self.at_depth[depth as usize] += 2;
-        let (first, count) = sibling.slots(self.depth);
+        let (first, count) = high.slots(self.depth);
         let new = self.segments.len() as u32;
         self.directory[first..first + count].fill(new);
-        self.segments.push(sibling);
+        self.segments.push(high);
     }
 
     /// Merges a segment that has become small with its sibling, as long as that is possible.
     fn merge(&mut self, mut number: usize) {
         loop {
             let segment = &self.segments[number];
-            if segment.depth == 0 || segment.table.len() > MERGE_LIMIT {
+            if segment.depth == 0 || segment.len() > MERGE_LIMIT {
                 break;
             }
             let prefix = segment.prefix ^ 1;
             let slot = (prefix as usize) << (self.depth - segment.depth);
             let sibling = self.directory[slot] as usize;
             let other = &self.segments[sibling];
-            if other.depth != segment.depth || other.table.len() + segment.table.len() > MERGE_LIMIT {
+            if other.depth != segment.depth || other.len() + segment.len() > MERGE_LIMIT {
                 break;
             }
             number = self.join(number, sibling);
@@ -340,19 +323,17 @@ impl<T: Keyed> Index<T> {
     /// Moves the elements of `from` into its sibling `into`, and returns where the result lies.
     fn join(&mut self, into: usize, from: usize) -> usize {
         let seed = self.seed;
-        let taken = std::mem::take(&mut self.segments[from].table);
-        let kept = std::mem::take(&mut self.segments[into].table);
-        self.table_bytes -= taken.allocation_size() + kept.allocation_size();
-        let mut table = HashTable::with_capacity(taken.len() + kept.len());
-        for element in taken.into_iter().chain(kept) {
-            let hash = hash_bytes(seed, element.key());
-            table.insert_unique(in_table(hash), element, |other| in_table(hash_bytes(seed, other.key())));
-        }
-        self.table_bytes += table.allocation_size();
+        self.segment_bytes -= self.segments[from].memory() + self.segments[into].memory();
+        let (taken, kept) = (self.segments[from].drain(), self.segments[into].drain());
         let segment = &mut self.segments[into];
+        segment.reserve(taken.len() + kept.len());
+        for element in taken.into_iter().chain(kept) {
+            let hash = in_table(hash_bytes(seed, element.key()));
+            segment.add(hash, element, |other| in_table(hash_bytes(seed, other.key())));
+        }
+        self.segment_bytes += segment.memory();
         self.at_depth[segment.depth as usize] -= 2;
         self.at_depth[segment.depth as usize - 1] += 1;
-        segment.table = table;
         segment.limit = SEGMENT_LIMIT as u32;
         segment.prefix >>= 1;
         segment.depth -= 1;
@@ -377,13 +358,10 @@ impl<T: Keyed> Index<T> {
     /// Gives a nearly empty segment a smaller table.
     fn shrink(&mut self, number: usize) {
         let seed = self.seed;
-        let table = &mut self.segments[number].table;
-        // Its capacity does not count what removed elements leave behind.
-        if table.num_buckets() > 8 && table.num_buckets() > 8 * table.len() {
-            self.table_bytes -= table.allocation_size();
-            table.shrink_to(2 * table.len(), |other| in_table(hash_bytes(seed, other.key())));
-            self.table_bytes += table.allocation_size();
-        }
+        let segment = &mut self.segments[number];
+        self.segment_bytes -= segment.memory();
+        segment.shrink(|other| in_table(hash_bytes(seed, other.key())));
+        self.segment_bytes += segment.memory();
     }
 
     /// Halves the directory while no segment needs its last bit.
@@ -401,7 +379,7 @@ impl<T: Keyed> Index<T> {
 
     /// All elements, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.segments.iter().flat_map(|segment| segment.table.iter())
+        self.segments.iter().flat_map(|segment| segment.elements())
     }
 
     /// An element, each nearly as probable as any other. `next` gives random words.
@@ -414,19 +392,20 @@ impl<T: Keyed> Index<T> {
             let word = next();
             let slot = self.slot(word);
             let segment = &self.segments[self.directory[slot] as usize];
-            // A segment of depth d is hit with probability 2^-d, so each of its buckets must be
+            // A segment of depth d is hit with probability 2^-d, so each of its elements must be
             // taken with a probability in proportion to 2^d.
-            let buckets = segment.table.num_buckets();
-            let range =
-                if self.depth == 0 { buckets } else { buckets.max(256) << (self.depth - segment.depth) };
+            let elements = segment.elements();
+            let range = if self.depth == 0 {
+                elements.len()
+            } else {
+                elements.len().max(SEGMENT_LIMIT) << (self.depth - segment.depth)
+            };
             let choice = (next() % range.max(1) as u64) as usize;
-            if choice < buckets
-                && let Some(element) = segment.table.get_bucket(choice)
-            {
+            if let Some(element) = elements.get(choice) {
                 return Some(element);
             }
             if last.is_none() {
-                last = segment.table.iter().next();
+                last = elements.first();
             }
         }
         last.or_else(|| self.iter().next())
@@ -443,7 +422,7 @@ impl<T: Keyed> Index<T> {
         while at < end {
             let segment = self.segment_of(at << (64 - CURSOR_BITS));
             chosen.clear();
-            for element in &segment.table {
+            for element in segment.elements() {
                 let hash_position = position(hash_bytes(self.seed, element.key()));
                 if hash_position >= at {
                     chosen.push((hash_position, element));
@@ -483,7 +462,7 @@ impl<T: Keyed> Index<T> {
         while at < end && last.is_none() {
             let segment = self.segment_of(at << (64 - CURSOR_BITS));
             chosen.clear();
-            let hash_positions = segment.table.iter().map(|element| {
+            let hash_positions = segment.elements().iter().map(|element| {
                 let hash_position = position(hash_bytes(self.seed, element.key()));
                 (hash_position, element)
             });
@@ -510,7 +489,7 @@ impl<T: Keyed> Index<T> {
         let segment = self.segment_of(cursor << (64 - CURSOR_BITS));
         let shift = CURSOR_BITS - segment.depth;
         let whole = cursor == segment.prefix << shift;
-        for element in &segment.table {
+        for element in segment.elements() {
             if whole || position(hash_bytes(self.seed, element.key())) >= cursor {
                 found(element);
             }
@@ -527,9 +506,9 @@ impl<T: Keyed> Index<T> {
             let Some(segment) = self.segments.pop() else {
                 break;
             };
-            done += segment.table.len().max(1);
-            self.len -= segment.table.len();
-            self.table_bytes -= segment.table.allocation_size();
+            done += segment.len().max(1);
+            self.len -= segment.len();
+            self.segment_bytes -= segment.memory();
         }
         self.segments.is_empty()
     }

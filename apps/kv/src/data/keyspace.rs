@@ -1,11 +1,11 @@
 //! The data set: databases, expiry, memory accounting, watched keys.
 //!
 //! 1. A [`Database`](database::Database) is an [`Index`](crate::data::index::Index) of [`Entry`]s.
-//!    An entry has its value, its expiry (or [`NEVER`]), a word for eviction (time of last access,
-//!    or frequency), and the bytes that it is charged with.
-//! 2. Keys with an expiry are also in an ordered map (deadline, ticket) -> key. Its first element
-//!    is the next deadline: active expiry never samples, and an idle store has nothing to do. The
-//!    ticket (kept in the entry) makes equal deadlines distinct.
+//!    An entry has its key, its value, its expiry (or [`NEVER`]) and a word for eviction (time of
+//!    last access, or frequency). A string that was set as a whole is one allocation with its key.
+//! 2. Keys with an expiry are also in an ordered set of (deadline, hash of the key). Its first
+//!    element is the next deadline: active expiry never samples, and an idle store has nothing to
+//!    do.
 //! 3. A key is expired lazily when it is looked up and actively by [`Store::expire_due`]; both
 //!    record a DEL. While a log is replayed nothing expires: the log holds the deletions.
 //! 4. Each change calls [`Store::signal`]: it increments the version of a watched key, and queues a
@@ -21,11 +21,13 @@ mod entry;
 mod eviction;
 mod key;
 mod partial_dump;
+mod record;
 mod store;
 
+pub(crate) use clock::NEVER;
 pub use clock::Now;
 pub(crate) use data::Data;
-pub(crate) use entry::{Entry, NEVER};
+pub(crate) use entry::Entry;
 pub(crate) use key::DatabaseKey;
 pub(crate) use partial_dump::{DumpedPart, EffectDetail, PartialDump};
 pub(crate) use store::{ShutdownMode, Store};

@@ -5,6 +5,12 @@
 //! 2. Settings that tools only query (redis-benchmark queries `save` and `appendonly`) are shown
 //!    with the value that is true here.
 
+mod encoding;
+mod memory;
+
+pub(crate) use encoding::{EncodingLimits, ListNode};
+pub use memory::parse_memory;
+
 use super::observation::key_events::EventClasses;
 use crate::foundation::protocol::Fault;
 
@@ -142,6 +148,8 @@ pub struct Settings {
     pub bind: String,
     /// The directory that CONFIG GET shows.
     pub dir: String,
+    /// Where collections change their representation.
+    pub(crate) encodings: EncodingLimits,
     /// Microseconds from which on a command is logged as slow; negative: none is.
     pub slowlog_log_slower_than: i64,
     /// Entries of the slow log.
@@ -179,10 +187,6 @@ const SHOWN: &[(&str, &str)] = &[
     ("daemonize", "no"),
     ("dbfilename", ""),
     ("enable-debug-command", "local"),
-    ("hash-max-listpack-entries", "512"),
-    ("hash-max-listpack-value", "64"),
-    ("hash-max-ziplist-entries", "512"),
-    ("hash-max-ziplist-value", "64"),
     ("hz", "10"),
     ("io-threads", "1"),
     ("latency-tracking-info-percentiles", "50 99 99.9"),
@@ -194,8 +198,6 @@ const SHOWN: &[(&str, &str)] = &[
     ("lfu-decay-time", "1"),
     ("lfu-log-factor", "10"),
     ("list-compress-depth", "0"),
-    ("list-max-listpack-size", "-2"),
-    ("list-max-ziplist-size", "-2"),
     ("logfile", ""),
     ("loglevel", "notice"),
     ("masterauth", ""),
@@ -205,16 +207,11 @@ const SHOWN: &[(&str, &str)] = &[
     ("replicaof", ""),
     ("requirepass", ""),
     ("save", ""),
-    ("set-max-intset-entries", "512"),
     ("stop-writes-on-bgsave-error", "yes"),
     ("stream-node-max-bytes", "4096"),
     ("stream-node-max-entries", "100"),
     ("tcp-backlog", "511"),
     ("unixsocket", ""),
-    ("zset-max-listpack-entries", "128"),
-    ("zset-max-listpack-value", "64"),
-    ("zset-max-ziplist-entries", "128"),
-    ("zset-max-ziplist-value", "64"),
 ];
 
 impl Default for Settings {
@@ -236,6 +233,7 @@ impl Default for Settings {
             port: 6379,
             bind: "127.0.0.1".to_owned(),
             dir: String::new(),
+            encodings: EncodingLimits::default(),
             slowlog_log_slower_than: 10_000,
             slowlog_max_len: 128,
             latency_monitor_threshold: 0,
@@ -268,6 +266,7 @@ impl Settings {
     /// All names and values, as CONFIG GET shows them.
     pub fn list(&self) -> Vec<(&'static str, String)> {
         let mut all = self.shown.clone();
+        all.extend(self.encodings.list());
         all.extend([
             ("appendfsync", self.durability.append_fsync().to_owned()),
             ("appendonly", if self.durability.keeps_log() { "yes" } else { "no" }.to_owned()),
@@ -374,6 +373,7 @@ impl Settings {
                 self.notify_keyspace_events = EventClasses::parse(value)
                     .ok_or_else(|| failed("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."))?;
             }
+            _ if EncodingLimits::knows(name) => self.encodings.set(name, value).map_err(failed)?,
             _ if is_fixed(name) => {
                 let current = self.shown.iter().find(|(known, _)| *known == name);
                 if let Some((_, current)) = current
@@ -446,37 +446,9 @@ fn whole_number(value: &str, least: i64) -> Result<i64, String> {
     Ok(number)
 }
 
-/// A number of bytes as Redis reads it: `100`, `1k` (1000), `1kb` (1024), `2mb`, `3gb`.
-pub fn parse_memory(text: &str) -> Option<u64> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(split);
-    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" => 1000,
-        "kb" => 1 << 10,
-        "m" => 1_000_000,
-        "mb" => 1 << 20,
-        "g" => 1_000_000_000,
-        "gb" => 1 << 30,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn memory_values_have_units() {
-        assert_eq!(parse_memory("100"), Some(100));
-        assert_eq!(parse_memory("1k"), Some(1000));
-        assert_eq!(parse_memory("1KB"), Some(1024));
-        assert_eq!(parse_memory("2gb"), Some(2 << 30));
-        assert_eq!(parse_memory("x"), None);
-        assert_eq!(parse_memory("99999999999999999999"), None);
-        assert_eq!(parse_memory("18446744073709551615gb"), None);
-    }
 
     #[test]
     fn every_setting_is_listed_once() {

@@ -17,7 +17,7 @@ use sietch::{Grant, Lease, PreparedReply};
 
 use crate::data::index::Keyed as _;
 use crate::data::keyspace::{Entry, Store};
-use crate::data::value::Value;
+use crate::data::value::ValueRef;
 use crate::shard::Now;
 
 /// Keys scanned for one page.
@@ -78,7 +78,7 @@ enum Node<'a> {
     Root,
     Databases,
     Database(usize),
-    Key(&'a Value),
+    Key(ValueRef<'a>),
 }
 
 impl<'a> Keys<'a> {
@@ -99,7 +99,7 @@ impl<'a> Keys<'a> {
                 let key = unescape(name).ok_or_else(missing)?;
                 let entry = self.store.databases()[database].index().get(&key);
                 let entry = entry.filter(|entry| self.is_alive(entry)).ok_or_else(missing)?;
-                Ok(Node::Key(&entry.value))
+                Ok(Node::Key(entry.value()))
             }
             _ => Err(missing()),
         }
@@ -110,16 +110,16 @@ impl<'a> Keys<'a> {
         let (mut page, mut fits) = (ViewPage::default(), true);
         let next = self.store.databases()[database].index().scan(cursor, count, &mut |entry: &Entry| {
             if let Some(name) = escape(entry.key()).filter(|_| self.is_alive(entry)) {
-                fits &= page.push(&name, attributes(&entry.value));
+                fits &= page.push(&name, attributes(entry.value()));
             }
         });
         fits.then_some((page, next))
     }
 }
 
-fn attributes(value: &Value) -> FileAttributes {
+fn attributes(value: ValueRef<'_>) -> FileAttributes {
     match value {
-        Value::String(string) => FileAttributes::file(string.len() as u64),
+        ValueRef::String(string) => FileAttributes::file(string.len() as u64),
         _ => FileAttributes::file(0),
     }
 }
@@ -170,14 +170,14 @@ impl View for Keys<'_> {
             bytes[start..].iter().take(length).copied().collect()
         };
         match value {
-            Value::String(string) => Ok(part(string.bytes(&mut Default::default()))),
+            ValueRef::String(string) => Ok(part(string.bytes(&mut Default::default()))),
             other => Ok(part(&text(other)?)),
         }
     }
 }
 
 /// A value other than a string, as text.
-fn text(value: &Value) -> Result<Vec<u8>, Unavailable> {
+fn text(value: ValueRef<'_>) -> Result<Vec<u8>, Unavailable> {
     let (elements, bytes) = (value.len(), value.memory());
     if elements > MOST_ELEMENTS || bytes > MOST_TEXT {
         let why =

@@ -15,7 +15,7 @@ use std::ops::Range;
 use crate::data::index::{Keyed as _, SEGMENT_LIMIT};
 use crate::data::journal::{self, LAST_PART, PART, SNAPSHOT};
 use crate::data::keyspace::{DatabaseKey, DumpedPart, Entry, NEVER, PartialDump, Store};
-use crate::data::value::Value;
+use crate::data::value::ValueRef;
 use crate::foundation::text::number::Digits;
 
 /// Keys dumped between two checks of the budget, where values are large. A segment of the index
@@ -84,7 +84,7 @@ impl SnapshotWalk {
         let index = store.databases()[database].index();
         let large = &mut self.large;
         let mut dump = |entry: &Entry| {
-            let divisible = entry.value.free_effort() > 1 || matches!(entry.value, Value::String(_));
+            let divisible = entry.value().free_effort() > 1 || matches!(entry.value(), ValueRef::String(_));
             if entry.dumped() > large_value && divisible {
                 large.push_back((database, entry.key().into()));
             } else {
@@ -152,7 +152,7 @@ fn dump_piece(
         Some(DumpedPart::Whole) => return None,
         Some(DumpedPart::Collection(progress)) => Some(progress),
         part => {
-            if let Value::String(value) = &entry.value {
+            if let ValueRef::String(value) = entry.value() {
                 let mut digits = Digits::default();
                 let cut = StringDump { database, key, bytes: value.bytes(&mut digits), piece };
                 return cut.dump(part, record);
@@ -161,7 +161,7 @@ fn dump_piece(
         }
     };
     let mut emit = |arguments: &[&[u8]]| record.effect(database, arguments);
-    entry.value.commands_from(key, done.as_ref(), piece, &mut emit).map(DumpedPart::Collection)
+    entry.value().commands_from(key, done.as_ref(), piece, &mut emit).map(DumpedPart::Collection)
 }
 
 /// A string that is dumped in pieces: first its end, so that the copy has its full length at once,

@@ -2,7 +2,9 @@
 //! links the whole workspace again. `cargo test -p sietch-kv --test it MODULE` runs one module.
 
 mod compatibility;
+mod encodings;
 mod golden;
 mod key_events;
+mod memory;
 mod observation;
 mod subject;

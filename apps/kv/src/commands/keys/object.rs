@@ -48,7 +48,7 @@ pub(super) fn object(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
         return Ok(());
     };
     match subcommand.as_slice() {
-        b"encoding" => context.reply.bulk(entry.value.encoding().as_bytes()),
+        b"encoding" => context.reply.bulk(entry.value().encoding().as_bytes()),
         b"refcount" => context.reply.integer(1),
         b"idletime" if frequencies => {
             return Err(Fault::of(

@@ -11,7 +11,7 @@
 use std::cmp::Ordering;
 
 use crate::commands::context::{Context, Outcome};
-use crate::data::value::{List, StringValue, Value};
+use crate::data::value::{List, Value, ValueRef};
 use crate::foundation::command::{integer, is};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
@@ -69,9 +69,9 @@ fn options<'a>(arguments: &[&'a [u8]], may_store: bool) -> Result<Options<'a>, F
 fn gather(context: &mut Context<'_>, key: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
     match context.data.read(key) {
         None => Ok(Vec::new()),
-        Some(Value::List(list)) => Ok(list.iter().map(<[u8]>::to_vec).collect()),
-        Some(Value::Set(set)) => Ok(set.to_vec()),
-        Some(Value::SortedSet(sorted)) => {
+        Some(ValueRef::List(list)) => Ok(list.iter().map(|element| element.to_vec()).collect()),
+        Some(ValueRef::Set(set)) => Ok(set.to_vec()),
+        Some(ValueRef::SortedSet(sorted)) => {
             Ok(sorted.range(0, sorted.len(), false).map(|(name, _)| name.to_vec()).collect())
         }
         Some(_) => Err(Fault::WRONG_TYPE),
@@ -93,8 +93,8 @@ fn follow(context: &mut Context<'_>, pattern: &[u8], element: &[u8]) -> Option<V
     };
     let key = [&name[..star], element, &name[star + 1..]].concat();
     match (context.data.read(&key)?, field) {
-        (Value::String(string), None) => Some(StringValue::to_vec(string)),
-        (Value::Hash(hash), Some(field)) => hash.get(field).map(<[u8]>::to_vec),
+        (ValueRef::String(string), None) => Some(string.to_vec()),
+        (ValueRef::Hash(hash), Some(field)) => hash.get(field).map(|value| value.to_vec()),
         _ => None,
     }
 }
@@ -137,8 +137,8 @@ fn sorted(context: &mut Context<'_>, key: &[u8], options: &Options<'_>) -> Resul
     let mut elements = gather(context, key)?;
     let unsorted = options.by.is_some_and(|pattern| !pattern.contains(&b'*'));
     if unsorted {
-        let ordered = matches!(context.data.read(key), Some(Value::SortedSet(_) | Value::List(_)));
-        let unordered = matches!(context.data.read(key), Some(Value::Set(_)));
+        let ordered = matches!(context.data.read(key), Some(ValueRef::SortedSet(_) | ValueRef::List(_)));
+        let unordered = matches!(context.data.read(key), Some(ValueRef::Set(_)));
         if ordered && options.descending {
             elements.reverse();
         } else if unordered && options.store.is_some() {
@@ -188,9 +188,9 @@ fn run(context: &mut Context<'_>, arguments: &[&[u8]], may_store: bool) -> Outco
             context.notify(class::GENERIC, "del", target);
         }
     } else {
-        let mut list = List::new();
-        result.iter().for_each(|found| list.push_back(found.as_deref().unwrap_or_default()));
-        let value = Value::List(Box::new(list));
+        let (mut list, rules) = (List::new(), context.data.rules());
+        result.iter().for_each(|found| list.push_back(found.as_deref().unwrap_or_default(), &rules));
+        let value = Value::List(list);
         context.data.admit_value(target, &value)?;
         context.data.insert(target, value);
         context.notify(class::LIST, "sortstore", target);

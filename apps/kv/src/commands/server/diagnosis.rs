@@ -18,8 +18,8 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
                     _ => return Err(Fault::SYNTAX),
                 }
             }
-            match context.data.peek(arguments[2]) {
-                Some(entry) => context.reply.count(entry.charged()),
+            match context.data.memory(arguments[2]) {
+                Some(bytes) => context.reply.count(bytes),
                 None => context.reply.nil(),
             }
         }

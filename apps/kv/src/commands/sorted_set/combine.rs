@@ -10,7 +10,7 @@ use super::replies::write_members;
 use crate::commands::collection::at_least;
 use crate::commands::context::{Context, Outcome};
 use crate::data::keyspace::Data;
-use crate::data::value::{SortedSet, Value, compare};
+use crate::data::value::{SortedSet, ValueRef, compare};
 use crate::foundation::command::{integer, is};
 use crate::foundation::protocol::Fault;
 use crate::foundation::text::number::parse_float;
@@ -98,8 +98,8 @@ impl<'a> Request<'a> {
         let mut sources = Vec::with_capacity(keys.len());
         for &key in keys {
             let len = match context.data.read(key) {
-                Some(Value::Set(set)) => set.len(),
-                Some(Value::SortedSet(set)) => set.len(),
+                Some(ValueRef::Set(set)) => set.len(),
+                Some(ValueRef::SortedSet(set)) => set.len(),
                 Some(_) => return Err(Fault::WRONG_TYPE),
                 None => 0,
             };
@@ -203,19 +203,19 @@ impl<'a> Request<'a> {
 }
 
 /// The score of a member of a sorted set or set.
-fn score(value: &Value, name: &[u8]) -> Option<f64> {
+fn score(value: ValueRef<'_>, name: &[u8]) -> Option<f64> {
     match value {
-        Value::Set(set) => set.contains(name).then_some(1.0),
-        Value::SortedSet(set) => set.score(name),
+        ValueRef::Set(set) => set.contains(name).then_some(1.0),
+        ValueRef::SortedSet(set) => set.score(name),
         _ => None,
     }
 }
 
 fn for_each(data: &mut Data<'_>, key: &[u8], visit: &mut dyn FnMut(&[u8], f64)) {
     match data.read(key) {
-        Some(Value::Set(set)) => set.for_each(&mut |name| visit(name, 1.0)),
-        Some(Value::SortedSet(set)) => {
-            set.range(0, set.len(), false).for_each(|(name, score)| visit(name, score));
+        Some(ValueRef::Set(set)) => set.for_each(&mut |name| visit(name, 1.0)),
+        Some(ValueRef::SortedSet(set)) => {
+            set.range(0, set.len(), false).for_each(|(name, score)| visit(&name, score));
         }
         _ => {}
     }
@@ -252,6 +252,6 @@ pub(super) fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: O
         AllowedOptions { weights: operation != Operation::Difference, with_scores: false, limit: false };
     let mut request = Request::parse(context, &arguments[2..], allowed)?;
     let members = request.run(&mut context.data, operation);
-    let set = SortedSet::of(context.data.seed(), &members);
+    let set = SortedSet::of(&context.data.rules(), &members);
     range::store(context, arguments[1], set)
 }

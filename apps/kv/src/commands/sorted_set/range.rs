@@ -215,11 +215,11 @@ pub(super) fn range(
 pub(super) fn range_store(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let destination = arguments[1];
     let request = Request::parse(&arguments[3..], None, None, true)?;
-    let mut chosen = SortedSet::new(context.data.seed());
+    let (mut chosen, rules) = (SortedSet::new(), context.data.rules());
     if let Some(set) = read::<SortedSet>(&mut context.data, arguments[2])? {
         let (first, count) = request.ranks(set);
         for (name, score) in set.range(first, count, request.reverse()) {
-            chosen.insert(name, score);
+            chosen.insert(&name, score, &rules);
         }
     }
     store(context, destination, chosen)

@@ -4,11 +4,11 @@ use crate::foundation::protocol::Reply;
 
 /// Writes members, with their scores if asked: pairs of their own in RESP3, all in one array in
 /// RESP2.
-pub(super) fn write_members<'a>(
+pub(super) fn write_members<N: std::ops::Deref<Target = [u8]>>(
     reply: &mut Reply,
     many: usize,
     with_scores: bool,
-    members: impl Iterator<Item = (&'a [u8], f64)>,
+    members: impl Iterator<Item = (N, f64)>,
 ) {
     let nested = with_scores && reply.resp3;
     reply.array(if with_scores && !nested { 2 * many } else { many });
@@ -16,7 +16,7 @@ pub(super) fn write_members<'a>(
         if nested {
             reply.array(2);
         }
-        reply.bulk(name);
+        reply.bulk(&name);
         if with_scores {
             reply.double(score);
         }

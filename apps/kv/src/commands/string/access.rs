@@ -1,25 +1,16 @@
 //! Functions shared by the commands of strings: a value that must be a string, bounds, ranges.
 
 use crate::commands::context::{Context, Outcome};
-use crate::data::value::{StringValue, Value};
+use crate::data::value::{StringRef, ValueRef};
 use crate::foundation::protocol::Fault;
 
 /// The string in a value.
 #[inline]
-pub(super) fn string(value: Option<&Value>) -> Result<Option<&StringValue>, Fault> {
+pub(super) fn string(value: Option<ValueRef<'_>>) -> Result<Option<StringRef<'_>>, Fault> {
     match value {
         None => Ok(None),
-        Some(Value::String(string)) => Ok(Some(string)),
+        Some(ValueRef::String(string)) => Ok(Some(string)),
         Some(_) => Err(Fault::WRONG_TYPE),
-    }
-}
-
-/// The string in a value that is to be changed.
-#[inline]
-pub(super) fn string_mut(value: &mut Value) -> Result<&mut StringValue, Fault> {
-    match value {
-        Value::String(string) => Ok(string),
-        _ => Err(Fault::WRONG_TYPE),
     }
 }
 

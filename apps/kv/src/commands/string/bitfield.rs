@@ -8,10 +8,10 @@
 //!    KEEPTTL). As in Redis, neither a field that is written with its old value nor room for a
 //!    field that then did not fit is a change for clients that watch the key.
 
-use super::access::{string, string_mut};
+use super::access::string;
 use crate::commands::context::{Context, Outcome};
 use crate::data::journal::MOST_ARGUMENTS;
-use crate::data::value::{StringValue, Value};
+use crate::data::value::StringRef;
 use crate::foundation::command::{integer, is};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
@@ -174,10 +174,9 @@ fn run(context: &mut Context<'_>, arguments: &[&[u8]], operations: &[Operation])
         operations.iter().for_each(|operation| context.reply.integer(read(bytes, operation)));
         return Ok(());
     };
-    let (needed, length) = (end.div_ceil(8) as usize, current.map_or(0, StringValue::len));
+    let (needed, length) = (end.div_ceil(8) as usize, current.map_or(0, StringRef::len));
     context.data.admit(needed.saturating_sub(length))?;
-    let value = context.data.write_or_insert_with(key, || Value::String(StringValue::new(b"")));
-    let bytes = string_mut(value)?.grow();
+    let bytes = context.data.grow_string(key)?;
     let grown = bytes.len() < needed;
     if grown {
         bytes.resize(needed, 0);

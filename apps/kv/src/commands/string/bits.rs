@@ -3,9 +3,9 @@
 //! SETBIT, GETBIT, BITCOUNT, BITPOS and BITOP; `bitfield.rs` has BITFIELD. Offsets are limited by
 //! `proto-max-bulk-len`, so that no offset makes a longer string than SET could.
 
-use super::access::{check_length, clamp_range, string, string_mut};
+use super::access::{check_length, clamp_range, string};
 use crate::commands::context::{Context, Outcome};
-use crate::data::value::{StringValue, Value};
+use crate::data::value::{StringRef, StringValue, Value};
 use crate::foundation::command::{integer, is};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
@@ -30,11 +30,10 @@ pub(super) fn setbit(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
         b"1" => true,
         _ => return Err(Fault::of("ERR bit is not an integer or out of range")),
     };
-    let length = string(context.data.read(key))?.map_or(0, StringValue::len);
+    let length = string(context.data.read(key))?.map_or(0, StringRef::len);
     check_length(context, byte as u64 + 1)?;
     context.data.admit((byte + 1).saturating_sub(length))?;
-    let value = context.data.write_or_insert_with(key, || Value::String(StringValue::new(b"")));
-    let bytes = string_mut(value)?.grow();
+    let bytes = context.data.grow_string(key)?;
     let grown = bytes.len() <= byte;
     if grown {
         bytes.resize(byte + 1, 0);
@@ -196,7 +195,7 @@ pub(super) fn bitop(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     }
     let mut sources: Vec<Vec<u8>> = Vec::with_capacity(arguments.len() - 3);
     for key in &arguments[3..] {
-        sources.push(string(context.data.read(key))?.map(StringValue::to_vec).unwrap_or_default());
+        sources.push(string(context.data.read(key))?.map(StringRef::to_vec).unwrap_or_default());
     }
     let length = sources.iter().map(Vec::len).max().unwrap_or(0);
     let mut result = std::mem::take(&mut sources[0]);

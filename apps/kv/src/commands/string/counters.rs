@@ -1,6 +1,6 @@
 //! Strings as numbers.
 
-use super::access::{string, string_mut};
+use super::access::string;
 use crate::commands::context::{Context, Outcome};
 use crate::data::value::{StringValue, Value};
 use crate::foundation::command::integer;
@@ -10,17 +10,16 @@ use crate::foundation::text::number::{Digits, Extended};
 
 /// Adds to the integer at a key.
 fn add(context: &mut Context<'_>, key: &[u8], delta: i64, arguments: &[&[u8]]) -> Outcome {
-    let sum = match context.data.write(key) {
+    let found = context.data.peek(key).map(|entry| string(Some(entry.value()))).transpose()?.flatten();
+    let sum = match found {
         None => {
             context.data.insert(key, Value::String(StringValue::Integer(delta)));
             delta
         }
-        Some(value) => {
-            let string = string_mut(value)?;
+        Some(string) => {
             let sum =
                 string.integer().ok_or(Fault::NOT_INTEGER)?.checked_add(delta).ok_or(Fault::OVERFLOW)?;
-            *string = StringValue::Integer(sum);
-            context.data.changed(key);
+            context.data.set_integer(key, sum);
             sum
         }
     };

@@ -4,7 +4,7 @@
 //! cell, so its size is bounded before it is allocated.
 
 use crate::commands::context::{Context, Outcome};
-use crate::data::value::{StringValue, Value};
+use crate::data::value::ValueRef;
 use crate::foundation::command::{integer, is};
 use crate::foundation::protocol::Fault;
 
@@ -48,7 +48,7 @@ fn options(arguments: &[&[u8]]) -> Result<Options, Fault> {
 fn operand(context: &mut Context<'_>, key: &[u8]) -> Result<Vec<u8>, Fault> {
     match context.data.read(key) {
         None => Ok(Vec::new()),
-        Some(Value::String(string)) => Ok(StringValue::to_vec(string)),
+        Some(ValueRef::String(string)) => Ok(string.to_vec()),
         Some(_) => Err(Fault::of("ERR The specified keys must contain string values")),
     }
 }

@@ -41,16 +41,16 @@ impl<T: Keyed> Index<T> {
         let mut depths = [0; DEPTH_LIMIT as usize + 1];
         for (segment, named) in self.segments.iter().zip(named) {
             assert_eq!(segment.slots(self.depth).1, named);
-            for element in &segment.table {
+            for element in segment.elements() {
                 let hash = hash_bytes(self.seed, element.key());
                 assert!(segment.depth == 0 || hash >> (64 - segment.depth) == segment.prefix);
             }
-            assert!(segment.table.len() <= SEGMENT_LIMIT);
-            len += segment.table.len();
-            bytes += segment.table.allocation_size();
+            assert!(segment.len() <= SEGMENT_LIMIT);
+            len += segment.len();
+            bytes += segment.memory();
             depths[segment.depth as usize] += 1;
         }
-        assert_eq!((len, bytes, depths), (self.len, self.table_bytes, self.at_depth));
+        assert_eq!((len, bytes, depths), (self.len, self.segment_bytes, self.at_depth));
         assert!(self.depth == 0 || self.at_depth[self.depth as usize] > 0);
     }
 }
@@ -227,7 +227,7 @@ fn keys_chosen_to_collide_cost_no_more_than_others() {
     let fill = |key: &dyn Fn(u64) -> Box<[u8]>| {
         let mut index = Index::new(Seeds::new(1).next());
         (0..10_000).for_each(|number| drop(index.insert(key(number))));
-        let longest = index.segments.iter().map(|segment| segment.table.len()).max();
+        let longest = index.segments.iter().map(|segment| segment.len()).max();
         assert!(longest <= Some(SEGMENT_LIMIT), "{longest:?} elements in one segment");
         (index.directory.len(), index.memory())
     };

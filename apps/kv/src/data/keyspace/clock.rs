@@ -1,5 +1,8 @@
 //! The time as a batch of commands sees it.
 
+/// The expiry of a key that has none.
+pub(crate) const NEVER: u64 = u64::MAX;
+
 /// Readings of the clock, taken once a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {

@@ -1,10 +1,12 @@
 //! One database as a command sees it.
 
 use super::clock::Now;
-use super::entry::Entry;
+use super::database::Database;
+use super::entry::{Entry, Weight};
 use super::partial_dump::EffectDetail;
 use super::store::Store;
-use crate::data::value::Value;
+use crate::data::index::Keyed as _;
+use crate::data::value::{Rules, Value, ValueRef};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 use crate::foundation::settings::Settings;
@@ -18,6 +20,8 @@ pub(crate) struct Data<'a> {
     store: &'a mut Store,
     database: usize,
     now: Now,
+    /// The bytes of the entry that [`Data::write`] and its like returned last.
+    before: Weight,
     /// The last change emptied its key and removed it, so its effect is recorded as DEL.
     emptied: bool,
 }
@@ -28,7 +32,7 @@ impl<'a> Data<'a> {
     /// # Panics
     /// Accesses panic if there is no such database.
     pub(crate) fn new(store: &'a mut Store, database: usize, now: Now) -> Self {
-        Self { store, database, now, emptied: false }
+        Self { store, database, now, before: Weight::default(), emptied: false }
     }
 
     /// The clock reading of this batch.
@@ -61,9 +65,9 @@ impl<'a> Data<'a> {
         self.store
     }
 
-    /// A secret seed for the hash table of a new value.
-    pub(crate) fn seed(&mut self) -> u64 {
-        self.store.seeds.next()
+    /// What a change of a collection needs to know: the thresholds, and a secret seed.
+    pub(crate) fn rules(&mut self) -> Rules {
+        Rules { limits: self.store.settings.encodings, seed: self.store.seeds.next() }
     }
 
     /// Whether a log is being replayed.
@@ -82,13 +86,13 @@ impl<'a> Data<'a> {
         if database.earliest() > self.now.unix_ms || self.store.replaying {
             return;
         }
-        if database.index.get(key).is_some_and(|entry| entry.expire_at <= self.now.unix_ms) {
+        if database.index.get(key).is_some_and(|entry| entry.expire_at() <= self.now.unix_ms) {
             self.store.expire(self.database, key);
         }
     }
 
     /// The value of a key, for a command that reads. Counts a hit or a miss.
-    pub(crate) fn read(&mut self, key: &[u8]) -> Option<&Value> {
+    pub(crate) fn read(&mut self, key: &[u8]) -> Option<ValueRef<'_>> {
         self.expire_if_due(key);
         let Store { databases, settings, metrics, observation, random, .. } = &mut *self.store;
         let Some(entry) = databases[self.database].index.get_mut(key) else {
@@ -98,7 +102,7 @@ impl<'a> Data<'a> {
         };
         metrics.hits += 1;
         entry.note_access(settings.policy, self.now, random);
-        Some(&entry.value)
+        Some(entry.value())
     }
 
     /// Whether a key is there. Counts a hit or a miss, and is no access.
@@ -126,28 +130,75 @@ impl<'a> Data<'a> {
         self.store.databases[self.database].index.get(key)
     }
 
-    /// The value of a key, for a command that changes it; then call [`Data::changed`].
-    pub(crate) fn write(&mut self, key: &[u8]) -> Option<&mut Value> {
+    /// The collection at a key, for a command that changes it; then call [`Data::changed`]. The
+    /// caller must know that changes to two keys do not overlap.
+    ///
+    /// # Errors
+    /// It is a string.
+    pub(crate) fn write(&mut self, key: &[u8]) -> Result<Option<&mut Value>, Fault> {
         self.expire_if_due(key);
         let Store { databases, settings, random, .. } = &mut *self.store;
-        let entry = databases[self.database].index.get_mut(key)?;
+        let Some(entry) = databases[self.database].index.get_mut(key) else {
+            return Ok(None);
+        };
         entry.note_access(settings.policy, self.now, random);
-        Some(&mut entry.value)
+        self.before = entry.weight();
+        entry.value_mut().map(Some).ok_or(Fault::WRONG_TYPE)
     }
 
-    /// The value of a key, made by `make` if there is none; then call [`Data::changed`].
-    pub(crate) fn write_or_insert_with(&mut self, key: &[u8], make: impl FnOnce() -> Value) -> &mut Value {
+    /// The collection at a key, made by `make` if there is none; then call [`Data::changed`].
+    ///
+    /// # Errors
+    /// It is a string.
+    pub(crate) fn write_or_insert_with(
+        &mut self,
+        key: &[u8],
+        make: impl FnOnce() -> Value,
+    ) -> Result<&mut Value, Fault> {
         self.expire_if_due(key);
         if !self.store.databases[self.database].index.contains(key) {
             self.store.put(self.database, key, make(), true, self.now);
         }
         let entry = self.store.databases[self.database].index.get_mut(key);
-        &mut entry.expect("it was found or inserted above").value
+        let entry = entry.expect("it was found or inserted above");
+        self.before = entry.weight();
+        entry.value_mut().ok_or(Fault::WRONG_TYPE)
     }
 
-    /// Must follow every change through [`Data::write`]; see `commands.rs`.
+    /// The bytes of the string at a key, to be changed in place; then call [`Data::changed`]. An
+    /// empty string is made if there is none.
+    ///
+    /// # Errors
+    /// It is no string.
+    pub(crate) fn grow_string(&mut self, key: &[u8]) -> Result<&mut Vec<u8>, Fault> {
+        self.expire_if_due(key);
+        if !self.store.databases[self.database].index.contains(key) {
+            self.store.put_string(self.database, key, b"", self.now);
+        }
+        let Store { databases, settings, random, weight: all, .. } = &mut *self.store;
+        let Database { index, weight, .. } = &mut databases[self.database];
+        let entry = index.get_mut(key).expect("it was found or inserted above");
+        entry.note_access(settings.policy, self.now, random);
+        let before = entry.weight();
+        if entry.grow_string().is_none() {
+            return Err(Fault::WRONG_TYPE);
+        }
+        // Counted here, because a caller that then changes nothing does not call `changed`.
+        self.before = entry.weight();
+        weight.exchange(before, self.before);
+        all.exchange(before, self.before);
+        entry.grow_string().ok_or(Fault::WRONG_TYPE)
+    }
+
+    /// Sets the string at a key, which exists, to an integer, and keeps its expiry.
+    pub(crate) fn set_integer(&mut self, key: &[u8], integer: i64) {
+        self.store.put_integer(self.database, key, integer, self.now);
+        self.store.signal(self.database, key);
+    }
+
+    /// Must follow every change through [`Data::write`] and its like; see `commands.rs`.
     pub(crate) fn changed(&mut self, key: &[u8]) {
-        self.emptied = self.store.reweigh(self.database, key);
+        self.emptied = self.store.reweigh(self.database, key, self.before);
         if self.emptied {
             self.store.observation.events.note(class::GENERIC, "del", self.database, key);
         }
@@ -156,7 +207,7 @@ impl<'a> Data<'a> {
 
     /// The same for a change that is not signalled to clients that watch or wait for the key.
     pub(crate) fn changed_unseen(&mut self, key: &[u8]) {
-        self.store.reweigh(self.database, key);
+        self.store.reweigh(self.database, key, self.before);
     }
 
     /// Sets a key to a value, and removes its expiry.
@@ -184,12 +235,13 @@ impl<'a> Data<'a> {
         self.remove_entry(key).map(|(value, _)| value)
     }
 
-    /// Removes a key; its value and expiry ([`NEVER`](super::entry::NEVER) if none).
+    /// Removes a key; its value and expiry ([`NEVER`](super::clock::NEVER) if none).
     pub(crate) fn remove_entry(&mut self, key: &[u8]) -> Option<(Value, u64)> {
         self.expire_if_due(key);
         let entry = self.store.take(self.database, key)?;
         self.store.signal(self.database, key);
-        Some((entry.value, entry.expire_at))
+        let expire_at = entry.expire_at();
+        Some((entry.into_value(), expire_at))
     }
 
     /// Whether a key is there.
@@ -197,13 +249,13 @@ impl<'a> Data<'a> {
         self.peek(key).is_some()
     }
 
-    /// A key's expiry ([`NEVER`](super::entry::NEVER) if it has none), or `None` if there is no
+    /// A key's expiry ([`NEVER`](super::clock::NEVER) if it has none), or `None` if there is no
     /// such key.
     pub(crate) fn expiry(&mut self, key: &[u8]) -> Option<u64> {
         self.peek(key).map(Entry::expire_at)
     }
 
-    /// Sets (or with [`NEVER`](super::entry::NEVER) removes) the expiry of a key that is there.
+    /// Sets (or with [`NEVER`](super::clock::NEVER) removes) the expiry of a key that is there.
     pub(crate) fn set_expiry(&mut self, key: &[u8], deadline: u64) {
         if self.store.set_expiry(self.database, key, deadline) {
             self.store.signal(self.database, key);
@@ -255,12 +307,19 @@ impl<'a> Data<'a> {
     /// As [`Data::admit`].
     pub(crate) fn admit_value(&self, key: &[u8], value: &Value) -> Result<(), Fault> {
         let old = self.store.databases[self.database].index.get(key).map_or(0, Entry::dumped);
-        self.admit(value.dumped(key.len()).saturating_sub(old))
+        self.admit(value.view().dumped(key.len()).saturating_sub(old))
     }
 
     /// Bytes that a key takes in a snapshot.
     pub(crate) fn dumped(&self, key: &[u8]) -> usize {
         self.store.databases[self.database].index.get(key).map_or(0, Entry::dumped)
+    }
+
+    /// Bytes of memory that a key takes, with its share of the index.
+    pub(crate) fn memory(&mut self, key: &[u8]) -> Option<usize> {
+        let memory = self.peek(key)?.weight().memory;
+        let index = &self.store.databases[self.database].index;
+        Some(memory + index.memory() / index.len().max(1))
     }
 
     /// Whether effects are recorded. If not, a handler need not build them.
@@ -312,7 +371,7 @@ impl<'a> Data<'a> {
     pub(crate) fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(&Entry)) -> u64 {
         let now = if self.store.replaying { 0 } else { self.now.unix_ms };
         self.store.databases[self.database].index.scan(cursor, count, &mut |entry: &Entry| {
-            if entry.expire_at > now {
+            if entry.expire_at() > now {
                 visit(entry);
             }
         })
@@ -324,7 +383,7 @@ impl<'a> Data<'a> {
         self.store.databases[self.database]
             .index
             .iter()
-            .filter(|entry| entry.expire_at > now)
+            .filter(|entry| entry.expire_at() > now)
             .for_each(visit);
     }
 
@@ -334,7 +393,7 @@ impl<'a> Data<'a> {
         for _ in 0..100 {
             let Store { databases, random, .. } = &mut *self.store;
             let entry = databases[self.database].index.random(&mut || random.word())?;
-            let key: Box<[u8]> = entry.key[..].into();
+            let key: Box<[u8]> = entry.key().into();
             if self.exists(&key) {
                 return Some(key);
             }

@@ -10,9 +10,10 @@
 //! 4. Each eviction is a DEL in the log.
 
 use super::candidates::{CANDIDATES, Candidate};
-use super::clock::Now;
-use super::entry::{Entry, NEVER};
+use super::clock::{NEVER, Now};
+use super::entry::Entry;
 use super::store::Store;
+use crate::data::index::Keyed as _;
 use crate::foundation::observation::key_events::class;
 use crate::foundation::settings::Policy;
 
@@ -41,7 +42,7 @@ impl Store {
                 return false;
             };
             if let Some(entry) = self.take(database, &key) {
-                self.discard(entry.value);
+                self.discard(entry.into_value());
                 self.metrics.evicted += 1;
                 self.observation.events.note(class::EVICTED, "evicted", database, &key);
                 self.record(database, &[b"DEL", &key]);
@@ -59,11 +60,12 @@ impl Store {
                 .iter()
                 .enumerate()
                 .filter_map(|(number, database)| {
-                    let (&(deadline, _), key) = database.expires.first_key_value()?;
+                    let found = |&expiry: &(u64, u64)| Some((expiry.0, database.expiring_key(expiry)?));
+                    let (deadline, key) = database.expires.iter().find_map(found)?;
                     Some((deadline, number, key))
                 })
                 .min_by_key(|&(deadline, ..)| deadline)
-                .map(|(_, number, key)| (number, key.clone())),
+                .map(|(_, number, key)| (number, key.into())),
             Policy::AllKeysRandom | Policy::VolatileRandom => {
                 let start = self.random.word() as usize;
                 let count = self.databases.len();
@@ -88,24 +90,24 @@ impl Store {
                 entry.idle_ms(now)
             },
             database,
-            key: entry.key[..].into(),
+            key: entry.key().into(),
         };
         if !policy.volatile() {
             return index.random(&mut || random.word()).map(candidate);
         }
-        let (&(first, _), _) = expires.first_key_value()?;
-        let (&(last, _), _) = expires.last_key_value()?;
+        let (first, _) = *expires.first()?;
+        let (last, _) = *expires.last()?;
         for _ in 0..VOLATILE_TRIES {
             if let Some(entry) = index.random(&mut || random.word())
-                && entry.expire_at != NEVER
+                && entry.expire_at() != NEVER
             {
                 return Some(candidate(entry));
             }
         }
         // Few keys have an expiry: take one whose deadline follows a random point of time.
         let from = first + random.word() % (last - first).saturating_add(1).max(1);
-        let (_, key) = expires.range((from, 0)..).next()?;
-        index.get(key).map(candidate)
+        let &(deadline, hash) = expires.range((from, 0)..).next()?;
+        index.find_hashed(hash, |entry| entry.expire_at() == deadline).map(candidate)
     }
 
     fn idlest(&mut self, now: Now) -> Option<(usize, Box<[u8]>)> {
@@ -123,7 +125,7 @@ impl Store {
             while let Some(best) = self.candidates.pop() {
                 let here = self.databases[best.database].index.get(&best.key);
                 let allowed = !self.settings.policy.volatile();
-                if here.is_some_and(|entry| allowed || entry.expire_at != NEVER) {
+                if here.is_some_and(|entry| allowed || entry.expire_at() != NEVER) {
                     return Some((best.database, best.key));
                 }
             }

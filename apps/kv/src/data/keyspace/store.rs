@@ -5,15 +5,15 @@ use std::collections::{HashMap, VecDeque};
 use sietch_structures::XorShift64Star;
 
 use super::candidates::Candidates;
-use super::clock::Now;
+use super::clock::{NEVER, Now};
 use super::database::{Database, Expires};
-use super::entry::{Entry, NEVER, Weight, access_time, fresh_access};
+use super::entry::{Entry, Weight, access_time, fresh_access};
 use super::key::DatabaseKey;
 use super::partial_dump::{EffectDetail, PartialDump};
 use crate::acl::Users;
 use crate::data::index::{Index, Seeds};
 use crate::data::journal::Journal;
-use crate::data::value::{StringValue, Value};
+use crate::data::value::Value;
 use crate::foundation::client_id::ClientId;
 use crate::foundation::metrics::{Metrics, Persistence};
 use crate::foundation::observation::Observation;
@@ -89,7 +89,6 @@ pub(crate) struct Store {
     dead_values: Vec<Value>,
     dead_expires: Vec<Expires>,
     pub(super) candidates: Candidates,
-    ticket: u32,
     /// Chooses samples. Seeds of hash tables, which must be secret, come from [`Seeds`].
     pub(super) random: XorShift64Star,
     pub(super) seeds: Seeds,
@@ -127,7 +126,6 @@ impl Store {
             dead_values: Vec::new(),
             dead_expires: Vec::new(),
             candidates: Candidates::default(),
-            ticket: 0,
             random: XorShift64Star::new(seeds.next()),
             seeds,
         }
@@ -186,7 +184,7 @@ impl Store {
 
     /// Whether a key exists although its time is over.
     pub(crate) fn is_overdue(&self, database: usize, key: &[u8], now: Now) -> bool {
-        self.databases[database].index.get(key).is_some_and(|entry| entry.expire_at <= now.unix_ms)
+        self.databases[database].index.get(key).is_some_and(|entry| entry.expire_at() <= now.unix_ms)
     }
 
     /// Prepares for a change of a key. A snapshot that has dumped a part of it must dump it again,
@@ -203,82 +201,100 @@ impl Store {
 
     pub(super) fn set_expiry(&mut self, database: usize, key: &[u8], deadline: u64) -> bool {
         self.before_change(database, key);
-        let ticket = self.ticket.wrapping_add(1);
-        let Database { index, expires, weight } = &mut self.databases[database];
-        let Some(entry) = index.get_mut(key) else {
+        let database = &mut self.databases[database];
+        let Some(entry) = database.index.get_mut(key) else {
             return false;
         };
-        if entry.expire_at != NEVER {
-            expires.remove(&(entry.expire_at, entry.ticket));
-        }
-        entry.expire_at = deadline;
-        if deadline != NEVER {
-            let mut ticket = ticket;
-            while expires.contains_key(&(deadline, ticket)) {
-                ticket = ticket.wrapping_add(1);
-            }
-            expires.insert((deadline, ticket), key.into());
-            entry.ticket = ticket;
-            self.ticket = ticket;
-        }
-        entry.reweigh(weight, &mut self.weight);
+        let (before, old) = (entry.weight(), entry.expire_at());
+        entry.set_expire_at(deadline);
+        let after = entry.weight();
+        database.weight.exchange(before, after);
+        self.weight.exchange(before, after);
+        database.reschedule(key, old, deadline);
         true
     }
 
-    /// Recounts the bytes of an entry, or removes an empty collection; whether it was removed.
-    pub(super) fn reweigh(&mut self, database: usize, key: &[u8]) -> bool {
+    /// Recounts the bytes of an entry that had `before`, or removes an empty collection; whether it
+    /// was removed.
+    pub(super) fn reweigh(&mut self, database: usize, key: &[u8], before: Weight) -> bool {
         self.before_change(database, key);
         let Database { index, weight, .. } = &mut self.databases[database];
         let Some(entry) = index.get_mut(key) else {
             return false;
         };
-        if entry.value.is_empty() {
+        let after = entry.weight();
+        weight.exchange(before, after);
+        self.weight.exchange(before, after);
+        let emptied = entry.value_mut().is_some_and(|value| value.is_empty());
+        if emptied {
             self.take(database, key);
-            return true;
         }
-        entry.reweigh(weight, &mut self.weight);
-        false
+        emptied
     }
 
     /// Removes an entry, without signal or effect.
     pub(super) fn take(&mut self, database: usize, key: &[u8]) -> Option<Entry> {
         self.before_change(database, key);
-        let Database { index, expires, weight } = &mut self.databases[database];
-        let entry = index.remove(key)?;
-        if entry.expire_at != NEVER {
-            expires.remove(&(entry.expire_at, entry.ticket));
-        }
-        weight.exchange(entry.charged, Weight::default());
-        self.weight.exchange(entry.charged, Weight::default());
+        let database = &mut self.databases[database];
+        let table = database.index.growth();
+        let entry = database.index.remove(key)?;
+        let mut before = entry.weight();
+        before.memory += table;
+        let after = Weight { memory: database.index.growth(), dumped: 0 };
+        database.weight.exchange(before, after);
+        self.weight.exchange(before, after);
+        database.reschedule(key, entry.expire_at(), NEVER);
         Some(entry)
     }
 
+    /// Adds an entry whose key is not there.
+    fn add(&mut self, database: usize, entry: Entry) {
+        let database = &mut self.databases[database];
+        let before = Weight { memory: database.index.growth(), dumped: 0 };
+        let mut after = entry.weight();
+        database.index.insert(entry);
+        after.memory += database.index.growth();
+        database.weight.exchange(before, after);
+        self.weight.exchange(before, after);
+    }
+
     /// Sets a key to a value, and drops its expiry unless `keep_expiry`.
-    #[inline(never)]
     pub(super) fn put(&mut self, database: usize, key: &[u8], value: Value, keep_expiry: bool, now: Now) {
+        self.put_entry(database, key, keep_expiry, now, |access| Entry::new(key, value, access));
+    }
+
+    /// Sets a key to the entry that `make` builds of the word for eviction.
+    #[inline(never)]
+    fn put_entry(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        keep_expiry: bool,
+        now: Now,
+        make: impl FnOnce(u32) -> Entry,
+    ) {
         self.before_change(database, key);
         let access = fresh_access(self.settings.policy, now);
-        let Database { index, expires, weight } = &mut self.databases[database];
-        if let Some(entry) = index.get_mut(key) {
-            if !self.settings.policy.counts_frequency() {
-                entry.access = access;
-            }
-            let old = std::mem::replace(&mut entry.value, value);
-            if old.free_effort() > HUGE {
-                self.dead_values.push(old);
-            }
-            if !keep_expiry && entry.expire_at != NEVER {
-                expires.remove(&(entry.expire_at, entry.ticket));
-                entry.expire_at = NEVER;
-            }
-            entry.reweigh(weight, &mut self.weight);
-            return;
+        let Some(entry) = self.databases[database].index.get_mut(key) else {
+            self.add(database, make(access));
+            return self.observation.events.note(class::NEW, "new", database, key);
+        };
+        let frequencies = self.settings.policy.counts_frequency();
+        let mut new = make(if frequencies { entry.access() } else { access });
+        let (before, old_expiry) = (entry.weight(), entry.expire_at());
+        let expire_at = if keep_expiry { old_expiry } else { NEVER };
+        new.set_expire_at(expire_at);
+        let after = new.weight();
+        let old = std::mem::replace(entry, new);
+        if old.value().free_effort() > HUGE {
+            self.dead_values.push(old.into_value());
         }
-        let mut entry =
-            Entry { key: key.into(), value, expire_at: NEVER, charged: Weight::default(), ticket: 0, access };
-        entry.reweigh(weight, &mut self.weight);
-        index.insert(entry);
-        self.observation.events.note(class::NEW, "new", database, key);
+        self.weight.exchange(before, after);
+        let database = &mut self.databases[database];
+        database.weight.exchange(before, after);
+        if old_expiry != expire_at {
+            database.reschedule(key, old_expiry, expire_at);
+        }
     }
 
     /// As [`Store::put`] with a string. A string of the same length and without an expiry is
@@ -286,15 +302,28 @@ impl Store {
     #[inline]
     pub(super) fn put_string(&mut self, database: usize, key: &[u8], bytes: &[u8], now: Now) {
         if let Some(entry) = self.databases[database].index.get_mut(key)
-            && entry.expire_at == NEVER
-            && entry.value.overwrite(bytes)
+            && entry.overwrite(bytes)
         {
             if !self.settings.policy.counts_frequency() {
-                entry.access = access_time(now);
+                entry.put_access(access_time(now));
             }
             return;
         }
-        self.put(database, key, Value::String(StringValue::new(bytes)), false, now);
+        self.put_entry(database, key, false, now, |access| Entry::of_string(key, bytes, access));
+    }
+
+    /// Sets an existing string to an integer, as an access that keeps its expiry.
+    pub(super) fn put_integer(&mut self, database: usize, key: &[u8], integer: i64, now: Now) {
+        self.before_change(database, key);
+        let Database { index, weight, .. } = &mut self.databases[database];
+        if let Some(entry) = index.get_mut(key) {
+            entry.note_access(self.settings.policy, now, &mut self.random);
+            let before = entry.weight();
+            entry.set_integer(integer);
+            let after = entry.weight();
+            weight.exchange(before, after);
+            self.weight.exchange(before, after);
+        }
     }
 
     /// Reads a byte of the memory that commands on these keys will need: table, entry and value. No
@@ -304,7 +333,7 @@ impl Store {
         let mut touched = 0;
         for key in keys {
             if let Some(entry) = database.index.probable(key) {
-                touched ^= entry.key.prefetch() ^ entry.value.prefetch();
+                touched ^= entry.prefetch();
             }
         }
         std::hint::black_box(touched);
@@ -313,7 +342,7 @@ impl Store {
     /// Deletes a key whose time is over and records it.
     pub(super) fn expire(&mut self, database: usize, key: &[u8]) {
         if let Some(entry) = self.take(database, key) {
-            self.discard(entry.value);
+            self.discard(entry.into_value());
             self.metrics.expired += 1;
             self.observation.events.note(class::EXPIRED, "expired", database, key);
             self.record(database, &[b"DEL", key]);
@@ -330,11 +359,13 @@ impl Store {
                     return true;
                 }
                 left -= 1;
-                let first = self.databases[database].expires.first_key_value();
-                let Some(key) = first.map(|(_, key)| key.clone()) else {
+                let Some(&first) = self.databases[database].expires.first() else {
                     break;
                 };
-                self.expire(database, &key);
+                match self.databases[database].expiring_key(first).map(Box::<[u8]>::from) {
+                    Some(key) => self.expire(database, &key),
+                    None => _ = self.databases[database].expires.pop_first(),
+                }
             }
         }
         false
@@ -419,7 +450,7 @@ impl Store {
         let mut freed = 0;
         while freed < limit {
             if let Some(value) = self.dead_values.last_mut() {
-                let before = value.free_effort();
+                let before = value.view().free_effort();
                 if value.release(limit - freed) {
                     self.dead_values.pop();
                 }
@@ -447,7 +478,7 @@ impl Store {
 
     /// Drops a value; a large one is freed later, in slices.
     pub(crate) fn discard(&mut self, value: Value) {
-        if value.free_effort() > HUGE {
+        if value.view().free_effort() > HUGE {
             self.dead_values.push(value);
         }
     }

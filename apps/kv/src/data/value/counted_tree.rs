@@ -59,15 +59,6 @@ impl Default for CountedTree {
 }
 
 impl CountedTree {
-    /// The order of entries that are sorted already.
-    pub(super) fn from_sorted(entries: Vec<Entry>) -> Self {
-        let mut order = Self::default();
-        for entry in entries {
-            order.insert(entry);
-        }
-        order
-    }
-
     /// Entries.
     pub(super) fn len(&self) -> usize {
         self.root.count()

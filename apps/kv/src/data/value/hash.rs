@@ -1,206 +1,322 @@
-//! A hash: a vector of fields in order of insertion while it is small, else an index.
+//! A hash: packed while it is small, else an index of fields.
 //!
-//! Redis keeps more fields in a listpack than are searched one by one here. The encoding that
-//! OBJECT ENCODING shows is therefore stored separately.
+//! 1. A packed hash has two entries for each field, its name and its value, in order of insertion.
+//! 2. It becomes a table when a name, a value or the number of fields passes Redis' thresholds
+//!    ([`Rules`]), and never back.
+//! 3. Thresholds that were set to more than this crate packs at most make it a table earlier.
+//!    OBJECT ENCODING then still says what Redis would: [`Table::listpack`] keeps that.
+//! 4. A field of a table is one [`ShortBytes`]: the length of its name as LEB128, the name, the
+//!    value.
 
-use super::limits::{LISTPACK_HASH_ENTRIES, SMALL_HASH_BYTES, SMALL_HASH_ENTRIES};
-use super::size::{allocation, argument};
+use super::limits::{MOST_PACKED_BYTES, MOST_PACKED_ENTRIES};
+use super::packed::{Encoded, Packed, Text, after, read};
+use super::rules::Rules;
+use super::short::ShortBytes;
+use super::size::argument;
 use crate::data::index::{Index, Keyed};
+use crate::foundation::allocation::allocation;
 
-/// One field.
-#[derive(Clone, Debug)]
-pub(crate) struct Field {
+/// A field.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field<'a> {
     /// Its name.
-    pub name: Box<[u8]>,
+    pub name: Text<'a>,
     /// Its value.
-    pub value: Box<[u8]>,
+    pub value: Text<'a>,
 }
 
-impl Keyed for Field {
-    fn key(&self) -> &[u8] {
-        &self.name
+/// A field of a table.
+#[derive(Clone, Debug)]
+struct Stored(ShortBytes);
+
+impl Stored {
+    fn new(name: &[u8], value: &[u8]) -> Self {
+        let mut length = [0; 10];
+        let mut used = 0;
+        let mut rest = name.len();
+        loop {
+            length[used] = (rest & 0x7f) as u8;
+            used += 1;
+            rest >>= 7;
+            if rest == 0 {
+                break;
+            }
+            length[used - 1] |= 0x80;
+        }
+        Self(ShortBytes::of(&[&length[..used], name, value]))
     }
-}
 
-impl Field {
-    fn bytes(&self) -> usize {
-        allocation(self.name.len()) + allocation(self.value.len())
+    /// Where the name starts, and where it ends.
+    #[inline]
+    fn name_range(&self) -> (usize, usize) {
+        let first = self.0[0];
+        if first < 0x80 {
+            return (1, 1 + usize::from(first));
+        }
+        let (mut length, mut at) = (0, 0);
+        loop {
+            length |= usize::from(self.0[at] & 0x7f) << (7 * at);
+            at += 1;
+            if self.0[at - 1] & 0x80 == 0 {
+                return (at, at + length);
+            }
+        }
+    }
+
+    fn value(&self) -> &[u8] {
+        &self.0[self.name_range().1..]
+    }
+
+    fn field(&self) -> Field<'_> {
+        Field { name: Text::Bytes(self.key()), value: Text::Bytes(self.value()) }
     }
 
     fn content(&self) -> usize {
-        argument(self.name.len()) + argument(self.value.len())
+        argument(self.key().len()) + argument(self.value().len())
+    }
+}
+
+impl Keyed for Stored {
+    #[inline]
+    fn key(&self) -> &[u8] {
+        let (start, end) = self.name_range();
+        &self.0[start..end]
     }
 }
 
 /// A hash value.
 #[derive(Clone, Debug)]
-pub(crate) struct Hash {
-    fields: Fields,
+pub(crate) struct Hash(Form);
+
+#[derive(Clone, Debug)]
+enum Form {
+    Packed(Packed),
+    Table(Box<Table>),
+}
+
+/// A hash that is not small.
+#[derive(Clone, Debug)]
+struct Table {
+    fields: Index<Stored>,
     /// Bytes of the fields' allocations.
     bytes: usize,
     /// Bytes of the fields in effects.
     content: usize,
-    seed: u64,
-    /// It never had more fields, or longer ones, than a listpack of Redis may have.
+    /// It never passed Redis' thresholds.
     listpack: bool,
 }
 
-#[derive(Clone, Debug)]
-enum Fields {
-    Small(Vec<Field>),
-    Index(Box<Index<Field>>),
+impl Table {
+    fn insert(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let new = Stored::new(name, value);
+        self.bytes += new.0.memory();
+        self.content += new.content();
+        let old = self.fields.insert(new);
+        self.forget(old.as_ref());
+        old.is_none()
+    }
+
+    fn remove(&mut self, name: &[u8]) -> bool {
+        let old = self.fields.remove(name);
+        self.forget(old.as_ref());
+        old.is_some()
+    }
+
+    fn forget(&mut self, old: Option<&Stored>) {
+        if let Some(old) = old {
+            self.bytes -= old.0.memory();
+            self.content -= old.content();
+        }
+    }
 }
 
 impl Hash {
-    /// An empty hash. `seed`: see [`Index::new`].
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { fields: Fields::Small(Vec::new()), bytes: 0, content: 0, seed, listpack: true }
+    /// An empty hash.
+    pub(crate) fn new() -> Self {
+        Self(Form::Packed(Packed::default()))
     }
 
     /// Fields.
     pub(crate) fn len(&self) -> usize {
-        match &self.fields {
-            Fields::Small(fields) => fields.len(),
-            Fields::Index(index) => index.len(),
+        match &self.0 {
+            Form::Packed(packed) => packed.len(),
+            Form::Table(table) => table.fields.len(),
         }
     }
 
     /// What OBJECT ENCODING says.
     pub(crate) fn encoding(&self) -> &'static str {
-        if self.listpack { "listpack" } else { "hashtable" }
+        match &self.0 {
+            Form::Table(table) if !table.listpack => "hashtable",
+            _ => "listpack",
+        }
     }
 
-    /// Estimated bytes on the heap.
+    /// Bytes on the heap.
     pub(crate) fn memory(&self) -> usize {
-        self.bytes
-            + match &self.fields {
-                Fields::Small(fields) => allocation(fields.capacity() * size_of::<Field>()),
-                Fields::Index(index) => index.memory(),
-            }
+        match &self.0 {
+            Form::Packed(packed) => packed.memory(),
+            Form::Table(table) => allocation(size_of::<Table>()) + table.fields.memory() + table.bytes,
+        }
     }
 
     /// Bytes of the fields in effects.
     pub(crate) fn content(&self) -> usize {
-        self.content
+        match &self.0 {
+            Form::Packed(packed) => packed.content(),
+            Form::Table(table) => table.content,
+        }
     }
 
     /// The value of a field.
-    pub(crate) fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        match &self.fields {
-            Fields::Small(fields) => fields.iter().find(|field| *field.name == *name),
-            Fields::Index(index) => index.get(name),
+    pub(crate) fn get(&self, name: &[u8]) -> Option<Text<'_>> {
+        match &self.0 {
+            Form::Packed(packed) => {
+                let at = packed.find(&Encoded::new(name), 2)?;
+                let (value, _) = read(packed.bytes(), after(packed.bytes(), at));
+                Some(value.text())
+            }
+            Form::Table(table) => table.fields.get(name).map(|field| Text::Bytes(field.value())),
         }
-        .map(|field| &*field.value)
     }
 
     /// Whether the field is there.
     pub(crate) fn contains(&self, name: &[u8]) -> bool {
-        self.get(name).is_some()
+        match &self.0 {
+            Form::Packed(packed) => packed.find(&Encoded::new(name), 2).is_some(),
+            Form::Table(table) => table.fields.contains(name),
+        }
     }
 
     /// Sets a field; whether it is new.
-    pub(crate) fn insert(&mut self, name: &[u8], value: &[u8]) -> bool {
-        if name.len() > SMALL_HASH_BYTES || value.len() > SMALL_HASH_BYTES {
-            self.listpack = false;
-            self.convert();
+    pub(crate) fn insert(&mut self, name: &[u8], value: &[u8], rules: &Rules) -> bool {
+        let limits = &rules.limits;
+        if name.len() > limits.hash_value || value.len() > limits.hash_value {
+            self.convert(rules, false);
         }
-        if let Fields::Small(fields) = &mut self.fields {
-            if let Some(field) = fields.iter_mut().find(|field| *field.name == *name) {
-                self.bytes += allocation(value.len());
-                self.bytes -= allocation(field.value.len());
-                self.content += argument(value.len());
-                self.content -= argument(field.value.len());
-                field.value = value.into();
-                return false;
-            }
-            if fields.len() == SMALL_HASH_ENTRIES {
-                self.convert();
-            }
-        }
-        let new = Field { name: name.into(), value: value.into() };
-        self.bytes += new.bytes();
-        self.content += new.content();
-        let old = match &mut self.fields {
-            Fields::Small(fields) => {
-                fields.push(new);
-                None
-            }
-            Fields::Index(index) => index.insert(new),
+        let new = match &mut self.0 {
+            Form::Table(table) => table.insert(name, value),
+            Form::Packed(packed) => match insert_packed(packed, name, value) {
+                Some(new) => new,
+                None => {
+                    self.convert(rules, true);
+                    return self.insert(name, value, rules);
+                }
+            },
         };
-        self.bytes -= old.as_ref().map_or(0, Field::bytes);
-        self.content -= old.as_ref().map_or(0, Field::content);
-        self.listpack &= self.len() <= LISTPACK_HASH_ENTRIES;
-        old.is_none()
+        if self.len() > limits.hash_entries {
+            self.convert(rules, false);
+        }
+        new
     }
 
-    /// Turns a small hash into an index.
-    fn convert(&mut self) {
-        if let Fields::Small(fields) = &mut self.fields {
-            let mut index = Index::new(self.seed);
-            for field in fields.drain(..) {
-                index.insert(field);
+    /// Turns a packed hash into a table. Without `listpack` it is one in the eyes of Redis, too.
+    fn convert(&mut self, rules: &Rules, listpack: bool) {
+        if let Form::Packed(_) = &self.0 {
+            let fields = Index::new(rules.seed);
+            let mut table = Table { fields, bytes: 0, content: 0, listpack };
+            for field in self.iter() {
+                table.insert(&field.name, &field.value);
             }
-            self.fields = Fields::Index(Box::new(index));
+            self.0 = Form::Table(Box::new(table));
+        }
+        if let Form::Table(table) = &mut self.0 {
+            table.listpack &= listpack;
         }
     }
 
     /// Removes a field; whether it was there.
     pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
-        let removed = match &mut self.fields {
-            Fields::Small(fields) => {
-                fields.iter().position(|field| *field.name == *name).map(|position| fields.remove(position))
+        match &mut self.0 {
+            Form::Table(table) => table.remove(name),
+            Form::Packed(packed) => {
+                let Some(at) = packed.find(&Encoded::new(name), 2) else { return false };
+                let (value, end) = read(packed.bytes(), after(packed.bytes(), at));
+                let content = argument(name.len()) + argument(value.text().len());
+                packed.resize(at, end - at, 0);
+                packed.count(-1, -(content as isize));
+                true
             }
-            Fields::Index(index) => index.remove(name),
-        };
-        self.bytes -= removed.as_ref().map_or(0, Field::bytes);
-        self.content -= removed.as_ref().map_or(0, Field::content);
-        removed.is_some()
+        }
     }
 
     /// All fields.
-    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = &Field> + '_> {
-        match &self.fields {
-            Fields::Small(fields) => Box::new(fields.iter()),
-            Fields::Index(index) => Box::new(index.iter()),
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = Field<'_>> + '_> {
+        match &self.0 {
+            Form::Packed(packed) => {
+                let mut entries = packed.iter();
+                Box::new(std::iter::from_fn(move || {
+                    Some(Field { name: entries.next()?.text(), value: entries.next()?.text() })
+                }))
+            }
+            Form::Table(table) => Box::new(table.fields.iter().map(Stored::field)),
         }
     }
 
     /// A random field.
-    pub(crate) fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<&Field> {
-        match &self.fields {
-            Fields::Small(fields) if fields.is_empty() => None,
-            Fields::Small(fields) => fields.get((next() % fields.len() as u64) as usize),
-            Fields::Index(index) => index.random(next),
+    pub(crate) fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<Field<'_>> {
+        match &self.0 {
+            Form::Packed(packed) if packed.len() == 0 => None,
+            Form::Packed(packed) => {
+                let (name, value) =
+                    read(packed.bytes(), packed.nth(2 * (next() % packed.len() as u64) as usize));
+                Some(Field { name: name.text(), value: read(packed.bytes(), value).0.text() })
+            }
+            Form::Table(table) => table.fields.random(next).map(Stored::field),
         }
     }
 
-    /// See [`Index::scan`]; a small hash is returned whole.
-    pub(crate) fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&Field)) -> u64 {
-        match &self.fields {
-            Fields::Small(fields) => {
-                fields.iter().for_each(found);
+    /// See [`Index::scan`]; a packed hash is returned whole.
+    pub(crate) fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(Field<'_>)) -> u64 {
+        match &self.0 {
+            Form::Packed(_) => {
+                self.iter().for_each(found);
                 0
             }
-            Fields::Index(index) => index.scan(cursor, count, found),
+            Form::Table(table) => table.fields.scan(cursor, count, &mut |field| found(field.field())),
         }
     }
 
-    /// See [`Index::scan_while`]; a small hash is returned whole.
-    pub(crate) fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&Field) -> bool) -> u64 {
-        match &self.fields {
-            Fields::Small(fields) => {
-                fields.iter().for_each(|field| _ = found(field));
+    /// See [`Index::scan_while`]; a packed hash is returned whole.
+    pub(crate) fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(Field<'_>) -> bool) -> u64 {
+        match &self.0 {
+            Form::Packed(_) => {
+                self.iter().for_each(|field| _ = found(field));
                 0
             }
-            Fields::Index(index) => index.scan_while(cursor, found),
+            Form::Table(table) => table.fields.scan_while(cursor, &mut |field| found(field.field())),
         }
     }
 
     /// Drops about `budget` fields; whether nothing is left.
     pub(crate) fn release(&mut self, budget: usize) -> bool {
-        match &mut self.fields {
-            Fields::Small(_) => true,
-            Fields::Index(index) => index.release(budget),
+        match &mut self.0 {
+            Form::Packed(_) => true,
+            Form::Table(table) => table.fields.release(budget),
         }
     }
+}
+
+/// Sets a field of a packed hash; whether it is new. `None`, and no change, if the hash would
+/// become too large to be packed.
+fn insert_packed(packed: &mut Packed, name: &[u8], value: &[u8]) -> Option<bool> {
+    let (entry, name_entry) = (Encoded::new(value), Encoded::new(name));
+    let old = packed.find(&name_entry, 2).map(|at| after(packed.bytes(), at));
+    let growth = entry.size() + old.map_or(name_entry.size(), |_| 0);
+    if packed.end() + growth > MOST_PACKED_BYTES || old.is_none() && packed.len() >= MOST_PACKED_ENTRIES {
+        return None;
+    }
+    match old {
+        Some(at) => {
+            let (content, end) = read(packed.bytes(), at);
+            let before = argument(content.text().len());
+            packed.splice(at, end - at, &[entry]);
+            packed.count(0, argument(value.len()) as isize - before as isize);
+        }
+        None => {
+            packed.splice(packed.end(), 0, &[name_entry, entry]);
+            packed.count(1, (argument(name.len()) + argument(value.len())) as isize);
+        }
+    }
+    Some(old.is_none())
 }

@@ -1,172 +1,158 @@
-//! A list: a deque of chunks of elements.
+//! A list: packed while it is small, else a chain of packed nodes.
 //!
-//! Both ends are O(1); an index is found by walking the chunks from the nearer end; an insertion or
-//! a removal inside moves at most one chunk's elements (and, when a chunk is split, the chunks' own
-//! positions).
+//! 1. Up to [`SMALL_LIST_BYTES`] a list is one [`Packed`]. Past them, or past the size of a node
+//!    that `list-max-listpack-size` allows, it becomes [`Nodes`], and never one [`Packed`] again.
+//!    OBJECT ENCODING says quicklist of both, as Redis 7.0 does.
+//! 2. A push and a pop at either end take constant time, but for the small list, whose bytes all
+//!    move.
+//! 3. An index is found by walking nodes from the nearer end, and then the entries of one node.
 
-use std::collections::VecDeque;
+mod node;
+mod nodes;
 
-use super::size::{allocation, argument};
+use self::node::{content_of, matching};
+use self::nodes::Nodes;
+use super::packed::{Content, Encoded, Entries, Packed, Text, before, read};
+use super::rules::Rules;
+use super::size::argument;
+use crate::foundation::allocation::allocation;
 
-/// Elements in a chunk: a few kilobytes of pointers, so that a million elements are eight thousand
-/// steps.
-const CHUNK: usize = 128;
-
-type Element = Box<[u8]>;
+/// Most bytes of a list that is one [`Packed`]: a push at its front moves all of them.
+const SMALL_LIST_BYTES: usize = 1 << 10;
 
 /// A list value.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct List {
-    /// No chunk is empty.
-    chunks: VecDeque<VecDeque<Element>>,
-    len: usize,
-    /// Bytes of the elements' allocations.
-    bytes: usize,
-    /// Bytes of the elements in effects.
-    content: usize,
+#[derive(Clone, Debug)]
+pub(crate) struct List(Form);
+
+#[derive(Clone, Debug)]
+enum Form {
+    Small(Packed),
+    Nodes(Box<Nodes>),
 }
 
 impl List {
     /// An empty list.
     pub(crate) fn new() -> Self {
-        Self::default()
+        Self(Form::Small(Packed::default()))
     }
 
     /// Elements.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        match &self.0 {
+            Form::Small(packed) => packed.len(),
+            Form::Nodes(nodes) => nodes.len(),
+        }
     }
 
-    /// Estimated bytes on the heap.
+    /// Bytes on the heap.
     pub(crate) fn memory(&self) -> usize {
-        self.bytes + self.len * size_of::<Element>() + self.chunks.capacity() * size_of::<VecDeque<Element>>()
+        match &self.0 {
+            Form::Small(packed) => packed.memory(),
+            Form::Nodes(nodes) => allocation(size_of::<Nodes>()) + nodes.memory(),
+        }
     }
 
     /// Bytes of the elements in effects.
     pub(crate) fn content(&self) -> usize {
-        self.content
-    }
-
-    fn count_in(&mut self, element: &[u8]) {
-        self.len += 1;
-        self.bytes += allocation(element.len());
-        self.content += argument(element.len());
-    }
-
-    fn count_out(&mut self, element: &[u8]) {
-        self.len -= 1;
-        self.bytes -= allocation(element.len());
-        self.content -= argument(element.len());
-    }
-
-    /// Puts an element before the first.
-    pub(crate) fn push_front(&mut self, element: &[u8]) {
-        self.count_in(element);
-        match self.chunks.front_mut() {
-            Some(chunk) if chunk.len() < CHUNK => chunk.push_front(element.into()),
-            _ => self.chunks.push_front(VecDeque::from([element.into()])),
+        match &self.0 {
+            Form::Small(packed) => packed.content(),
+            Form::Nodes(nodes) => nodes.content(),
         }
+    }
+
+    /// The small list, if an entry of `growth` more bytes keeps it small; else the nodes.
+    fn grown(&mut self, growth: usize, more: usize, rules: &Rules) -> &mut Form {
+        if let Form::Small(packed) = &mut self.0 {
+            let node = rules.limits.list_node();
+            let fits = packed.end() + growth <= SMALL_LIST_BYTES.min(node.bytes);
+            if !fits || packed.len() + more > node.entries {
+                let entries = &packed.bytes()[packed.start()..];
+                let nodes = Nodes::of(entries, packed.len(), packed.content());
+                self.0 = Form::Nodes(Box::new(nodes));
+            }
+        }
+        &mut self.0
     }
 
     /// Puts an element after the last.
-    pub(crate) fn push_back(&mut self, element: &[u8]) {
-        self.count_in(element);
-        match self.chunks.back_mut() {
-            Some(chunk) if chunk.len() < CHUNK => chunk.push_back(element.into()),
-            _ => self.chunks.push_back(VecDeque::from([element.into()])),
-        }
+    pub(crate) fn push_back(&mut self, element: &[u8], rules: &Rules) {
+        self.push(false, element, rules);
     }
 
     /// Puts an element at one end.
-    pub(crate) fn push(&mut self, front: bool, element: &[u8]) {
-        if front { self.push_front(element) } else { self.push_back(element) }
-    }
-
-    /// Takes the first element.
-    pub(crate) fn pop_front(&mut self) -> Option<Box<[u8]>> {
-        let chunk = self.chunks.front_mut()?;
-        let element = chunk.pop_front()?;
-        if chunk.is_empty() {
-            self.chunks.pop_front();
+    pub(crate) fn push(&mut self, front: bool, element: &[u8], rules: &Rules) {
+        let entry = Encoded::new(element);
+        match self.grown(entry.size(), 1, rules) {
+            Form::Small(packed) => {
+                let at = if front { packed.start() } else { packed.end() };
+                packed.splice(at, 0, &[entry]);
+                packed.count(1, argument(element.len()) as isize);
+            }
+            Form::Nodes(nodes) => {
+                nodes.push(front, &entry, argument(element.len()), rules.limits.list_node())
+            }
         }
-        self.count_out(&element);
-        Some(element)
-    }
-
-    /// Takes the last element.
-    pub(crate) fn pop_back(&mut self) -> Option<Box<[u8]>> {
-        let chunk = self.chunks.back_mut()?;
-        let element = chunk.pop_back()?;
-        if chunk.is_empty() {
-            self.chunks.pop_back();
-        }
-        self.count_out(&element);
-        Some(element)
     }
 
     /// Takes the element at one end.
     pub(crate) fn pop(&mut self, front: bool) -> Option<Box<[u8]>> {
-        if front { self.pop_front() } else { self.pop_back() }
-    }
-
-    /// The chunk that holds `index` and the position within it.
-    fn find(&self, index: usize) -> Option<(usize, usize)> {
-        if index >= self.len {
-            return None;
-        }
-        if index < self.len / 2 {
-            let mut left = index;
-            for (number, chunk) in self.chunks.iter().enumerate() {
-                if left < chunk.len() {
-                    return Some((number, left));
-                }
-                left -= chunk.len();
-            }
-        } else {
-            let mut left = self.len - index;
-            for (number, chunk) in self.chunks.iter().enumerate().rev() {
-                if left <= chunk.len() {
-                    return Some((number, chunk.len() - left));
-                }
-                left -= chunk.len();
+        match &mut self.0 {
+            Form::Nodes(nodes) => nodes.pop(front),
+            Form::Small(packed) if packed.len() == 0 => None,
+            Form::Small(packed) => {
+                let at = if front { packed.start() } else { before(packed.bytes(), packed.end()) };
+                let element = Box::from(&*read(packed.bytes(), at).0.text());
+                remove_at(packed, at);
+                Some(element)
             }
         }
-        None
     }
 
     /// The element at `index`, counted from the front.
-    pub(crate) fn get(&self, index: usize) -> Option<&[u8]> {
-        let (number, position) = self.find(index)?;
-        Some(&self.chunks[number][position])
+    pub(crate) fn get(&self, index: usize) -> Option<Text<'_>> {
+        match &self.0 {
+            Form::Small(packed) if index < packed.len() => {
+                Some(read(packed.bytes(), packed.nth(index)).0.text())
+            }
+            Form::Small(_) => None,
+            Form::Nodes(nodes) => nodes.get(index).map(Content::text),
+        }
     }
 
     /// Replaces the element at `index`; false if there is none.
-    pub(crate) fn set(&mut self, index: usize, element: &[u8]) -> bool {
-        let Some((number, position)) = self.find(index) else {
+    pub(crate) fn set(&mut self, index: usize, element: &[u8], rules: &Rules) -> bool {
+        if index >= self.len() {
             return false;
-        };
-        let old = std::mem::replace(&mut self.chunks[number][position], element.into());
-        self.count_out(&old);
-        self.count_in(element);
+        }
+        let entry = Encoded::new(element);
+        match self.grown(entry.size(), 0, rules) {
+            Form::Small(packed) => {
+                let at = packed.nth(index);
+                let (content, end) = read(packed.bytes(), at);
+                let old = content_of(content);
+                packed.splice(at, end - at, &[entry]);
+                packed.count(0, argument(element.len()) as isize - old as isize);
+            }
+            Form::Nodes(nodes) => {
+                nodes.set(index, &entry, argument(element.len()), rules.limits.list_node());
+            }
+        }
         true
     }
 
     /// Puts an element before the one at `index`, which may be the length.
-    pub(crate) fn insert(&mut self, index: usize, element: &[u8]) {
-        let Some((mut number, mut position)) = self.find(index) else {
-            self.push_back(element);
-            return;
-        };
-        self.count_in(element);
-        if self.chunks[number].len() >= CHUNK {
-            let tail = self.chunks[number].split_off(CHUNK / 2);
-            self.chunks.insert(number + 1, tail);
-            if position > CHUNK / 2 {
-                number += 1;
-                position -= CHUNK / 2;
+    pub(crate) fn insert(&mut self, index: usize, element: &[u8], rules: &Rules) {
+        let entry = Encoded::new(element);
+        match self.grown(entry.size(), 1, rules) {
+            Form::Small(packed) => {
+                let at = packed.nth(index);
+                packed.splice(at, 0, &[entry]);
+                packed.count(1, argument(element.len()) as isize);
+            }
+            Form::Nodes(nodes) => {
+                nodes.insert(index, &entry, argument(element.len()), rules.limits.list_node());
             }
         }
-        self.chunks[number].insert(position, element.into());
     }
 
     /// Removes up to `limit` elements equal to `element`, from the front or from the back, and
@@ -178,85 +164,83 @@ impl List {
         from_back: bool,
         head: usize,
     ) -> (usize, usize) {
-        let (mut removed, mut removed_of_head) = (0, 0);
-        // Elements that were passed, from the end where the search began.
-        let (len, mut passed) = (self.len, 0);
-        let chunks: &mut dyn Iterator<Item = &mut VecDeque<Element>> =
-            if from_back { &mut self.chunks.iter_mut().rev() } else { &mut self.chunks.iter_mut() };
-        for chunk in chunks {
-            let first = if from_back { len - passed - chunk.len() } else { passed };
-            passed += chunk.len();
-            let matching = chunk.iter().filter(|old| ***old == *element).count();
-            if matching == 0 {
-                continue;
-            }
-            // From the back, the first ones of a chunk stay when the limit is reached inside it.
-            let take = matching.min(limit - removed);
-            let mut skip = if from_back { matching - take } else { 0 };
-            let mut left = take;
-            let mut position = first;
-            chunk.retain(|old| {
-                position += 1;
-                if **old != *element || left == 0 {
-                    return true;
+        let entry = Encoded::new(element);
+        match &mut self.0 {
+            Form::Nodes(nodes) => nodes.remove_equal(&entry, argument(element.len()), limit, from_back, head),
+            Form::Small(packed) => {
+                let mut matches = matching(packed.bytes(), packed.start(), packed.end(), &entry);
+                let take = matches.len().min(limit);
+                if from_back {
+                    matches.drain(..matches.len() - take);
                 }
-                if skip > 0 {
-                    skip -= 1;
-                    return true;
+                matches.truncate(take);
+                // From the last one on, so that the others stay where they are.
+                for &(_, at) in matches.iter().rev() {
+                    remove_at(packed, at);
                 }
-                left -= 1;
-                removed_of_head += usize::from(position <= head);
-                false
-            });
-            removed += take;
-            if removed == limit {
-                break;
+                (take, matches.iter().filter(|&&(number, _)| number < head).count())
             }
         }
-        self.chunks.retain(|chunk| !chunk.is_empty());
-        self.len -= removed;
-        self.bytes -= removed * allocation(element.len());
-        self.content -= removed * argument(element.len());
-        (removed, removed_of_head)
     }
 
     /// Keeps `count` elements from `start` on.
     pub(crate) fn trim(&mut self, start: usize, count: usize) {
-        let start = start.min(self.len);
-        let end = start.saturating_add(count).min(self.len);
-        self.drop_front(start);
-        self.drop_back(self.len - (end - start));
-        if self.chunks.capacity() > 4 * self.chunks.len() + 4 {
-            self.chunks.shrink_to(2 * self.chunks.len());
-        }
-    }
-
-    fn drop_front(&mut self, mut count: usize) {
-        while count > 0 && self.pop_front().is_some() {
-            count -= 1;
-        }
-    }
-
-    fn drop_back(&mut self, mut count: usize) {
-        while count > 0 && self.pop_back().is_some() {
-            count -= 1;
+        let len = self.len();
+        let start = start.min(len);
+        let end = start.saturating_add(count).min(len);
+        match &mut self.0 {
+            Form::Nodes(nodes) => nodes.trim(start, end),
+            Form::Small(packed) => {
+                let kept = packed.nth(end) - packed.nth(start);
+                let dropped = Entries::between(packed.bytes(), packed.nth(end), packed.end())
+                    .chain(Entries::between(packed.bytes(), packed.start(), packed.nth(start)));
+                let content: usize = dropped.map(content_of).sum();
+                packed.resize(packed.nth(end), packed.end() - packed.nth(end), 0);
+                packed.resize(packed.start(), packed.end() - packed.start() - kept, 0);
+                if len > 0 {
+                    packed.count((end - start) as isize - len as isize, -(content as isize));
+                }
+            }
         }
     }
 
     /// All elements from the front, or from the back if reversed (`rev`).
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
-        self.chunks.iter().flat_map(|chunk| chunk.iter().map(|element| &**element))
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Text<'_>> {
+        let (small, nodes) = match &self.0 {
+            Form::Small(packed) => (packed.iter(), None),
+            Form::Nodes(nodes) => (Entries::between(&[], 0, 0), Some(nodes)),
+        };
+        small.chain(nodes.into_iter().flat_map(|nodes| nodes.iter())).map(Content::text)
     }
 
     /// The elements from `start` on, found without walking those before it one by one.
-    pub(crate) fn iter_from(&self, start: usize) -> impl Iterator<Item = &[u8]> {
-        let (number, position) = self.find(start).unwrap_or((self.chunks.len(), 0));
-        self.chunks.range(number..).flat_map(|chunk| chunk.iter().map(|element| &**element)).skip(position)
+    pub(crate) fn iter_from(&self, start: usize) -> impl Iterator<Item = Text<'_>> {
+        let (first, nodes) = match &self.0 {
+            Form::Small(packed) => {
+                let at = packed.nth(start.min(packed.len()));
+                (Entries::between(packed.bytes(), at, packed.end()), None)
+            }
+            Form::Nodes(nodes) => {
+                let (first, rest) = nodes.iter_from(start);
+                (first, Some(rest))
+            }
+        };
+        first.chain(nodes.into_iter().flatten()).map(Content::text)
     }
 
     /// Drops about `budget` elements; whether nothing is left.
     pub(crate) fn release(&mut self, budget: usize) -> bool {
-        self.drop_back(budget);
-        self.len == 0
+        match &mut self.0 {
+            Form::Small(_) => true,
+            Form::Nodes(nodes) => nodes.release(budget),
+        }
     }
+}
+
+/// Removes the element at `at` from a small list.
+fn remove_at(packed: &mut Packed, at: usize) {
+    let (content, end) = read(packed.bytes(), at);
+    let content = content_of(content);
+    packed.resize(at, end - at, 0);
+    packed.count(-1, -(content as isize));
 }

@@ -1,149 +1,214 @@
-//! A set: sorted integers while all members are integers and few, else an index.
+//! A set: sorted integers while all members are integers, packed strings while these are few and
+//! short, else an index.
+//!
+//! 1. [`integers`] holds a set that has had only integers, up to `set-max-intset-entries`. OBJECT
+//!    ENCODING calls it intset.
+//! 2. Past that it is packed up to [`PACKED_SET_ENTRIES`] members of at most [`PACKED_SET_BYTES`],
+//!    in order of insertion, and then a table. OBJECT ENCODING calls both hashtable, because Redis
+//!    7.0 has no smaller form.
+//! 3. No form ever returns to an earlier one.
 
-use super::limits::INTEGER_SET_ENTRIES;
-use super::size::{allocation, argument};
+mod integers;
+
+use super::limits::{MOST_INTEGERS, PACKED_SET_BYTES, PACKED_SET_ENTRIES};
+use super::packed::{Content, Encoded, Packed, read};
+use super::rules::Rules;
+use super::short::ShortBytes;
+use super::size::argument;
 use crate::data::index::Index;
+use crate::foundation::allocation::allocation;
 use crate::foundation::text::number::{self, Digits};
 
 /// A set value.
 #[derive(Clone, Debug)]
-pub(crate) struct Set {
-    members: Members,
-    /// Bytes of the members' allocations, in an index.
-    bytes: usize,
-    /// Bytes of the members in effects, in an index.
-    content: usize,
-    seed: u64,
+pub(crate) struct Set(Form);
+
+#[derive(Clone, Debug)]
+enum Form {
+    /// Integers if its kind is [`integers::KIND`], else strings.
+    Small(Packed),
+    Table(Box<Table>),
 }
 
 #[derive(Clone, Debug)]
-enum Members {
-    Integers(Vec<i64>),
-    Index(Box<Index<Box<[u8]>>>),
+struct Table {
+    members: Index<ShortBytes>,
+    /// Bytes of the members' allocations.
+    bytes: usize,
+    /// Bytes of the members in effects.
+    content: usize,
+    /// It has only integers, and not more than the set's threshold: Redis calls it intset.
+    intset: bool,
+}
+
+impl Table {
+    fn insert(&mut self, member: &[u8]) -> bool {
+        if self.members.contains(member) {
+            return false;
+        }
+        let new = ShortBytes::of(&[member]);
+        self.bytes += new.memory();
+        self.content += argument(member.len());
+        self.members.insert(new);
+        true
+    }
+
+    fn remove(&mut self, member: &[u8]) -> bool {
+        let removed = self.members.remove(member);
+        if let Some(removed) = &removed {
+            self.bytes -= removed.memory();
+            self.content -= argument(member.len());
+        }
+        removed.is_some()
+    }
 }
 
 impl Set {
-    /// An empty set. `seed`: see [`Index::new`].
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { members: Members::Integers(Vec::new()), bytes: 0, content: 0, seed }
+    /// An empty set.
+    pub(crate) fn new() -> Self {
+        Self(Form::Small(Packed::of_kind(integers::KIND)))
     }
 
     /// Members.
     pub(crate) fn len(&self) -> usize {
-        match &self.members {
-            Members::Integers(integers) => integers.len(),
-            Members::Index(index) => index.len(),
+        match &self.0 {
+            Form::Small(small) => small.len(),
+            Form::Table(table) => table.members.len(),
         }
     }
 
     /// What OBJECT ENCODING says.
     pub(crate) fn encoding(&self) -> &'static str {
-        match &self.members {
-            Members::Integers(_) => "intset",
-            Members::Index(_) => "hashtable",
-        }
+        let intset = match &self.0 {
+            Form::Small(small) => small.kind() == integers::KIND,
+            Form::Table(table) => table.intset,
+        };
+        if intset { "intset" } else { "hashtable" }
     }
 
-    /// Estimated bytes on the heap.
+    /// Bytes on the heap.
     pub(crate) fn memory(&self) -> usize {
-        match &self.members {
-            Members::Integers(integers) => allocation(integers.capacity() * size_of::<i64>()),
-            Members::Index(index) => index.memory() + self.bytes,
+        match &self.0 {
+            Form::Small(small) => small.memory(),
+            Form::Table(table) => allocation(size_of::<Table>()) + table.members.memory() + table.bytes,
         }
     }
 
     /// Bytes of the members in effects, at most.
     pub(crate) fn content(&self) -> usize {
-        match &self.members {
-            Members::Integers(integers) => {
-                let ends = integers.first().into_iter().chain(integers.last());
-                let largest = ends.map(|end| end.unsigned_abs()).max().unwrap_or_default();
-                integers.len() * argument(number::digits(largest) + 1)
+        match &self.0 {
+            Form::Small(small) if small.kind() == integers::KIND => {
+                let largest = integers::ends(small)
+                    .map_or(0, |(least, greatest)| least.unsigned_abs().max(greatest.unsigned_abs()));
+                small.len() * argument(number::digits(largest) + 1)
             }
-            Members::Index(_) => self.content,
+            Form::Small(small) => small.content(),
+            Form::Table(table) => table.content,
         }
     }
 
     /// Whether `member` is in.
     pub(crate) fn contains(&self, member: &[u8]) -> bool {
-        match &self.members {
-            Members::Integers(integers) => {
-                number::parse_integer(member).is_some_and(|integer| integers.binary_search(&integer).is_ok())
+        match &self.0 {
+            Form::Small(small) if small.kind() == integers::KIND => {
+                number::parse_integer(member).is_some_and(|integer| integers::find(small, integer).is_ok())
             }
-            Members::Index(index) => index.contains(member),
+            Form::Small(small) => small.find(&Encoded::new(member), 1).is_some(),
+            Form::Table(table) => table.members.contains(member),
         }
     }
 
     /// Puts a member in; whether it is new.
-    pub(crate) fn insert(&mut self, member: &[u8]) -> bool {
-        if let Members::Integers(integers) = &mut self.members {
-            let parsed = number::parse_integer(member);
-            match parsed.map(|integer| (integer, integers.binary_search(&integer))) {
-                Some((_, Ok(_))) => return false,
-                Some((integer, Err(position))) if integers.len() < INTEGER_SET_ENTRIES => {
-                    integers.insert(position, integer);
-                    return true;
-                }
-                _ => self.convert(),
-            }
+    pub(crate) fn insert(&mut self, member: &[u8], rules: &Rules) -> bool {
+        if self.encoding() == "intset" && number::parse_integer(member).is_none() {
+            self.leave_integers(rules);
         }
-        self.insert_in_index(member)
-    }
-
-    fn insert_in_index(&mut self, member: &[u8]) -> bool {
-        let Members::Index(index) = &mut self.members else {
-            return false;
+        let new = match &mut self.0 {
+            Form::Table(table) => table.insert(member),
+            Form::Small(small) if small.kind() == integers::KIND => {
+                match number::parse_integer(member).map(|integer| (integer, integers::find(small, integer))) {
+                    Some((integer, Err(position))) => integers::insert(small, position, integer),
+                    _ => return false,
+                }
+                true
+            }
+            Form::Small(small) => {
+                let entry = Encoded::new(member);
+                if small.find(&entry, 1).is_some() {
+                    return false;
+                }
+                if small.len() >= PACKED_SET_ENTRIES || member.len() > PACKED_SET_BYTES {
+                    self.tabulate(rules, false);
+                    return self.insert(member, rules);
+                }
+                small.splice(small.end(), 0, &[entry]);
+                small.count(1, argument(member.len()) as isize);
+                true
+            }
         };
-        let (_, new) = index.get_or_insert_with(member, || member.into());
-        if new {
-            self.bytes += allocation(member.len());
-            self.content += argument(member.len());
+        if new && self.encoding() == "intset" {
+            if self.len() > rules.limits.set_integers {
+                self.leave_integers(rules);
+            } else if matches!(&self.0, Form::Small(small) if small.len() > MOST_INTEGERS) {
+                self.tabulate(rules, true);
+            }
         }
         new
     }
 
-    fn convert(&mut self) {
-        let index = Members::Index(Box::new(Index::new(self.seed)));
-        if let Members::Integers(integers) = std::mem::replace(&mut self.members, index) {
-            let mut digits = Digits::default();
-            for integer in integers {
-                self.insert_in_index(digits.write(integer));
+    /// From now on it is no set of integers in the eyes of Redis.
+    fn leave_integers(&mut self, rules: &Rules) {
+        match &mut self.0 {
+            Form::Small(small) if small.len() <= PACKED_SET_ENTRIES => {
+                let mut packed = Packed::default();
+                let mut digits = Digits::default();
+                for integer in integers::iter(small) {
+                    packed.splice(packed.end(), 0, &[Encoded::integer(integer)]);
+                    packed.count(1, argument(digits.write(integer).len()) as isize);
+                }
+                *small = packed;
             }
+            Form::Small(_) => self.tabulate(rules, false),
+            Form::Table(table) => table.intset = false,
         }
+    }
+
+    /// Makes a small set a table.
+    fn tabulate(&mut self, rules: &Rules, intset: bool) {
+        let mut table = Table { members: Index::new(rules.seed), bytes: 0, content: 0, intset };
+        self.for_each(&mut |member| _ = table.insert(member));
+        self.0 = Form::Table(Box::new(table));
     }
 
     /// Takes a member out; whether it was in.
     pub(crate) fn remove(&mut self, member: &[u8]) -> bool {
-        match &mut self.members {
-            Members::Integers(integers) => {
-                let position =
-                    number::parse_integer(member).and_then(|integer| integers.binary_search(&integer).ok());
-                if let Some(position) = position {
-                    integers.remove(position);
-                }
-                position.is_some()
+        match &mut self.0 {
+            Form::Small(small) if small.kind() == integers::KIND => {
+                let found = number::parse_integer(member).map(|integer| integers::find(small, integer));
+                let Some(Ok(position)) = found else { return false };
+                integers::remove(small, position);
+                true
             }
-            Members::Index(index) => {
-                let removed = index.remove(member).is_some();
-                if removed {
-                    self.bytes -= allocation(member.len());
-                    self.content -= argument(member.len());
-                }
-                removed
+            Form::Small(small) => {
+                let Some(at) = small.find(&Encoded::new(member), 1) else { return false };
+                let (_, end) = read(small.bytes(), at);
+                small.resize(at, end - at, 0);
+                small.count(-1, -(argument(member.len()) as isize));
+                true
             }
+            Form::Table(table) => table.remove(member),
         }
     }
 
     /// Calls `visit` with every member.
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8])) {
-        match &self.members {
-            Members::Integers(integers) => {
+        match &self.0 {
+            Form::Small(small) if small.kind() == integers::KIND => {
                 let mut digits = Digits::default();
-                for &integer in integers {
-                    visit(digits.write(integer));
-                }
+                integers::iter(small).for_each(|integer| visit(digits.write(integer)));
             }
-            Members::Index(index) => index.iter().for_each(|member| visit(member)),
+            Form::Small(small) => small.iter().for_each(|member| visit(&member.text())),
+            Form::Table(table) => table.members.iter().for_each(|member| visit(member)),
         }
     }
 
@@ -156,43 +221,48 @@ impl Set {
 
     /// A copy of a random member.
     pub(crate) fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<Vec<u8>> {
-        match &self.members {
-            Members::Integers(integers) if integers.is_empty() => None,
-            Members::Integers(integers) => {
-                let integer = integers[(next() % integers.len() as u64) as usize];
-                Some(Digits::default().write(integer).to_vec())
+        match &self.0 {
+            Form::Small(small) if small.len() == 0 => None,
+            Form::Small(small) => {
+                let number = (next() % small.len() as u64) as usize;
+                let member = if small.kind() == integers::KIND {
+                    Content::Integer(integers::get(small, number))
+                } else {
+                    read(small.bytes(), small.nth(number)).0
+                };
+                Some(member.text().to_vec())
             }
-            Members::Index(index) => index.random(next).map(|member| member.to_vec()),
+            Form::Table(table) => table.members.random(next).map(|member| member.to_vec()),
         }
     }
 
-    /// See [`Index::scan`]; a set of integers is returned whole.
+    /// See [`Index::scan`]; a small set is returned whole.
     pub(crate) fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&[u8])) -> u64 {
-        match &self.members {
-            Members::Integers(_) => {
+        match &self.0 {
+            Form::Small(_) => {
                 self.for_each(found);
                 0
             }
-            Members::Index(index) => index.scan(cursor, count, &mut |member| found(member)),
+            Form::Table(table) => table.members.scan(cursor, count, &mut |member| found(member)),
         }
     }
 
-    /// See [`Index::scan_while`]; a set of integers is returned whole.
+    /// See [`Index::scan_while`]; a small set is returned whole.
     pub(crate) fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&[u8]) -> bool) -> u64 {
-        match &self.members {
-            Members::Integers(_) => {
+        match &self.0 {
+            Form::Small(_) => {
                 self.for_each(&mut |member| _ = found(member));
                 0
             }
-            Members::Index(index) => index.scan_while(cursor, &mut |member| found(member)),
+            Form::Table(table) => table.members.scan_while(cursor, &mut |member| found(member)),
         }
     }
 
     /// Drops about `budget` members; whether nothing is left.
     pub(crate) fn release(&mut self, budget: usize) -> bool {
-        match &mut self.members {
-            Members::Integers(_) => true,
-            Members::Index(index) => index.release(budget),
+        match &mut self.0 {
+            Form::Small(_) => true,
+            Form::Table(table) => table.members.release(budget),
         }
     }
 }

@@ -1,9 +1,4 @@
-//! Bytes that parts of a value take, in memory and in effects.
-
-/// Bytes that an allocation of `length` bytes takes: the allocator's header and rounding.
-pub(crate) fn allocation(length: usize) -> usize {
-    if length == 0 { 0 } else { (length + 8).next_multiple_of(16).max(32) }
-}
+//! Bytes that parts of a value take in effects.
 
 /// Bytes that an argument of this length takes in an effect: its length as LEB128 and itself.
 pub(crate) fn argument(length: usize) -> usize {

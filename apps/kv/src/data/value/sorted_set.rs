@@ -1,28 +1,28 @@
-//! A sorted set: one sorted vector while it is small, else an index by name and a tree by score.
+//! A sorted set: packed while it is small, else an index by name and a tree by score.
+//!
+//! 1. A packed set has two entries for each member, its name and its score, in order of scores and
+//!    names; see [`small`].
+//! 2. It becomes a [`Big`] one when its length or a name passes Redis' thresholds ([`Rules`]), and
+//!    never back.
+//! 3. Thresholds that were set to more than this crate packs at most convert it earlier. OBJECT
+//!    ENCODING then still says what Redis would: [`Big::listpack`] keeps that.
+//! 4. A big set holds each name once, shared by index and tree.
+
+mod small;
 
 use std::sync::Arc;
 
+use self::small::{member_content, score_bytes};
 use super::counted_tree::{CountedTree, Entry, compare};
-use super::limits::{SMALL_SORTED_SET_BYTES, SMALL_SORTED_SET_ENTRIES};
-use super::size::{allocation, argument};
+use super::limits::{MOST_PACKED_BYTES, MOST_PACKED_ENTRIES};
+use super::packed::{Encoded, Entries, Packed, Text};
+use super::rules::Rules;
 use crate::data::index::{Index, Keyed};
-
-/// Characters of the longest score: a sign, 17 digits, a point and an exponent.
-const LONGEST_SCORE: usize = 24;
-
-/// Bytes of a score in an effect, at most: whole scores are as long as they are, with a sign.
-fn score_bytes(score: f64) -> usize {
-    let whole = score.trunc() == score && score.abs() < 1e16;
-    argument(if whole {
-        crate::foundation::text::number::digits(score.abs() as u64) + 1
-    } else {
-        LONGEST_SCORE
-    })
-}
+use crate::foundation::allocation::allocation;
 
 /// A member as the index by name holds it.
 #[derive(Clone, Debug)]
-pub(super) struct Member {
+struct Member {
     name: Arc<[u8]>,
     score: f64,
 }
@@ -35,19 +35,25 @@ impl Keyed for Member {
 
 /// A sorted set value. Scores are never NaN.
 #[derive(Clone, Debug)]
-pub(crate) struct SortedSet {
-    members: Members,
+pub(crate) struct SortedSet(Form);
+
+#[derive(Clone, Debug)]
+enum Form {
+    Packed(Packed),
+    Big(Box<Big>),
+}
+
+/// A sorted set that is not small.
+#[derive(Clone, Debug)]
+struct Big {
+    index: Index<Member>,
+    order: CountedTree,
     /// Bytes of the names' allocations.
     bytes: usize,
     /// Bytes of the members in effects, at most.
     content: usize,
-    seed: u64,
-}
-
-#[derive(Clone, Debug)]
-enum Members {
-    Small(Vec<Entry>),
-    Big { index: Box<Index<Member>>, order: CountedTree },
+    /// It never passed Redis' thresholds.
+    listpack: bool,
 }
 
 /// What an `Arc<[u8]>` of this length allocates: two counts before the bytes.
@@ -55,30 +61,62 @@ fn name_bytes(length: usize) -> usize {
     allocation(length + 2 * size_of::<usize>())
 }
 
+impl Big {
+    fn new(seed: u64, listpack: bool) -> Self {
+        Self { index: Index::new(seed), order: CountedTree::default(), bytes: 0, content: 0, listpack }
+    }
+
+    fn add(&mut self, name: &[u8], score: f64) {
+        self.bytes += name_bytes(name.len());
+        self.content += member_content(name, score);
+        let name: Arc<[u8]> = name.into();
+        self.index.insert(Member { name: name.clone(), score });
+        self.order.insert(Entry { score, name });
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Option<f64> {
+        let score = self.index.remove(name)?.score;
+        self.order.remove(score, name);
+        self.bytes -= name_bytes(name.len());
+        self.content -= member_content(name, score);
+        Some(score)
+    }
+
+    /// Gives a member another score.
+    fn change(&mut self, name: &[u8], from: f64, to: f64) {
+        if let Some(member) = self.index.get_mut(name) {
+            member.score = to;
+            self.order.remove(from, name);
+            self.order.insert(Entry { score: to, name: member.name.clone() });
+            self.content = self.content - score_bytes(from) + score_bytes(to);
+        }
+    }
+}
+
 impl SortedSet {
-    /// An empty sorted set. `seed`: see [`Index::new`].
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { members: Members::Small(Vec::new()), bytes: 0, content: 0, seed }
+    /// An empty sorted set.
+    pub(crate) fn new() -> Self {
+        Self(Form::Packed(Packed::default()))
     }
 
     /// The set of these members, which have different names.
-    pub(crate) fn of(seed: u64, members: &[(Vec<u8>, f64)]) -> Self {
-        let mut set = Self::new(seed);
-        let long = |(name, _): &(Vec<u8>, f64)| name.len() > SMALL_SORTED_SET_BYTES;
-        if members.len() > SMALL_SORTED_SET_ENTRIES || members.iter().any(long) {
-            set.convert();
+    pub(crate) fn of(rules: &Rules, members: &[(Vec<u8>, f64)]) -> Self {
+        let mut set = Self::new();
+        let long = |(name, _): &(Vec<u8>, f64)| name.len() > rules.limits.zset_value;
+        if members.len() > rules.limits.zset_entries || members.iter().any(long) {
+            set.convert(rules, false);
         }
         for (name, score) in members {
-            set.insert(name, *score);
+            set.insert(name, *score, rules);
         }
         set
     }
 
     /// Members.
     pub(crate) fn len(&self) -> usize {
-        match &self.members {
-            Members::Small(entries) => entries.len(),
-            Members::Big { order, .. } => order.len(),
+        match &self.0 {
+            Form::Packed(packed) => packed.len(),
+            Form::Big(big) => big.order.len(),
         }
     }
 
@@ -89,135 +127,114 @@ impl SortedSet {
 
     /// What OBJECT ENCODING says.
     pub(crate) fn encoding(&self) -> &'static str {
-        match &self.members {
-            Members::Small(_) => "listpack",
-            Members::Big { .. } => "skiplist",
-        }
+        if self.is_listpack() { "listpack" } else { "skiplist" }
     }
 
-    /// Estimated bytes on the heap.
+    /// Whether Redis would hold it in a listpack.
+    fn is_listpack(&self) -> bool {
+        !matches!(&self.0, Form::Big(big) if !big.listpack)
+    }
+
+    /// Bytes on the heap.
     pub(crate) fn memory(&self) -> usize {
-        self.bytes
-            + match &self.members {
-                Members::Small(entries) => allocation(entries.capacity() * size_of::<Entry>()),
-                Members::Big { index, order } => index.memory() + order.memory(),
+        match &self.0 {
+            Form::Packed(packed) => packed.memory(),
+            Form::Big(big) => {
+                allocation(size_of::<Big>()) + big.index.memory() + big.order.memory() + big.bytes
             }
+        }
     }
 
     /// Bytes of the members in effects, at most.
     pub(crate) fn content(&self) -> usize {
-        self.content
+        match &self.0 {
+            Form::Packed(packed) => packed.content(),
+            Form::Big(big) => big.content,
+        }
     }
 
     /// The score of a member.
     pub(crate) fn score(&self, name: &[u8]) -> Option<f64> {
-        match &self.members {
-            Members::Small(entries) => {
-                entries.iter().find(|entry| *entry.name == *name).map(|entry| entry.score)
+        match &self.0 {
+            Form::Packed(packed) => {
+                let at = packed.find(&Encoded::new(name), 2)?;
+                Some(small::read_member(packed.bytes(), at).score)
             }
-            Members::Big { index, .. } => index.get(name).map(|member| member.score),
+            Form::Big(big) => big.index.get(name).map(|member| member.score),
         }
     }
 
     /// Sets the score of a member and returns the one it had.
-    pub(crate) fn insert(&mut self, name: &[u8], score: f64) -> Option<f64> {
+    pub(crate) fn insert(&mut self, name: &[u8], score: f64, rules: &Rules) -> Option<f64> {
         let old = self.score(name);
         if let Some(old_score) = old {
             let score = self.stored(score);
             // The same score (0 and -0 too) changes nothing.
             if old_score != score {
-                self.content = self.content - score_bytes(old_score) + score_bytes(score);
-                self.move_member(name, old_score, score);
+                match &mut self.0 {
+                    Form::Packed(packed) => {
+                        small::remove(packed, name);
+                        small::insert(packed, name, score);
+                    }
+                    Form::Big(big) => big.change(name, old_score, score),
+                }
             }
             return old;
         }
-        if self.len() >= SMALL_SORTED_SET_ENTRIES || name.len() > SMALL_SORTED_SET_BYTES {
-            self.convert();
+        if self.len() >= rules.limits.zset_entries || name.len() > rules.limits.zset_value {
+            self.convert(rules, false);
+        } else if let Form::Packed(packed) = &self.0
+            && (packed.len() >= MOST_PACKED_ENTRIES || packed.end() + name.len() > MOST_PACKED_BYTES)
+        {
+            self.convert(rules, true);
         }
         let score = self.stored(score);
-        self.bytes += name_bytes(name.len());
-        self.content += argument(name.len()) + score_bytes(score);
-        self.put(Entry { score, name: name.into() });
+        match &mut self.0 {
+            Form::Packed(packed) => small::insert(packed, name, score),
+            Form::Big(big) => big.add(name, score),
+        }
         None
     }
 
-    /// What becomes of a score here: a small set does not know -0, as in Redis, where it holds
-    /// whole scores as integers.
+    /// What becomes of a score here: a set in a listpack does not know -0, as in Redis, where it
+    /// holds whole scores as integers.
     pub(crate) fn stored(&self, score: f64) -> f64 {
-        if matches!(self.members, Members::Small(_)) { score + 0.0 } else { score }
+        if self.is_listpack() { score + 0.0 } else { score }
     }
 
     /// From now on it knows -0: it was recorded of a set that did.
-    pub(crate) fn know_negative_zero(&mut self) {
-        self.convert();
+    pub(crate) fn know_negative_zero(&mut self, rules: &Rules) {
+        self.convert(rules, false);
     }
 
-    fn put(&mut self, entry: Entry) {
-        match &mut self.members {
-            Members::Small(entries) => {
-                let position = entries.partition_point(|old| {
-                    compare((old.score, &old.name), (entry.score, &entry.name)).is_lt()
-                });
-                entries.insert(position, entry);
+    /// Makes a packed set a big one. Without `listpack` it is one in the eyes of Redis, too.
+    fn convert(&mut self, rules: &Rules, listpack: bool) {
+        if let Form::Packed(packed) = &self.0 {
+            let mut big = Big::new(rules.seed, listpack);
+            for member in small::members(packed) {
+                big.add(&member.name.text(), member.score);
             }
-            Members::Big { index, order } => {
-                index.insert(Member { name: entry.name.clone(), score: entry.score });
-                order.insert(entry);
-            }
+            self.0 = Form::Big(Box::new(big));
         }
-    }
-
-    fn move_member(&mut self, name: &[u8], from: f64, to: f64) {
-        match &mut self.members {
-            Members::Small(entries) => {
-                if let Some(position) = entries.iter().position(|entry| *entry.name == *name) {
-                    let mut entry = entries.remove(position);
-                    entry.score = to;
-                    self.put(entry);
-                }
-            }
-            Members::Big { index, order } => {
-                if let Some(member) = index.get_mut(name) {
-                    member.score = to;
-                    order.remove(from, name);
-                    order.insert(Entry { score: to, name: member.name.clone() });
-                }
-            }
-        }
-    }
-
-    fn convert(&mut self) {
-        if let Members::Small(entries) = &mut self.members {
-            let entries = std::mem::take(entries);
-            let mut index = Index::new(self.seed);
-            for entry in &entries {
-                index.insert(Member { name: entry.name.clone(), score: entry.score });
-            }
-            let order = CountedTree::from_sorted(entries);
-            self.members = Members::Big { index: Box::new(index), order };
+        if let Form::Big(big) = &mut self.0 {
+            big.listpack &= listpack;
         }
     }
 
     /// Takes a member out and returns its score.
     pub(crate) fn remove(&mut self, name: &[u8]) -> Option<f64> {
-        let score = match &mut self.members {
-            Members::Small(entries) => {
-                let position = entries.iter().position(|entry| *entry.name == *name)?;
-                entries.remove(position).score
-            }
-            Members::Big { index, order } => {
-                let member = index.remove(name)?;
-                order.remove(member.score, name);
-                member.score
-            }
-        };
-        self.bytes -= name_bytes(name.len());
-        self.content -= argument(name.len()) + score_bytes(score);
-        Some(score)
+        match &mut self.0 {
+            Form::Packed(packed) => small::remove(packed, name),
+            Form::Big(big) => big.remove(name),
+        }
     }
 
     /// How many members come before this one.
     pub(crate) fn rank(&self, name: &[u8]) -> Option<usize> {
+        if let Form::Packed(packed) = &self.0 {
+            let wanted = Encoded::new(name);
+            return small::members(packed).position(|member| wanted.is_at(packed.bytes(), member.at));
+        }
         let score = self.score(name)?;
         Some(self.partition_point(&|other, other_name| compare((other, other_name), (score, name)).is_lt()))
     }
@@ -225,9 +242,11 @@ impl SortedSet {
     /// Members at the front for which `before(score, name)` holds; it must hold for none after the
     /// first for which it does not.
     pub(crate) fn partition_point(&self, before: &dyn Fn(f64, &[u8]) -> bool) -> usize {
-        match &self.members {
-            Members::Small(entries) => entries.partition_point(|entry| before(entry.score, &entry.name)),
-            Members::Big { order, .. } => order.partition_point(before),
+        match &self.0 {
+            Form::Packed(packed) => {
+                small::members(packed).take_while(|member| before(member.score, &member.name.text())).count()
+            }
+            Form::Big(big) => big.order.partition_point(before),
         }
     }
 
@@ -236,7 +255,21 @@ impl SortedSet {
     pub(crate) fn range(&self, start: usize, count: usize, reverse: bool) -> Range<'_> {
         let count = count.min(self.len().saturating_sub(start));
         let next = if reverse { (self.len() - start.min(self.len())).wrapping_sub(1) } else { start };
-        Range { set: self, leaf: &[], position: 0, next, left: count, reverse }
+        Range(match &self.0 {
+            Form::Packed(packed) if count == 0 => RangeForm::Packed(packed.iter(), 0, reverse),
+            Form::Packed(packed) => {
+                let (from, to) = if reverse {
+                    (packed.start(), packed.nth(2 * (next + 1)))
+                } else {
+                    (packed.nth(2 * next), packed.end())
+                };
+                RangeForm::Packed(Entries::between(packed.bytes(), from, to), count, reverse)
+            }
+            Form::Big(big) => {
+                let order = &big.order;
+                RangeForm::Tree(TreeRange { order, leaf: &[], position: 0, next, left: count, reverse })
+            }
+        })
     }
 
     /// Takes out `count` members from rank `start` on, and returns them in order.
@@ -250,7 +283,7 @@ impl SortedSet {
     }
 
     /// A random member.
-    pub(crate) fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<(&[u8], f64)> {
+    pub(crate) fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<(Text<'_>, f64)> {
         if self.is_empty() {
             return None;
         }
@@ -258,42 +291,70 @@ impl SortedSet {
         self.range(rank, 1, false).next()
     }
 
-    /// See [`Index::scan`]; a small set is returned whole, in order.
+    /// See [`Index::scan`]; a packed set is returned whole, in order.
     pub(crate) fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&[u8], f64)) -> u64 {
-        match &self.members {
-            Members::Small(entries) => {
-                entries.iter().for_each(|entry| found(&entry.name, entry.score));
+        match &self.0 {
+            Form::Packed(packed) => {
+                small::members(packed).for_each(|member| found(&member.name.text(), member.score));
                 0
             }
-            Members::Big { index, .. } => {
-                index.scan(cursor, count, &mut |member| found(&member.name, member.score))
-            }
+            Form::Big(big) => big.index.scan(cursor, count, &mut |member| found(&member.name, member.score)),
         }
     }
 
     /// Drops about `budget` members; whether nothing is left.
     pub(crate) fn release(&mut self, budget: usize) -> bool {
-        match &mut self.members {
-            Members::Small(_) => true,
-            Members::Big { index, order } => {
-                let tree = order.release(budget);
-                index.release(budget) && tree
+        match &mut self.0 {
+            Form::Packed(_) => true,
+            Form::Big(big) => {
+                let tree = big.order.release(budget);
+                big.index.release(budget) && tree
             }
         }
     }
 
     #[cfg(test)]
     pub(super) fn check(&self) {
-        if let Members::Big { index, order } = &self.members {
-            assert_eq!(index.len(), order.len());
-            order.check();
+        if let Form::Big(big) = &self.0 {
+            assert_eq!(big.index.len(), big.order.len());
+            big.order.check();
         }
     }
 }
 
 /// Members in order; see [`SortedSet::range`].
-pub(crate) struct Range<'a> {
-    set: &'a SortedSet,
+pub(crate) struct Range<'a>(RangeForm<'a>);
+
+enum RangeForm<'a> {
+    /// So many of these entries, backwards if the last word says so.
+    Packed(Entries<'a>, usize, bool),
+    Tree(TreeRange<'a>),
+}
+
+impl<'a> Iterator for Range<'a> {
+    type Item = (Text<'a>, f64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.0 {
+            RangeForm::Tree(range) => range.next(),
+            RangeForm::Packed(_, 0, _) => None,
+            RangeForm::Packed(entries, left, reverse) => {
+                *left -= 1;
+                let (name, score) = if *reverse {
+                    let score = entries.next_back()?;
+                    (entries.next_back()?, score)
+                } else {
+                    (entries.next()?, entries.next()?)
+                };
+                Some((name.text(), small::score_of(score)))
+            }
+        }
+    }
+}
+
+/// Members of a tree in order.
+struct TreeRange<'a> {
+    order: &'a CountedTree,
     leaf: &'a [Entry],
     position: usize,
     /// Rank of the next member.
@@ -302,18 +363,15 @@ pub(crate) struct Range<'a> {
     reverse: bool,
 }
 
-impl<'a> Iterator for Range<'a> {
-    type Item = (&'a [u8], f64);
+impl<'a> Iterator for TreeRange<'a> {
+    type Item = (Text<'a>, f64);
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.left == 0 {
             return None;
         }
         if self.position >= self.leaf.len() {
-            (self.leaf, self.position) = match &self.set.members {
-                Members::Small(entries) => (entries.as_slice(), self.next),
-                Members::Big { order, .. } => order.leaf(self.next)?,
-            };
+            (self.leaf, self.position) = self.order.leaf(self.next)?;
         }
         let entry = self.leaf.get(self.position)?;
         self.left -= 1;
@@ -326,6 +384,6 @@ impl<'a> Iterator for Range<'a> {
             self.next += 1;
             self.position += 1;
         }
-        Some((&entry.name, entry.score))
+        Some((Text::Bytes(&entry.name), entry.score))
     }
 }

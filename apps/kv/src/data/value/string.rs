@@ -1,7 +1,7 @@
 //! A string: bytes, or an integer when the bytes are exactly how that integer is written.
 
 use super::limits::EMBEDDED_LIMIT;
-use super::size::allocation;
+use crate::foundation::allocation::allocation;
 use crate::foundation::text::number::{self, Digits};
 
 /// A string value.
@@ -14,6 +14,17 @@ pub(crate) enum StringValue {
     /// Bytes that were changed in place at least once (APPEND, SETRANGE, SETBIT): called raw at any
     /// length.
     Grown(Vec<u8>),
+}
+
+/// A string that is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StringRef<'a> {
+    /// See [`StringValue::Integer`].
+    Integer(i64),
+    /// See [`StringValue::Fixed`].
+    Fixed(&'a [u8]),
+    /// See [`StringValue::Grown`], with its capacity.
+    Grown(&'a [u8], usize),
 }
 
 impl StringValue {
@@ -30,41 +41,14 @@ impl StringValue {
         Self::Fixed(bytes.into())
     }
 
-    /// Writes `bytes` over those of a value that SET has made, if they have the same length and are
-    /// no integer either: what [`StringValue::new`] makes of them then takes no allocation. Whether
-    /// it could.
+    /// The string, to be read.
     #[inline]
-    pub(crate) fn overwrite(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn view(&self) -> StringRef<'_> {
         match self {
-            Self::Fixed(old) if old.len() == bytes.len() && number::parse_integer(bytes).is_none() => {
-                old.copy_from_slice(bytes);
-                true
-            }
-            _ => false,
+            Self::Integer(integer) => StringRef::Integer(*integer),
+            Self::Fixed(bytes) => StringRef::Fixed(bytes),
+            Self::Grown(bytes) => StringRef::Grown(bytes, bytes.capacity()),
         }
-    }
-
-    /// Reads the first and the last byte, so that the processor fetches their memory.
-    #[inline]
-    pub(crate) fn prefetch(&self) -> u8 {
-        match self {
-            Self::Fixed(bytes) => bytes.first().unwrap_or(&0) ^ bytes.last().unwrap_or(&0),
-            _ => 0,
-        }
-    }
-
-    /// The bytes; an integer's are written to `digits`.
-    pub(crate) fn bytes<'a>(&'a self, digits: &'a mut Digits) -> &'a [u8] {
-        match self {
-            Self::Integer(integer) => digits.write(*integer),
-            Self::Fixed(bytes) => bytes,
-            Self::Grown(bytes) => bytes,
-        }
-    }
-
-    /// A copy of the bytes.
-    pub(crate) fn to_vec(&self) -> Vec<u8> {
-        self.bytes(&mut Digits::default()).to_vec()
     }
 
     /// The bytes to be changed in place; from now on the encoding is raw.
@@ -72,7 +56,7 @@ impl StringValue {
         if !matches!(self, Self::Grown(_)) {
             let bytes = match std::mem::replace(self, Self::Integer(0)) {
                 Self::Fixed(bytes) => bytes.into_vec(),
-                other => other.to_vec(),
+                other => other.view().to_vec(),
             };
             *self = Self::Grown(bytes);
         }
@@ -82,27 +66,60 @@ impl StringValue {
             _ => unreachable!("a grown string"),
         }
     }
+}
+
+impl<'a> StringRef<'a> {
+    /// The string that SET makes: an integer if the bytes are one.
+    #[inline]
+    pub(crate) fn of(bytes: &'a [u8]) -> Self {
+        number::parse_integer(bytes).map_or(Self::Fixed(bytes), Self::Integer)
+    }
+
+    /// The bytes; an integer's are written to `digits`.
+    #[inline]
+    pub(crate) fn bytes<'b>(self, digits: &'b mut Digits) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match self {
+            Self::Integer(integer) => digits.write(integer),
+            Self::Fixed(bytes) | Self::Grown(bytes, _) => bytes,
+        }
+    }
+
+    /// A copy of the bytes.
+    pub(crate) fn to_vec(self) -> Vec<u8> {
+        self.bytes(&mut Digits::default()).to_vec()
+    }
+
+    /// A copy.
+    pub(crate) fn to_value(self) -> StringValue {
+        match self {
+            Self::Integer(integer) => StringValue::Integer(integer),
+            Self::Fixed(bytes) => StringValue::Fixed(bytes.into()),
+            Self::Grown(bytes, _) => StringValue::Grown(bytes.to_vec()),
+        }
+    }
 
     /// The integer that the bytes are, if they are one exactly.
-    pub(crate) fn integer(&self) -> Option<i64> {
+    pub(crate) fn integer(self) -> Option<i64> {
         match self {
-            Self::Integer(integer) => Some(*integer),
-            Self::Fixed(bytes) => number::parse_integer(bytes),
-            Self::Grown(bytes) => number::parse_integer(bytes),
+            Self::Integer(integer) => Some(integer),
+            Self::Fixed(bytes) | Self::Grown(bytes, _) => number::parse_integer(bytes),
         }
     }
 
     /// Bytes in the string.
-    pub(crate) fn len(&self) -> usize {
+    #[inline]
+    pub(crate) fn len(self) -> usize {
         match self {
-            Self::Integer(integer) => Digits::default().write(*integer).len(),
-            Self::Fixed(bytes) => bytes.len(),
-            Self::Grown(bytes) => bytes.len(),
+            Self::Integer(integer) => Digits::default().write(integer).len(),
+            Self::Fixed(bytes) | Self::Grown(bytes, _) => bytes.len(),
         }
     }
 
     /// What OBJECT ENCODING says.
-    pub(crate) fn encoding(&self) -> &'static str {
+    pub(crate) fn encoding(self) -> &'static str {
         match self {
             Self::Integer(_) => "int",
             Self::Fixed(bytes) if bytes.len() <= EMBEDDED_LIMIT => "embstr",
@@ -110,12 +127,12 @@ impl StringValue {
         }
     }
 
-    /// Estimated bytes on the heap.
-    pub(crate) fn memory(&self) -> usize {
+    /// Bytes on the heap of a value of its own.
+    pub(crate) fn memory(self) -> usize {
         match self {
             Self::Integer(_) => 0,
             Self::Fixed(bytes) => allocation(bytes.len()),
-            Self::Grown(bytes) => allocation(bytes.capacity()),
+            Self::Grown(_, capacity) => allocation(capacity),
         }
     }
 }

@@ -79,7 +79,7 @@ impl Store {
                     let pair = if matches!(command[0], b"HSET" | b"ZADD") { 2 } else { 1 };
                     parts.extend(command[2..].chunks(pair).map(|part| part.join(&b' ')));
                 });
-                if !matches!(entry.value.type_name(), "list" | "string") {
+                if !matches!(entry.value().type_name(), "list" | "string") {
                     parts.sort();
                 }
                 all.insert((number, crate::data::index::Keyed::key(entry).to_vec()), parts);

@@ -354,13 +354,13 @@ fn settings_without_an_effect_are_refused() {
         bench.request(client, "CONFIG SET maxmemory 1 maxmemory 2"),
         "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - duplicate parameter\r\n"
     );
-    for name in ["hash-max-listpack-entries", "zset-max-ziplist-value", "latency-tracking-info-percentiles"] {
+    for name in ["stream-node-max-bytes", "latency-tracking-info-percentiles"] {
         assert!(
             bench.request(client, &format!("CONFIG SET {name} 7")).contains("no effect in Sietch"),
             "{name}"
         );
     }
-    assert_eq!(bench.request(client, "CONFIG SET hash-max-listpack-entries 512"), "+OK\r\n");
+    assert_eq!(bench.request(client, "CONFIG SET stream-node-max-bytes 4096"), "+OK\r\n");
     assert!(bench.request(client, "CONFIG SET no-such-max-thing 1").starts_with("-ERR Unknown option"));
 }
 

@@ -157,3 +157,60 @@ fn volatile_policies_do_not_touch_other_keys() {
     assert!(refused);
     assert_eq!(bench.shard.metrics().evicted, 0);
 }
+
+/// The bytes that are counted are those of the entries that are there, whatever was done to them.
+#[test]
+fn the_count_of_memory_is_the_sum_of_its_parts() {
+    for seed in 0..8 {
+        let mut bench = Bench::new();
+        let client = bench.connect();
+        for step in sietch_kv_programs::generate::program(seed) {
+            if step.words.first().is_some_and(|name| name.to_ascii_lowercase().starts_with(b"b")) {
+                // It could block, and no other client is there.
+                continue;
+            }
+            bench.shard.feed(client, &sietch_kv_programs::connection::encode(&step.words), bench.now);
+            bench.output(client);
+            for database in bench.shard.store().databases() {
+                let (mut memory, mut dumped) = (database.index().growth(), 0);
+                for entry in database.index().iter() {
+                    memory += entry.weight().memory;
+                    dumped += entry.weight().dumped;
+                }
+                let counted = database.weight();
+                let command = String::from_utf8_lossy(&step.words.concat()).into_owned();
+                assert_eq!((counted.memory, counted.dumped), (memory, dumped), "seed {seed}, {command}");
+            }
+        }
+    }
+}
+
+/// Thresholds can be set at run time, and a collection changes with its next insertion.
+#[test]
+fn thresholds_of_representations_are_settings() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    let ok = |bench: &mut Bench, command: &str| {
+        assert!(!bench.request(client, command).starts_with('-'), "{command}");
+    };
+    for command in ["HSET h a 1 b 2 c 3", "SADD s 1 2 3", "ZADD z 1 a 2 b 3 c"] {
+        ok(&mut bench, command);
+    }
+    for setting in ["hash-max-ziplist-entries 3", "set-max-intset-entries 3", "zset-max-listpack-entries 3"] {
+        ok(&mut bench, &format!("CONFIG SET {setting}"));
+    }
+    for command in ["HSET h c 4", "SADD s 3", "ZADD z 9 c"] {
+        ok(&mut bench, command);
+    }
+    assert_eq!(bench.request(client, "OBJECT ENCODING h"), "$8\r\nlistpack\r\n");
+    assert_eq!(bench.request(client, "OBJECT ENCODING s"), "$6\r\nintset\r\n");
+    assert_eq!(bench.request(client, "OBJECT ENCODING z"), "$8\r\nlistpack\r\n");
+    for command in ["HSET h d 4", "SADD s 4", "ZADD z 4 d"] {
+        ok(&mut bench, command);
+    }
+    assert_eq!(bench.request(client, "OBJECT ENCODING h"), "$9\r\nhashtable\r\n");
+    assert_eq!(bench.request(client, "OBJECT ENCODING s"), "$9\r\nhashtable\r\n");
+    assert_eq!(bench.request(client, "OBJECT ENCODING z"), "$8\r\nskiplist\r\n");
+    let shown = bench.request(client, "CONFIG GET hash-max-listpack-entries");
+    assert_eq!(shown, "*2\r\n$25\r\nhash-max-listpack-entries\r\n$1\r\n3\r\n");
+}

@@ -1,0 +1,224 @@
+//! A key and a string that was set as a whole, in one allocation.
+//!
+//! ```text
+//!  access   flags   key length   expiry        key   value
+//!  4        1       3            8 or none           to the end
+//! ```
+//!
+//! 1. The value is the string's bytes, or, with [`INTEGER`], the eight bytes of an integer.
+//! 2. The expiry is there with [`EXPIRES`] only.
+//! 3. The allocation is exactly as long as its bytes: a key of 16 bytes and a value of 64 take 88.
+//!    Another length of the value, and an expiry that is set or removed, take a new allocation.
+//! 4. Keys longer than [`LONGEST_KEY`] and strings that are changed in place (APPEND, SETRANGE)
+//!    have no record.
+//!
+//! The bytes come from this module alone: they are never read from a client, a disk or a peer.
+
+use super::clock::NEVER;
+use crate::data::value::StringRef;
+use crate::foundation::allocation::allocation;
+use crate::foundation::text::number;
+
+/// The value is an integer.
+const INTEGER: u8 = 1;
+/// There is an expiry.
+const EXPIRES: u8 = 2;
+/// Bytes before the expiry or the key.
+const HEADER: usize = 8;
+/// Longest key of a record: its length has three bytes.
+const LONGEST_KEY: usize = (1 << 24) - 1;
+
+/// A key and its string.
+pub(super) struct Record(Box<[u8]>);
+
+impl Record {
+    /// The record of a key without an expiry, if there may be one.
+    #[inline]
+    pub(super) fn new(key: &[u8], value: StringRef<'_>, access: u32) -> Option<Self> {
+        match value {
+            _ if key.len() > LONGEST_KEY => None,
+            StringRef::Integer(integer) => {
+                Some(Self::build([key, &integer.to_le_bytes()], INTEGER, access, NEVER))
+            }
+            StringRef::Fixed(bytes) => Some(Self::build([key, bytes], 0, access, NEVER)),
+            StringRef::Grown(..) => None,
+        }
+    }
+
+    fn build([key, value]: [&[u8]; 2], flags: u8, access: u32, expire_at: u64) -> Self {
+        let expiry = if expire_at == NEVER { 0 } else { 8 };
+        let mut bytes = Vec::with_capacity(HEADER + expiry + key.len() + value.len());
+        bytes.extend_from_slice(&access.to_le_bytes());
+        let flags = if expiry > 0 { flags | EXPIRES } else { flags };
+        bytes.extend_from_slice(&((key.len() as u32) << 8 | u32::from(flags)).to_le_bytes());
+        bytes.extend_from_slice(&expire_at.to_le_bytes()[..expiry]);
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value);
+        Self(bytes.into_boxed_slice())
+    }
+
+    /// Flags and length of the key.
+    #[inline]
+    fn word(&self) -> u32 {
+        self.0.get(4..HEADER).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_le_bytes(*word))
+    }
+
+    /// Where the key starts, and where it ends.
+    #[inline]
+    fn key_range(&self) -> (usize, usize) {
+        let word = self.word();
+        let start = if word as u8 & EXPIRES == 0 { HEADER } else { HEADER + 8 };
+        (start, start + (word >> 8) as usize)
+    }
+
+    /// The key.
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        let (start, end) = self.key_range();
+        &self.0[start..end]
+    }
+
+    /// The string.
+    #[inline]
+    pub(super) fn string(&self) -> StringRef<'_> {
+        let value = &self.0[self.key_range().1..];
+        if self.word() as u8 & INTEGER == 0 {
+            return StringRef::Fixed(value);
+        }
+        StringRef::Integer(value.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes)))
+    }
+
+    /// Writes `bytes` over those of the string, if they have the same length, both or neither are
+    /// integers, and there is no expiry: SET then takes no allocation, and the entry weighs what it
+    /// did. Whether it could.
+    #[inline]
+    pub(super) fn overwrite(&mut self, bytes: &[u8]) -> bool {
+        let (start, end) = self.key_range();
+        if start != HEADER {
+            return false;
+        }
+        let is_integer = self.word() as u8 & INTEGER != 0;
+        let length = if is_integer { self.string().len() } else { self.0.len() - end };
+        if length != bytes.len() {
+            return false;
+        }
+        match number::parse_integer(bytes) {
+            Some(integer) if is_integer => self.0[end..].copy_from_slice(&integer.to_le_bytes()),
+            None if !is_integer => self.0[end..].copy_from_slice(bytes),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Replaces an integer by another one; false if the string is no integer.
+    pub(super) fn overwrite_integer(&mut self, integer: i64) -> bool {
+        let is_integer = self.word() as u8 & INTEGER != 0;
+        if is_integer {
+            let (_, end) = self.key_range();
+            self.0[end..].copy_from_slice(&integer.to_le_bytes());
+        }
+        is_integer
+    }
+
+    /// See `Entry`.
+    pub(super) fn access(&self) -> u32 {
+        self.0.first_chunk().map_or(0, |access| u32::from_le_bytes(*access))
+    }
+
+    /// See `Entry`.
+    #[inline]
+    pub(super) fn set_access(&mut self, access: u32) {
+        if let Some(place) = self.0.first_chunk_mut() {
+            *place = access.to_le_bytes();
+        }
+    }
+
+    /// The expiry, or [`NEVER`].
+    #[inline]
+    pub(super) fn expire_at(&self) -> u64 {
+        if self.word() as u8 & EXPIRES == 0 {
+            return NEVER;
+        }
+        self.0[HEADER..].first_chunk().map_or(NEVER, |expiry| u64::from_le_bytes(*expiry))
+    }
+
+    /// Sets the expiry, or with [`NEVER`] removes it.
+    pub(super) fn set_expire_at(&mut self, expire_at: u64) {
+        let had = self.expire_at() != NEVER;
+        if had && expire_at != NEVER {
+            self.0[HEADER..HEADER + 8].copy_from_slice(&expire_at.to_le_bytes());
+        } else if had || expire_at != NEVER {
+            let (start, end) = self.key_range();
+            let parts = [&self.0[start..end], &self.0[end..]];
+            *self = Self::build(parts, self.word() as u8 & INTEGER, self.access(), expire_at);
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn memory(&self) -> usize {
+        allocation(self.0.len())
+    }
+
+    /// Reads the first and the last byte, so that the processor fetches their memory.
+    #[inline]
+    pub(super) fn prefetch(&self) -> u8 {
+        self.0.first().unwrap_or(&0) ^ self.0.last().unwrap_or(&0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::foundation::text::number::Digits;
+
+    fn text(record: &Record) -> Vec<u8> {
+        record.string().bytes(&mut Digits::default()).to_vec()
+    }
+
+    #[test]
+    fn a_record_keeps_key_string_expiry_and_access() {
+        for key in [0usize, 1, 22, 300, 70_000] {
+            let key = vec![b'k'; key];
+            for value in [StringRef::Fixed(b""), StringRef::Fixed(&[b'v'; 64]), StringRef::Integer(-7)] {
+                let mut record = Record::new(&key, value, 9).expect("a short key");
+                let bytes = text(&record);
+                for expire_at in [NEVER, 5, 6, NEVER, NEVER, 7] {
+                    record.set_expire_at(expire_at);
+                    record.set_access(record.access() + 1);
+                    assert_eq!((record.key(), text(&record)), (&key[..], bytes.clone()));
+                    assert_eq!(record.expire_at(), expire_at);
+                    assert_eq!(
+                        matches!(record.string(), StringRef::Integer(-7)),
+                        matches!(value, StringRef::Integer(_))
+                    );
+                }
+                assert_eq!(record.access(), 15);
+            }
+        }
+        assert!(Record::new(b"k", StringRef::Grown(b"v", 1), 0).is_none());
+        assert!(Record::new(&vec![b'k'; LONGEST_KEY + 1], StringRef::Integer(1), 0).is_none());
+    }
+
+    #[test]
+    fn only_bytes_of_the_same_length_are_overwritten() {
+        let mut record = Record::new(b"key", StringRef::Fixed(b"abc"), 0).expect("a short key");
+        assert!(!record.overwrite(b"abcd") && !record.overwrite(b"123") && !record.overwrite_integer(1));
+        assert!(record.overwrite(b"xyz"));
+        assert_eq!(text(&record), b"xyz");
+        let mut record = Record::new(b"key", StringRef::Integer(5), 0).expect("a short key");
+        assert!(!record.overwrite(b"abcdefgh") && record.overwrite_integer(-1));
+        assert_eq!(text(&record), b"-1");
+        assert!(!record.overwrite(b"-123456789") && record.overwrite(b"42"));
+        assert_eq!(text(&record), b"42");
+        record.set_expire_at(9);
+        assert!(!record.overwrite(b"5"));
+        assert!(record.overwrite_integer(12));
+        assert_eq!((text(&record), record.expire_at()), (b"12".to_vec(), 9));
+    }
+
+    #[test]
+    fn a_key_of_16_and_a_value_of_64_bytes_take_96() {
+        let record = Record::new(&[b'k'; 16], StringRef::Fixed(&[b'v'; 64]), 0).expect("a short key");
+        assert_eq!(record.memory(), 96);
+    }
+}

@@ -1,0 +1,196 @@
+//! A small collection in one allocation.
+//!
+//! ```text
+//!  kind  count   content  entries
+//!  1     3       4        ...       bytes
+//! ```
+//!
+//! 1. The kind tells two owners of such bytes apart ([`Set`](super::Set) has two of them), the
+//!    count is the collection's length, and the content is what its elements take in effects.
+//! 2. The entries follow each other without gaps; see [`entry`]. An element has one entry or two.
+//! 3. The allocation is exactly as long as its bytes. A change moves all bytes behind it and
+//!    reallocates, and a search walks all entries: the owner converts the collection before it has
+//!    more than [`MOST_PACKED_ENTRIES`](super::limits::MOST_PACKED_ENTRIES) elements or
+//!    [`MOST_PACKED_BYTES`](super::limits::MOST_PACKED_BYTES), so both are bounded.
+//! 4. An empty collection has no allocation.
+//!
+//! The bytes come from this module alone: they are never read from a client, a disk or a peer.
+
+mod entry;
+
+pub(crate) use entry::Text;
+pub(super) use entry::{Content, Encoded, after, before, read};
+
+use crate::foundation::allocation::allocation;
+
+/// Bytes before the entries.
+pub(super) const HEADER: usize = 8;
+
+/// The elements of a small collection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Packed(Box<[u8]>);
+
+impl Packed {
+    /// Nothing yet, of this kind.
+    pub(super) fn of_kind(kind: u8) -> Self {
+        let mut bytes = [0; HEADER];
+        bytes[0] = kind;
+        Self(Box::new(bytes))
+    }
+
+    /// See [`Packed::of_kind`]; 0 unless it was given.
+    pub(super) fn kind(&self) -> u8 {
+        self.0.first().copied().unwrap_or(0)
+    }
+
+    /// Elements.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.0.first_chunk().map_or(0, |&[_, a, b, c]| u32::from_le_bytes([a, b, c, 0]) as usize)
+    }
+
+    /// Bytes of the elements in effects.
+    #[inline]
+    pub(super) fn content(&self) -> usize {
+        self.0
+            .get(4..HEADER)
+            .map_or(0, |four| four.iter().rev().fold(0, |number, &byte| number << 8 | usize::from(byte)))
+    }
+
+    /// Adds to the number of elements and to the bytes that they take in effects.
+    pub(super) fn count(&mut self, elements: isize, content: isize) {
+        let len = self.len().wrapping_add_signed(elements) as u32;
+        let content = self.content().wrapping_add_signed(content) as u32;
+        self.0[1..4].copy_from_slice(&len.to_le_bytes()[..3]);
+        self.0[4..HEADER].copy_from_slice(&content.to_le_bytes());
+        if len == 0 && self.kind() == 0 {
+            self.0 = Box::default();
+        }
+    }
+
+    /// Bytes of the allocation.
+    pub(super) fn memory(&self) -> usize {
+        allocation(self.0.len())
+    }
+
+    /// Header and entries.
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The same, to be changed in place.
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
+    /// Where the first entry starts; the end if there is none.
+    #[inline]
+    pub(super) fn start(&self) -> usize {
+        HEADER.min(self.0.len())
+    }
+
+    /// The end of the last entry.
+    #[inline]
+    pub(super) fn end(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Where `wanted` starts, among every `step`th entry.
+    #[inline]
+    pub(super) fn find(&self, wanted: &Encoded<'_>, step: usize) -> Option<usize> {
+        let bytes = &*self.0;
+        let mut at = self.start();
+        while at < bytes.len() {
+            if wanted.is_at(bytes, at) {
+                return Some(at);
+            }
+            for _ in 0..step {
+                at = after(bytes, at);
+            }
+        }
+        None
+    }
+
+    /// Where the entry number `number` starts.
+    pub(super) fn nth(&self, number: usize) -> usize {
+        (0..number).fold(self.start(), |at, _| after(&self.0, at))
+    }
+
+    /// Replaces `old` bytes at `at` by `new` bytes that the caller writes.
+    pub(super) fn resize(&mut self, at: usize, old: usize, new: usize) {
+        if old == new {
+            return;
+        }
+        let mut bytes = std::mem::take(&mut self.0).into_vec();
+        let len = bytes.len();
+        if new > old {
+            bytes.reserve_exact(new - old);
+            bytes.resize(len + (new - old), 0);
+            bytes.copy_within(at + old..len, at + new);
+        } else {
+            bytes.copy_within(at + old.., at + new);
+            bytes.truncate(len - (old - new));
+        }
+        self.0 = bytes.into_boxed_slice();
+    }
+
+    /// Replaces `old` bytes at `at` by entries. Makes the header first if there is none.
+    pub(super) fn splice(&mut self, at: usize, old: usize, entries: &[Encoded<'_>]) {
+        let mut at = at;
+        let size: usize = entries.iter().map(Encoded::size).sum();
+        if self.0.is_empty() {
+            self.0 = vec![0; HEADER + size].into_boxed_slice();
+            at = HEADER;
+        } else {
+            self.resize(at, old, size);
+        }
+        for entry in entries {
+            at = entry.write(&mut self.0, at);
+        }
+    }
+
+    /// The contents of all entries.
+    pub(super) fn iter(&self) -> Entries<'_> {
+        Entries { bytes: &self.0, from: self.start(), to: self.0.len() }
+    }
+}
+
+/// The contents of entries that follow each other.
+#[derive(Clone, Debug)]
+pub(super) struct Entries<'a> {
+    bytes: &'a [u8],
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Entries<'a> {
+    /// The entries between two positions.
+    pub(super) fn between(bytes: &'a [u8], from: usize, to: usize) -> Self {
+        Self { bytes, from, to }
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Content<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Content<'a>> {
+        if self.from >= self.to {
+            return None;
+        }
+        let (content, next) = read(self.bytes, self.from);
+        self.from = next;
+        Some(content)
+    }
+}
+
+impl DoubleEndedIterator for Entries<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.from >= self.to {
+            return None;
+        }
+        self.to = before(self.bytes, self.to);
+        Some(read(self.bytes, self.to).0)
+    }
+}

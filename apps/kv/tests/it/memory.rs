@@ -1,0 +1,108 @@
+//! `used_memory` is what the allocator gives.
+//!
+//! The test runs itself in a process of its own for each shape, where nothing else allocates, and
+//! compares the growth of `used_memory` with that of the process' resident bytes.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use sietch_kv::settings::{Durability, Settings};
+use sietch_kv::shard::{Now, Shard};
+use sietch_kv_programs::connection::encode;
+
+/// Keys, or elements of one big collection: some ten megabytes, beside which pages that are touched
+/// by chance do not matter.
+const COUNT: usize = 150_000;
+
+/// Most that the resident bytes may differ from those in use, in percent: chunks that wait to be
+/// reused, and tops of arenas.
+const TOLERANCE: f64 = 8.0;
+
+/// The same for small collections that grow field by field: reallocations leave chunks.
+const TOLERANCE_OF_SMALL: f64 = 18.0;
+
+/// The same for tables: the vectors of all segments grow at the same time, and the chunks that they
+/// leave fit none of them until the next split.
+const TOLERANCE_OF_TABLES: f64 = 40.0;
+
+/// Names the shape for the process that fills it.
+const SHAPE: &str = "SIETCH_KV_MEMORY_SHAPE";
+
+/// The command for element `number` of each shape.
+fn command(shape: usize, number: usize) -> Option<String> {
+    Some(match shape {
+        0 => format!("SET key:{number:012} {}", "v".repeat(64)),
+        1 => format!("SET key:{number:012} {number}"),
+        2 => {
+            format!("SET key:{number:012} {} PXAT {}", "v".repeat(64), 4_000_000_000_000_u64 + number as u64)
+        }
+        3 => format!("HSET key:{number:012} f1 {number} f2 value f3 {number} f4 x f5 {number:08}"),
+        4 => format!("HSET hash f{number:07} v{number:07}"),
+        5 => format!("RPUSH list e{number:07}"),
+        6 => format!("SADD set e{number:07}"),
+        7 => format!("ZADD zset {} e{number:07}", number * 7919 % COUNT),
+        _ => return None,
+    })
+}
+
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has memory");
+    let kilobytes: f64 = line.trim().split(' ').next().and_then(|word| word.parse().ok()).expect("a number");
+    kilobytes * 1024.0
+}
+
+/// Fills a shape and prints how much used and resident bytes have grown.
+fn fill(shape: usize) {
+    let mut settings = Settings::default();
+    settings.durability = Durability::None;
+    let now = Now { monotonic_ns: 1_000_000_000, unix_ms: 1_700_000_000_000 };
+    let mut shard = Shard::new(settings, 7);
+    let address = SocketAddr::from(([127, 0, 0, 1], 40_000));
+    let client = shard.connect(address, address, now).expect("the first client");
+    let mut before = (0.0, 0.0);
+    for number in 0..COUNT {
+        let words: Vec<String> =
+            command(shape, number).expect("a known shape").split(' ').map(String::from).collect();
+        shard.feed(client, &encode(&words), now);
+        shard.seal(0);
+        let length = shard.output(client).len();
+        shard.consumed(client, length);
+        if number == 1000 {
+            before = (shard.used_memory() as f64, resident());
+        }
+    }
+    println!("grown: {} {}", shard.used_memory() as f64 - before.0, resident() - before.1);
+}
+
+#[test]
+fn used_memory_is_what_the_allocator_gives() {
+    if let Ok(shape) = std::env::var(SHAPE) {
+        fill(shape.parse().expect("the number of a shape"));
+        return;
+    }
+    let program = std::env::current_exe().expect("this program has a path");
+    for shape in (0..).take_while(|&shape| command(shape, 0).is_some()) {
+        let output = Command::new(&program)
+            .args(["--exact", "memory::used_memory_is_what_the_allocator_gives", "--nocapture"])
+            .env(SHAPE, shape.to_string())
+            .output()
+            .expect("this program runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line =
+            text.lines().find_map(|line| line.split_once("grown: ")).expect("it printed its figures").1;
+        let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let (used, resident) = (numbers[0], numbers[1]);
+        let percent = (resident / used - 1.0) * 100.0;
+        let name = command(shape, 1).unwrap_or_default();
+        let tolerance = match shape {
+            3 => TOLERANCE_OF_SMALL,
+            4 | 6 | 7 => TOLERANCE_OF_TABLES,
+            _ => TOLERANCE,
+        };
+        assert!(
+            percent.abs() < tolerance,
+            "{name}: {used} bytes in use, {resident} resident: {percent:.1} %"
+        );
+    }
+}
