@@ -78,7 +78,7 @@ fn member(number: usize) -> Words {
 impl Shape {
     /// What the figures are divided by.
     fn divisor(&self, elements: usize) -> usize {
-        if self.size == 0 { elements } else { elements / self.size }
+        elements.checked_div(self.size).unwrap_or(elements)
     }
 
     /// Calls `run` with each command that fills the shape.
@@ -240,7 +240,7 @@ fn run() -> Result<()> {
     println!("| --- | --- | --- | --- | --- | --- |");
     for (number, shape) in SHAPES.iter().enumerate() {
         let sietch = here(number, elements)?;
-        let keys = if shape.size == 0 { 1 } else { elements / shape.size };
+        let keys = elements.checked_div(shape.size).unwrap_or(1);
         let (used, resident) = match redis(shape, elements)? {
             Some(redis) => (format!("{:.1}", redis.used), format!("{:.1}", redis.resident)),
             None => ("-".into(), "-".into()),
