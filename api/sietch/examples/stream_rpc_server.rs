@@ -18,9 +18,13 @@ use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use sietch::stream::Path;
 use sietch::{Arguments, Net, Runtime, Stream};
+
+/// Between two attempts to accept while descriptors are short.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
 /// The longest call, in bytes.
 const LONGEST: usize = 64 << 10;
@@ -31,7 +35,16 @@ pub(crate) async fn serve(net: Net, address: SocketAddr) -> io::Result<()> {
     let mut listener = streams.listen(address, 1024)?;
     let open = Rc::new(Cell::new(0_u64));
     loop {
-        let (stream, peer) = listener.accept().await?;
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => return Err(cause),
+            Err(cause) => {
+                // Without a free descriptor the connection goes on waiting.
+                eprintln!("accept: {cause}");
+                net.sleep(SHORTAGE_PAUSE).await;
+                continue;
+            }
+        };
         let open = Rc::clone(&open);
         net.spawn(async move {
             open.set(open.get() + 1);
