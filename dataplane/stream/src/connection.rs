@@ -667,7 +667,8 @@ impl Drop for Connection {
             Transport::Memory { end, .. } => end.closing(),
             Transport::Kernel(kernel) => {
                 let _ = kernel.flush();
-                if kernel.has_staged() {
+                // The kernel knows nothing of bytes that were taken from it and not used.
+                if kernel.has_staged() || self.available() != 0 {
                     self.abort_on_close();
                 }
             }

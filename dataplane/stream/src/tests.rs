@@ -1,6 +1,6 @@
 //! Two connections of one process, joined by memory, with a poller each where one sleeps.
 
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
@@ -226,6 +226,23 @@ fn an_end_that_leaves_bytes_unread_resets_and_the_error_comes_once() {
     assert_eq!(kind(one.try_read(&mut out)), io::ErrorKind::ConnectionReset);
     assert_eq!(one.try_read(&mut out).expect("then the end"), 0);
     assert_eq!(kind(one.try_write(b"x")), io::ErrorKind::BrokenPipe);
+}
+
+#[test]
+fn an_end_that_leaves_buffered_bytes_unread_resets_a_client_of_the_kernel_too() {
+    let listening = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut client =
+        std::net::TcpStream::connect(listening.local_addr().expect("its name")).expect("it listens");
+    let (accepted, _) = listening.accept().expect("a client waits");
+    let connection = Connection::accepted_by_kernel(accepted.into());
+    client.write_all(b"unread").expect("it is connected");
+    let ready = PollFlags::IN;
+    let Transport::Kernel(kernel) = &connection.transport else { unreachable!("it is the kernel's") };
+    rustix::event::poll(&mut [PollFd::new(&kernel.socket, ready)], None).expect("bytes come");
+    assert_eq!(connection.try_read_with(|_| 0).expect("bytes wait"), Some(0));
+    assert_eq!(connection.available(), 6);
+    drop(connection);
+    assert_eq!(kind(client.read(&mut [0; 10])), io::ErrorKind::ConnectionReset);
 }
 
 #[test]
