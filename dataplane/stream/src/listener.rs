@@ -155,10 +155,17 @@ impl Listener {
         }
     }
 
-    /// The kernel says that the placeholder has hung up: the listener is registered again, whether
-    /// or not the program accepts.
+    /// The kernel says that the placeholder has hung up. If nothing waits there, the listener is
+    /// registered again, whether or not the program accepts. Otherwise [`Listener::try_accept`]
+    /// does that behind the connections that wait: closing the placeholder would reset them.
     pub(crate) fn hung_up(&self) {
-        if self.is_registered() {
+        let Source::Service(placeholder) = self.source.borrow().clone() else { return };
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        if rustix::net::recv(&*placeholder, &mut [0_u8; 1], flags).is_ok_and(|(length, _)| length != 0) {
+            // Clients of the kernel wait there meanwhile.
+            registration::restore_backlog(self.kernel.as_fd(), self.backlog);
+            self.ready.set(true);
+        } else {
             self.lost();
         }
     }
@@ -177,7 +184,13 @@ impl Listener {
                     let what = "the application was revoked (`sietch revoke`); start it again";
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
                 }
-                Source::Kernel { .. } => return self.accept_from_kernel(),
+                Source::Kernel { .. } => match self.accept_from_kernel() {
+                    // It listens no more, and never will again.
+                    Err(Errno::INVAL) if !registration::listens(self.kernel.as_fd()) => {
+                        *self.source.borrow_mut() = Source::Ended;
+                    }
+                    accepted => return Ok(accepted?),
+                },
                 Source::Service(placeholder) => {
                     let mut received = Descriptors::default();
                     match self.receive(placeholder.as_fd(), &mut received)? {
@@ -207,18 +220,13 @@ impl Listener {
         Ok(incoming?)
     }
 
-    fn accept_from_kernel(&self) -> io::Result<Connection> {
+    fn accept_from_kernel(&self) -> Result<Connection, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match rustix::net::accept_with(&*self.kernel, flags) {
-            Ok(socket) => Ok(Connection::accepted_by_kernel(socket)),
-            Err(Errno::AGAIN) => {
-                self.ready.set(false);
-                Err(io::ErrorKind::WouldBlock.into())
-            }
-            // A service that is back takes what waits.
-            Err(Errno::INVAL) => Err(io::ErrorKind::ConnectionAborted.into()),
-            Err(errno) => Err(errno.into()),
+        let accepted = rustix::net::accept_with(&*self.kernel, flags);
+        if matches!(accepted, Err(Errno::AGAIN)) {
+            self.ready.set(false);
         }
+        Ok(Connection::accepted_by_kernel(accepted?))
     }
 }
 
@@ -231,3 +239,6 @@ fn listening_socket(address: SocketAddr, backlog: u32) -> Result<OwnedFd, Errno>
     rustix::net::listen(&socket, backlog.try_into().unwrap_or(i32::MAX))?;
     Ok(socket)
 }
+
+#[cfg(test)]
+mod tests;
