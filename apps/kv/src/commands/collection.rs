@@ -10,6 +10,9 @@ use crate::foundation::protocol::Fault;
 /// commands) may have. The server does nothing else while it writes them.
 pub(super) const MOST_REPEATED: u64 = 1 << 24;
 
+/// Longest collection that is gathered for such a reply: no packed one has more elements.
+const MOST_GATHERED: usize = 512;
+
 /// One of the four types of collections.
 pub(super) trait Collection: Sized {
     /// The collection in a value of this type.
@@ -129,6 +132,22 @@ pub(super) fn span(start: i64, end: i64, len: usize) -> (usize, usize) {
     let from_end = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
     let (start, end) = (from_end(start).max(0), from_end(end).min(len - 1));
     if start > end || start >= len { (0, 0) } else { (start as usize, (end - start + 1) as usize) }
+}
+
+/// Whether to gather all `len` elements before `many` random ones are repeated. In a packed
+/// collection each random element is found by walking on average half of it, so that a reply of
+/// [`MOST_REPEATED`] elements would take ten seconds.
+pub(super) fn gathers(len: usize, many: usize) -> bool {
+    len <= many.min(MOST_GATHERED)
+}
+
+/// `many` random elements of `all`, with repetitions.
+pub(super) fn repeated<'a, T>(
+    all: &'a [T],
+    many: usize,
+    next: &mut dyn FnMut() -> u64,
+) -> impl Iterator<Item = &'a T> {
+    (0..many).filter_map(move |_| all.get((next() % all.len().max(1) as u64) as usize))
 }
 
 /// `many` distinct numbers below `range`, in no particular order; all of them if there are not

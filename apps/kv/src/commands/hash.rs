@@ -4,7 +4,7 @@
 //! check the type. Effects are HSET with values and HDEL: HINCRBY and HINCRBYFLOAT record their
 //! result, so that replay does not depend on the former value.
 
-use super::collection::{distinct, random_count, read, write, write_or_create};
+use super::collection::{distinct, gathers, random_count, read, repeated, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
 use crate::data::value::{Field, Hash, Text};
@@ -226,6 +226,9 @@ fn hrandfield(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         } else {
             distinct(all.len(), many, &mut next).into_iter().map(|at| all[at]).collect()
         }
+    } else if gathers(hash.len(), many) {
+        let all: Vec<Field<'_>> = hash.iter().collect();
+        repeated(&all, many, &mut next).copied().collect()
     } else {
         (0..many).filter_map(|_| hash.random(&mut next)).collect()
     };

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use super::collection::{
-    Collection as _, at_least, count, distinct, random_count, read, write, write_or_create,
+    Collection as _, at_least, count, distinct, gathers, random_count, read, repeated, write, write_or_create,
 };
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
@@ -187,6 +187,11 @@ fn srandmember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     if !unique {
         context.reply.array(many);
+        if gathers(set.len(), many) {
+            let all = set.to_vec();
+            repeated(&all, many, &mut next).for_each(|member| context.reply.bulk(member));
+            return Ok(());
+        }
         for _ in 0..many {
             context.reply.bulk_or_nil(set.random(&mut next).as_deref());
         }

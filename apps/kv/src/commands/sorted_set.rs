@@ -1,7 +1,7 @@
 //! Sorted sets: members and scores. Ranges, pops, and operations on several sets are in
 //! `sorted_set/`.
 
-use super::collection::{distinct, random_count, read, write, write_or_create};
+use super::collection::{distinct, gathers, random_count, read, repeated, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
 use crate::data::value::{SortedSet, Text};
@@ -282,7 +282,10 @@ fn zrandmember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     let random = &mut *context.random;
     let mut next = || random.word();
-    let members: Vec<(Text<'_>, f64)> = if !unique {
+    let members: Vec<(Text<'_>, f64)> = if !unique && gathers(set.len(), many) {
+        let all: Vec<(Text<'_>, f64)> = set.range(0, set.len(), false).collect();
+        repeated(&all, many, &mut next).copied().collect()
+    } else if !unique {
         (0..many).filter_map(|_| set.random(&mut next)).collect()
     } else if many >= set.len() {
         set.range(0, set.len(), false).collect()

@@ -272,3 +272,34 @@ fn an_effect_that_no_record_has_room_for_is_dumped_in_parts() {
     cut.shard.replay_snapshot(&[journal::PART, journal::SNAPSHOT]).expect("more follows");
     assert!(cut.shard.finish_recovery().is_err(), "the last part is missing");
 }
+
+/// Seconds that a command takes at best, in three runs.
+fn seconds(bench: &mut Bench, client: ClientId, command: &str) -> f64 {
+    let run = |_| {
+        let begin = std::time::Instant::now();
+        assert!(bench.request(client, command).starts_with('*'));
+        begin.elapsed().as_secs_f64()
+    };
+    (0..3).map(run).fold(f64::MAX, f64::min)
+}
+
+#[test]
+fn a_random_element_costs_the_same_in_any_packed_collection() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    for (long, name) in [(4, "few"), (128, "many"), (512, "many")] {
+        let all: String = (0..long).map(|number| format!(" {number} m{number}")).collect();
+        bench.request(client, &format!("HSET hash:{name}{all}"));
+        if long <= 128 {
+            let all: String = (0..long).map(|number| format!(" m{number}")).collect();
+            bench.request(client, &format!("SADD set:{name}{all}"));
+            let all: String = (0..long).map(|number| format!(" {number} m{number}")).collect();
+            bench.request(client, &format!("ZADD sorted:{name}{all}"));
+        }
+    }
+    for (command, key) in [("HRANDFIELD", "hash"), ("SRANDMEMBER", "set"), ("ZRANDMEMBER", "sorted")] {
+        let few = seconds(&mut bench, client, &format!("{command} {key}:few -20000"));
+        let many = seconds(&mut bench, client, &format!("{command} {key}:many -20000"));
+        assert!(many < 6.0 * few, "{command}: {few} s of few elements, {many} s of many");
+    }
+}
