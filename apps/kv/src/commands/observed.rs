@@ -16,7 +16,7 @@ use crate::foundation::observation::Timed;
 use crate::foundation::observation::latency::Cause;
 use crate::foundation::observation::monitor::{self, unix_microseconds};
 use crate::foundation::observation::redaction::redacted;
-use crate::foundation::observation::slow_log::{SlowCommand, shorten};
+use crate::foundation::observation::slow_log::{SlowCommand, shorten, shorten_one};
 use crate::foundation::protocol::Reply;
 
 impl Context<'_> {
@@ -112,7 +112,7 @@ impl Context<'_> {
                 microseconds,
                 arguments: shorten(&redacted(spec.name, arguments)),
                 address: self.client.peer.to_string(),
-                name: self.client.name.clone(),
+                name: shorten_one(&self.client.name),
             };
             store.observation.slow_log.push(entry, settings.slowlog_max_len);
         }

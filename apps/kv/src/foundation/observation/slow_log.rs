@@ -1,8 +1,8 @@
 //! The slow log: the last commands that took long.
 //!
 //! An entry is bounded as in Redis: at most 32 arguments of at most 128 bytes each, with a note of
-//! what is missing. The number of entries is `slowlog-max-len`; a lower limit takes effect with the
-//! next entry.
+//! what is missing. The client's name is shortened like an argument; Redis copies it whole. The
+//! number of entries is `slowlog-max-len`; a lower limit takes effect with the next entry.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ pub(crate) struct SlowCommand {
     pub arguments: Vec<Vec<u8>>,
     /// The address of its client.
     pub address: String,
-    /// The name that its client has set.
+    /// The name that its client has set, shortened.
     pub name: Vec<u8>,
 }
 
@@ -66,7 +66,8 @@ pub(crate) fn shorten(arguments: &[&[u8]]) -> Vec<Vec<u8>> {
     short
 }
 
-fn shorten_one(argument: &[u8]) -> Vec<u8> {
+/// An argument, or a name, of an entry.
+pub(crate) fn shorten_one(argument: &[u8]) -> Vec<u8> {
     if argument.len() <= LONGEST_ARGUMENT {
         return argument.to_vec();
     }

@@ -267,3 +267,13 @@ fn debug_sleeps_and_refuses_everything_else_by_name() {
     let other = bench.shard.connect(address, address, bench.now).expect("fewer than maxclients");
     assert!(bench.request(other, "DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed."));
 }
+
+#[test]
+fn a_long_name_of_a_client_is_shortened_in_the_slow_log() {
+    let mut bench = Bench::timed(20_000_000);
+    let client = bench.connect();
+    bench.request(client, &format!("CLIENT SETNAME {}", "n".repeat(100_000)));
+    bench.request(client, "KEYS *");
+    let log = bench.request(client, "SLOWLOG GET 1");
+    assert!(log.len() < 1000 && log.contains("nnn... (99872 more bytes)"), "{}", log.len());
+}
