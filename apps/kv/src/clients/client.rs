@@ -55,6 +55,11 @@ pub(crate) struct Blocked {
 }
 
 impl Blocked {
+    /// Bytes of its command. They count as those of a command in a transaction do.
+    pub(crate) fn bytes(&self) -> usize {
+        self.arguments.iter().map(|argument| argument.len() + 32).sum()
+    }
+
     /// Whether the client only waits for the end of a pause. It then does not count as blocked.
     pub(crate) fn is_postponed(&self) -> bool {
         self.on_timeout == TimeoutReply::RunAgain

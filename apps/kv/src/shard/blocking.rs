@@ -11,7 +11,7 @@
 //!    run then, with all checks.
 
 use super::Shard;
-use crate::clients::{Blocked, Client, Closing, TimeoutReply};
+use crate::clients::{Blocked, Client, Closing, ReplyMode, TimeoutReply};
 use crate::data::keyspace::Data;
 use crate::foundation::client_id::ClientId;
 use crate::foundation::protocol::{Fault, Reply};
@@ -22,6 +22,7 @@ const UNBLOCKED: Fault = Fault::of("UNBLOCKED client unblocked via CLIENT UNBLOC
 impl Shard {
     /// Blocks a client.
     pub(super) fn block(&mut self, client: &mut Client, blocked: Blocked) {
+        self.store.client_bytes += blocked.bytes();
         for database_key in &blocked.keys {
             self.store.waiting.entry(database_key.clone()).or_default().push_back(client.id);
         }
@@ -39,6 +40,7 @@ impl Shard {
     /// Takes a client out of all queues and returns what it waited for.
     pub(super) fn unblock(&mut self, client: &mut Client) -> Option<Blocked> {
         let blocked = client.blocked.take()?;
+        self.store.client_bytes -= blocked.bytes();
         for database_key in &blocked.keys {
             if let Some(queue) = self.store.waiting.get_mut(database_key) {
                 queue.retain(|&id| id != client.id);
@@ -63,10 +65,14 @@ impl Shard {
 
     /// Serves the clients that wait for changed keys.
     pub(super) fn serve_ready(&mut self) {
-        for (id, with_error) in std::mem::take(&mut self.clients.unblock_requests) {
-            self.end_block(id, with_error.then_some(&UNBLOCKED));
-        }
-        while let Some(database_key) = self.store.ready.pop_front() {
+        loop {
+            // A postponed command that runs here may request more: CLIENT UNBLOCK, CLIENT UNPAUSE.
+            while self.clients.has_unblock_requests() {
+                for (id, with_error) in std::mem::take(&mut self.clients.unblock_requests) {
+                    self.end_block(id, with_error.then_some(&UNBLOCKED));
+                }
+            }
+            let Some(database_key) = self.store.ready.pop_front() else { return };
             let waiters: Vec<ClientId> = self
                 .store
                 .waiting
@@ -141,6 +147,7 @@ impl Shard {
             }
             let mut reply = Reply::new(std::mem::take(&mut client.output.bytes), client.resp3);
             match error {
+                _ if client.reply_mode != ReplyMode::On => {}
                 Some(fault) => reply.error(fault),
                 None => blocked.on_timeout.write(&mut reply),
             }

@@ -2,6 +2,7 @@
 //!
 //! Each test states in which order clients are served and what each of them receives.
 
+use super::limits::encode;
 use super::*;
 
 #[test]
@@ -261,4 +262,47 @@ fn a_pause_postpones_commands_until_its_end() {
     assert_eq!(bench.request(client, "CLIENT UNPAUSE"), "+OK\r\n");
     assert_eq!(bench.output(writer), "+OK\r\n");
     assert_eq!(bench.request(client, "GET a"), "$1\r\n3\r\n");
+}
+
+#[test]
+fn a_postponed_command_unblocks_another_client_without_further_input() {
+    let mut bench = Bench::new();
+    let (waiter, other) = (bench.connect(), bench.connect());
+    assert_eq!(bench.request(waiter, "BLPOP list 0"), "");
+    bench.request(other, "CLIENT PAUSE 100 ALL");
+    assert_eq!(bench.request(other, "CLIENT UNBLOCK 1"), "");
+    bench.pass(100);
+    assert_eq!(bench.output(other), ":1\r\n");
+    assert_eq!(bench.output(waiter), "*-1\r\n");
+}
+
+#[test]
+fn the_command_of_a_blocked_client_counts_as_memory() {
+    let mut bench = Bench::new();
+    let (admin, writer, waiter) = (bench.connect(), bench.connect(), bench.connect());
+    bench.request(writer, "GET a");
+    bench.request(admin, "CLIENT PAUSE 100 WRITE");
+    let before = bench.shard.used_memory();
+    let large = vec![b'x'; 100_000];
+    bench.shard.feed(writer, &encode(&[b"SET", b"a", &large]), bench.now);
+    assert!(bench.shard.used_memory() > before + 100_000);
+    bench.pass(100);
+    assert_eq!(bench.output(writer), "+OK\r\n");
+    bench.request(writer, "DEL a");
+    assert!(bench.shard.used_memory() < before + 20_000);
+    bench.shard.feed(waiter, &encode(&[b"BLPOP", &large, b"0"]), bench.now);
+    assert!(bench.shard.used_memory() > before + 100_000);
+    bench.shard.disconnect(waiter);
+    assert!(bench.shard.used_memory() < before + 20_000);
+}
+
+#[test]
+fn a_client_whose_replies_are_off_receives_no_timeout() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    bench.request(client, "CLIENT REPLY OFF");
+    bench.request(client, "BLPOP list 0.1");
+    bench.pass(100);
+    assert_eq!(bench.output(client), "");
+    assert_eq!(bench.request(client, "CLIENT REPLY ON"), "+OK\r\n");
 }
