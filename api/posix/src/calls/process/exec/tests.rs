@@ -16,9 +16,11 @@ fn after(given: &[&str]) -> Vec<String> {
     let texts: Vec<_> = given.iter().map(|text| CString::new(*text).unwrap()).collect();
     let mut list: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
     list.push(ptr::null());
-    // SAFETY: a list of texts with a null behind it, both of which outlive it.
+    let kept = kept();
+    // SAFETY: a list of texts with a null behind it; these and what is kept outlive the
+    // environment, which points into them.
     unsafe {
-        let environment = Environment::with(&kept(), list.as_ptr());
+        let environment = Environment::with(&kept, list.as_ptr());
         super::texts(environment.list()).map(|text| String::from_utf8(text.to_vec()).unwrap()).collect()
     }
 }
@@ -49,8 +51,9 @@ fn an_environment_that_names_the_service_is_left_alone() {
 
 #[test]
 fn no_environment_at_all_is_an_empty_one() {
+    let kept = kept();
     // SAFETY: Linux takes a null pointer for an empty list.
-    let environment = unsafe { Environment::with(&kept(), ptr::null()) };
+    let environment = unsafe { Environment::with(&kept, ptr::null()) };
     // SAFETY: what was just made.
     assert_eq!(unsafe { super::texts(environment.list()) }.count(), 3);
 }
@@ -66,9 +69,10 @@ fn left(given: &[&str]) -> Vec<String> {
     let texts: Vec<_> = given.iter().map(|text| CString::new(*text).unwrap()).collect();
     let mut list: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
     list.push(ptr::null());
+    let kept = kept();
     // SAFETY: a list of texts with a null behind it, both of which outlive it.
     unsafe {
-        let environment = Environment::without(&kept(), list.as_ptr());
+        let environment = Environment::without(&kept, list.as_ptr());
         super::texts(environment.list()).map(|text| String::from_utf8(text.to_vec()).unwrap()).collect()
     }
 }
