@@ -110,10 +110,10 @@ fn limit(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::get(args = (false, 1), setup = scene, config = limit(1675))]
-#[bench::get_pipelined(args = (false, 16), setup = scene, config = limit(1131))]
-#[bench::set(args = (true, 1), setup = scene, config = limit(1720))]
-#[bench::set_pipelined(args = (true, 16), setup = scene, config = limit(1176))]
+#[bench::get(args = (false, 1), setup = scene, config = limit(1708))]
+#[bench::get_pipelined(args = (false, 16), setup = scene, config = limit(1167))]
+#[bench::set(args = (true, 1), setup = scene, config = limit(1742))]
+#[bench::set_pipelined(args = (true, 16), setup = scene, config = limit(1200))]
 fn command(mut scene: Scene) -> Scene {
     black_box(&mut scene).iterate();
     scene
