@@ -92,19 +92,22 @@ impl Buffered {
 
     /// The room, behind the bytes that are there.
     fn space(&mut self) -> &mut [u8] {
+        // Twice the size: bytes move only once as many were consumed, however small the pieces are
+        // that a program takes.
         if self.bytes.is_empty() {
-            self.bytes = vec![0; BUFFER];
+            self.bytes = vec![0; 2 * BUFFER];
         }
-        if self.begin != 0 {
+        let room = self.room();
+        if self.bytes.len() - self.end < room {
             self.bytes.copy_within(self.begin..self.end, 0);
             (self.begin, self.end) = (0, self.end - self.begin);
         }
-        &mut self.bytes[self.end..]
+        &mut self.bytes[self.end..][..room]
     }
 
     /// So many bytes of the space are filled.
     fn fill(&mut self, bytes: usize) {
-        self.end = (self.end + bytes).min(self.bytes.len());
+        self.end += bytes.min(self.room());
     }
 }
 
@@ -462,7 +465,7 @@ impl Connection {
             }
             Transport::Kernel(kernel) => {
                 let mut entry = [PollFd::new(&kernel.socket, PollFlags::OUT)];
-                poll(&mut entry, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+                repeat(|| poll(&mut entry, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })))?;
                 if entry[0].revents().is_empty() {
                     kernel.writable.set(false);
                     return Err(would_block());

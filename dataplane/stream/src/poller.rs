@@ -441,14 +441,18 @@ impl Poller {
         if same(watched.as_ref(), now.as_ref()) {
             return Ok(());
         }
-        if let Some(before) = std::mem::replace(watched, now.clone()) {
+        if let Some(before) = watched.take() {
             let _ = epoll::delete(&self.epoll, &*before);
         }
-        if let Some(now) = now {
-            self.watch(&*now, key, false)?;
+        if let Some(now) = &now {
+            // If that fails, the next poll tries it again.
+            self.watch(&**now, key, false)?;
         }
         // It may have changed because something arrived.
         if let Some(slot) = self.slots.get_mut(key) {
+            if let Source::Listener { watched, .. } = &mut slot.source {
+                *watched = now;
+            }
             heat(&mut self.hot, key, slot);
         }
         Ok(())

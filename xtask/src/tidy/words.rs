@@ -37,7 +37,7 @@ const WORDS: [(&str, &str); 30] = [
     ("registrar", "command sender"),
 ];
 
-/// Texts that contain such a word with another meaning: the user `nobody` of every Linux.
+/// Texts in which such a word is the name of an account of Linux.
 const QUOTED: [&str; 5] = ["\"nobody\"", "`nobody`", "user nobody", "nobody:x:", "nobody.sock"];
 
 /// Reports each line with such a word, once a word.
