@@ -126,7 +126,8 @@ fn denied(context: &Context<'_>, number: u16, command: &Command, arguments: &[&[
     if users.is_open() {
         return None;
     }
-    let user = users.get(&context.client.user)?;
+    // As in Redis, a client whose user was deleted in this transaction goes on as the default one.
+    let user = users.get(&context.client.user).or_else(|| users.get(b"default"))?;
     user.permit(number, &command.spec, arguments).err().map(Denied::fault)
 }
 

@@ -394,3 +394,18 @@ fn a_command_may_have_more_than_a_million_arguments() {
     let client = again.connect();
     assert_eq!(again.request(client, "LLEN k"), ":1048577\r\n");
 }
+
+#[test]
+fn a_transaction_that_deletes_its_user_goes_on_with_the_rules_of_the_default_one() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    assert_eq!(bench.request(client, "ACL SETUSER bob on >abc ~* &* +@all"), "+OK\r\n");
+    assert_eq!(bench.request(client, "AUTH bob abc"), "+OK\r\n");
+    assert_eq!(bench.request(client, "ACL SETUSER default -set"), "+OK\r\n");
+    for command in ["MULTI", "ACL DELUSER bob", "SET a 1", "GET a"] {
+        bench.request(client, command);
+    }
+    let replies = bench.request(client, "EXEC");
+    assert!(replies.starts_with("*3\r\n:1\r\n-NOPERM"), "{replies}");
+    assert!(replies.ends_with("$-1\r\n"), "{replies}");
+}
