@@ -430,8 +430,8 @@ impl User {
             return Ok(());
         }
         let full = || full_name(command, arguments);
-        let apart = if self.subcommands.is_empty() { None } else { self.subcommands.get(&full()) };
-        if !apart.copied().unwrap_or(self.allowed[number as usize]) {
+        let exception = if self.subcommands.is_empty() { None } else { self.subcommands.get(&full()) };
+        if !exception.copied().unwrap_or(self.allowed[number as usize]) {
             return Err(Denied::Command(full()));
         }
         if self.keys != Names::All {

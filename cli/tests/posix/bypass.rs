@@ -78,7 +78,7 @@ fn bytes_written_past_the_library_reset_the_connection() {
                 let mixed = run_program(testbed, &program, &[how, payload, "mixed"]);
                 assert_eq!(mixed, expected, "{how} {payload} beside the library");
             }
-            let printed = run_program(testbed, &program, &[how, "bells"]);
+            let printed = run_program(testbed, &program, &[how, "doorbells"]);
             assert!(printed.starts_with("client 1 \n"), "{how}: doorbells were taken for data: {printed}");
         }
         for payload in ["text", "zeros"] {

@@ -209,17 +209,17 @@ impl RecordReader {
                 return self.fetch();
             }
             let at = self.position - self.base;
-            let sought = ExpectedRecord {
+            let expected = ExpectedRecord {
                 kind: self.kind,
                 stream: self.stream,
                 sequence: self.expected,
                 inside: self.inside,
             };
             let bytes = self.bytes.as_ref().map_or(&[][..], |bytes| &bytes[at..self.length]);
-            let Some((tag, payload)) = expected_record(self.seed, self.offset(), bytes, sought) else {
+            let Some((tag, payload)) = expected_record(self.seed, self.offset(), bytes, expected) else {
                 // The end of the fetched bytes may only have cut it off.
                 let cut = peek(bytes).is_none_or(|(tag, length)| {
-                    sought.fits(&tag, length) && record_size(length) > bytes.len()
+                    expected.fits(&tag, length) && record_size(length) > bytes.len()
                 });
                 let near = bytes.len() < record_size(0) || peek(bytes).is_some() && cut;
                 if near && self.base < self.position / self.block * self.block && end < self.segment_bytes {

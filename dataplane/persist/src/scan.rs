@@ -118,8 +118,8 @@ pub(crate) struct Outcome {
     pub snapshot_segments: Vec<u32>,
     /// The last segment visited, to continue behind it.
     pub last_segment: u32,
-    /// Places of the log to read from and to truncate at.
-    pub marks: Vec<Run>,
+    /// Positions of the log to read from and to truncate at.
+    pub sparse_index: Vec<Run>,
 }
 
 /// Reads whole segments, and fetches the likely next ones ahead of time. Each right guess makes it
@@ -314,7 +314,7 @@ pub(crate) struct Scan<'a, D> {
     superblock: &'a Superblock,
     seed: u32,
     assembly: Vec<u8>,
-    marks: Vec<Run>,
+    sparse_index: Vec<Run>,
 }
 
 /// Takes a sequence, a payload, and where that begins.
@@ -327,7 +327,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
     pub(crate) fn new(disk: &'a mut D, superblock: &'a Superblock) -> Self {
         let segments = Segments::new(disk, superblock);
         let seed = seed(superblock.identity);
-        Self { segments, superblock, seed, assembly: Vec::new(), marks: Vec::new() }
+        Self { segments, superblock, seed, assembly: Vec::new(), sparse_index: Vec::new() }
     }
 
     /// Reads snapshot and log. See the module's account.
@@ -380,9 +380,9 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         report.runs = superblock.runs.len();
         report.segments = log_segments.len() + snapshot_segments.len();
         let last_segment = last.segments.last().copied().unwrap_or_default();
-        let mut marks = std::mem::take(&mut self.marks);
-        marks.retain(|mark| mark.first <= last.committed);
-        Ok(Outcome { report, log_segments, snapshot_segments, last_segment, marks })
+        let mut sparse_index = std::mem::take(&mut self.sparse_index);
+        sparse_index.retain(|entry| entry.first <= last.committed);
+        Ok(Outcome { report, log_segments, snapshot_segments, last_segment, sparse_index })
     }
 
     /// Reads the snapshot alone.
@@ -470,14 +470,14 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         while wanted.stop.is_none_or(|stop| chain.expected < stop) {
             let at = start + chain.position as u64;
             let rest = bytes.get(chain.position..).unwrap_or_default();
-            let sought = ExpectedRecord {
+            let expected = ExpectedRecord {
                 kind: wanted.kind,
                 stream: wanted.stream,
                 sequence: chain.expected,
                 inside: chain.fragments_open,
             };
-            let Some((tag, payload)) = expected_record(self.seed, at, rest, sought) else {
-                let header = peek(rest).filter(|(tag, length)| sought.fits(tag, *length));
+            let Some((tag, payload)) = expected_record(self.seed, at, rest, expected) else {
+                let header = peek(rest).filter(|(tag, length)| expected.fits(tag, *length));
                 let length = header.map_or(block, |(_, length)| record_size(length));
                 self.segments.check_readable(number, chain.position, length)?;
                 if chain.position.is_multiple_of(block) {
@@ -502,10 +502,10 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
             if wanted.kind == KIND_LOG && link.is_none() && tag.flags & FLAG_FIRST != 0 {
                 // Inside a segment, whose size has 32 bits.
                 let position = chain.position as u32;
-                let mark =
+                let entry =
                     Run { epoch: stream_epoch(tag.stream), segment: number, position, first: tag.sequence };
-                if chain.position.is_multiple_of(block) && mark.is_worth(self.marks.last()) {
-                    self.marks.push(mark);
+                if chain.position.is_multiple_of(block) && entry.is_worth(self.sparse_index.last()) {
+                    self.sparse_index.push(entry);
                 }
             }
             if link.is_none() && tag.flags & FLAG_FIRST != 0 {
@@ -699,10 +699,10 @@ pub(crate) fn expected_record(
     seed: u32,
     offset: u64,
     bytes: &[u8],
-    sought: ExpectedRecord,
+    expected: ExpectedRecord,
 ) -> Option<(Tag, &[u8])> {
     let (tag, length) = peek(bytes)?;
-    if !sought.fits(&tag, length) {
+    if !expected.fits(&tag, length) {
         return None;
     }
     debug_assert!(HEADER.is_multiple_of(ALIGN));

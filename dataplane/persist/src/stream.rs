@@ -71,9 +71,9 @@ struct Flight {
     done: bool,
 }
 
-/// Where a stream continues writing, and what it lies in.
+/// How the area is divided, and the seed of its checksums.
 #[derive(Clone, Copy)]
-struct Place {
+struct Layout {
     segment_bytes: u64,
     block: usize,
     batch: usize,
@@ -84,7 +84,7 @@ struct Place {
 pub(crate) struct Stream {
     kind: u8,
     id: u64,
-    place: Place,
+    layout: Layout,
     /// Sequence of the next record.
     next: u64,
     /// Every record up to this sequence has been written (durably, if its write was durable).
@@ -99,8 +99,9 @@ pub(crate) struct Stream {
     first_ticket: u64,
     /// All segments, oldest first.
     segments: VecDeque<u32>,
-    /// Of the log: places where payloads begin, oldest first, to read from and to truncate at.
-    marks: VecDeque<Run>,
+    /// Of the log: some of the positions at which payloads begin, oldest first, to read from and to
+    /// truncate at.
+    sparse_index: VecDeque<Run>,
     /// Where the last payload begins.
     placed: RecordLocation,
 }
@@ -112,7 +113,7 @@ impl Stream {
         Self {
             kind,
             id,
-            place: Place {
+            layout: Layout {
                 segment_bytes: u64::from(superblock.segment_bytes),
                 block: superblock.block as usize,
                 batch: batch_bytes(superblock),
@@ -128,7 +129,7 @@ impl Stream {
             flights: VecDeque::new(),
             first_ticket: 0,
             segments: VecDeque::from([segment]),
-            marks: VecDeque::new(),
+            sparse_index: VecDeque::new(),
             placed: RecordLocation { stream: id, sequence: 0, segment, position: 0 },
         }
     }
@@ -138,7 +139,7 @@ impl Stream {
         let mut fresh = Self::new(superblock, self.kind, id, self.next, segment);
         fresh.segments = std::mem::take(&mut self.segments);
         fresh.segments.push_back(segment);
-        fresh.marks = std::mem::take(&mut self.marks);
+        fresh.sparse_index = std::mem::take(&mut self.sparse_index);
         *self = fresh;
     }
 
@@ -147,12 +148,12 @@ impl Stream {
         self.placed
     }
 
-    pub(crate) fn marks(&self) -> &VecDeque<Run> {
-        &self.marks
+    pub(crate) fn sparse_index(&self) -> &VecDeque<Run> {
+        &self.sparse_index
     }
 
-    pub(crate) fn marks_mut(&mut self) -> &mut VecDeque<Run> {
-        &mut self.marks
+    pub(crate) fn sparse_index_mut(&mut self) -> &mut VecDeque<Run> {
+        &mut self.sparse_index
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -200,7 +201,7 @@ impl Stream {
     }
 
     fn data_end(&self) -> u64 {
-        self.start + self.place.segment_bytes - self.place.block as u64
+        self.start + self.layout.segment_bytes - self.layout.block as u64
     }
 
     /// An upper bound of the segments that a payload of `length` bytes needs beyond the current
@@ -213,23 +214,23 @@ impl Stream {
     pub(crate) fn cost(&self, length: usize) -> u64 {
         let overhead = (HEADER + ALIGN) as u64;
         let length = length as u64;
-        length + (length / (self.place.batch as u64 - overhead) + 2) * overhead + self.place.block as u64
+        length + (length / (self.layout.batch as u64 - overhead) + 2) * overhead + self.layout.block as u64
     }
 
     /// An upper bound of the segments that payloads of this [`Stream::cost`] need beyond the
     /// current one.
     pub(crate) fn segments_for(&self, cost: u64) -> u32 {
         let overhead = (HEADER + ALIGN) as u64;
-        let batch = self.place.batch as u64;
-        let block = self.place.block as u64;
+        let batch = self.layout.batch as u64;
+        let block = self.layout.block as u64;
         let end = self
             .open
             .as_ref()
-            .map_or(self.offset, |open| open.base + open.length.next_multiple_of(self.place.block) as u64);
+            .map_or(self.offset, |open| open.base + open.length.next_multiple_of(self.layout.block) as u64);
         if end + cost <= self.data_end() {
             return 0;
         }
-        let data = self.place.segment_bytes - block;
+        let data = self.layout.segment_bytes - block;
         let usable = data - (data / batch + 1) * overhead - block;
         // Payloads and segments are bounded, so it fits.
         1 + cost.div_ceil(usable) as u32
@@ -239,13 +240,13 @@ impl Stream {
     /// inverse of [`Stream::segments_needed`].
     pub(crate) fn room(&self, segments: u32) -> u64 {
         let overhead = (HEADER + ALIGN) as u64;
-        let (batch, block) = (self.place.batch as u64, self.place.block as u64);
-        let data = self.place.segment_bytes - block;
+        let (batch, block) = (self.layout.batch as u64, self.layout.block as u64);
+        let data = self.layout.segment_bytes - block;
         let usable = data - (data / batch + 1) * overhead - block;
         let end = self
             .open
             .as_ref()
-            .map_or(self.offset, |open| open.base + open.length.next_multiple_of(self.place.block) as u64);
+            .map_or(self.offset, |open| open.base + open.length.next_multiple_of(self.layout.block) as u64);
         let fresh = u64::from(segments.saturating_sub(1)) * usable;
         let cost = fresh.max(self.data_end().saturating_sub(end)).saturating_sub(block + 3 * overhead);
         // Each batch has one header more.
@@ -290,7 +291,7 @@ impl Stream {
         loop {
             if let Some(open) = &self.open {
                 // Inside a segment, so it fits.
-                let limit = self.place.batch.min((self.data_end() - open.base) as usize);
+                let limit = self.layout.batch.min((self.data_end() - open.base) as usize);
                 let room = limit.saturating_sub(open.length + HEADER);
                 if room >= wanted && open.length + HEADER <= limit || open.length == 0 {
                     return Some(room);
@@ -316,15 +317,15 @@ impl Stream {
             // Inside a segment, whose size has 32 bits.
             let position = (open.base - self.start) as u32 + open.length as u32;
             self.placed = RecordLocation { stream: self.id, sequence: self.next, segment, position };
-            let mark = Run { epoch: stream_epoch(self.id), segment, position, first: self.next };
-            if kind == KIND_LOG && open.length == 0 && mark.is_worth(self.marks.back()) {
-                self.marks.push_back(mark);
+            let entry = Run { epoch: stream_epoch(self.id), segment, position, first: self.next };
+            if kind == KIND_LOG && open.length == 0 && entry.is_worth(self.sparse_index.back()) {
+                self.sparse_index.push_back(entry);
             }
         }
         let tag = Tag { kind, flags, stream: self.id, sequence: self.next, durable };
         let offset = open.base + open.length as u64;
         let out = &mut open.buffer[open.length..];
-        let size = write_record(self.place.seed, offset, tag, payload, length, out);
+        let size = write_record(self.layout.seed, offset, tag, payload, length, out);
         debug_assert_eq!(size, record_size(length));
         open.length += size;
         open.last = self.next;
@@ -363,8 +364,8 @@ impl Stream {
 
     fn move_to(&mut self, segment: u32) {
         let current = self.segments.back().copied().unwrap_or_default();
-        let origin = self.start - u64::from(current) * self.place.segment_bytes;
-        self.start = origin + u64::from(segment) * self.place.segment_bytes;
+        let origin = self.start - u64::from(current) * self.layout.segment_bytes;
+        self.start = origin + u64::from(segment) * self.layout.segment_bytes;
         self.offset = self.start;
         self.segments.push_back(segment);
     }
@@ -372,7 +373,7 @@ impl Stream {
     /// Closes the open batch: pads it to whole blocks and queues it.
     pub(crate) fn seal(&mut self) {
         let Some(mut open) = self.open.take() else { return };
-        let whole = open.length.next_multiple_of(self.place.block);
+        let whole = open.length.next_multiple_of(self.layout.block);
         open.buffer[open.length..whole].fill(0);
         self.queued += whole - open.length;
         open.length = whole;

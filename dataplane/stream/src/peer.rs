@@ -83,22 +83,22 @@ pub fn check_peer_closed<P: Placeholder>(placeholder: P, end: &Endpoint) -> bool
         return true;
     }
     let (hinted, hint) = (end.may_be_hung_up(), end.hint());
-    let mut gone = placeholder.has_hung_up();
+    let mut hung_up = placeholder.has_hung_up();
     // The service closes a new connection's descriptors just after it has passed them on; a program
     // that closes at once may be faster.
     for _ in 0..if hinted { MAX_YIELDS } else { 0 } {
-        if gone {
+        if hung_up {
             break;
         }
         let began = P::now();
         P::yield_now();
-        gone = placeholder.has_hung_up();
+        hung_up = placeholder.has_hung_up();
         // Other threads need the processor: the service has run too, or will not run soon.
         if P::now().saturating_sub(began) > CROWDED {
             break;
         }
     }
-    if gone {
+    if hung_up {
         end.hung_up();
         return true;
     }

@@ -70,9 +70,9 @@ pub fn readiness_at(end: &Endpoint, edge: Edge, room: bool) -> u32 {
     if flags & flag::RESET != 0 || state != state::ESTABLISHED {
         return special(flags, state, error);
     }
-    let gone = flags & flag::HUNG_UP != 0;
+    let hung_up = flags & flag::HUNG_UP != 0;
     let mut ready = error;
-    if gone || flags & flag::SHUT_RD != 0 || edge.finished {
+    if hung_up || flags & flag::SHUT_RD != 0 || edge.finished {
         ready |= READ_END;
         if flags & flag::SHUT_WR != 0 {
             ready |= HANGUP;
@@ -80,7 +80,7 @@ pub fn readiness_at(end: &Endpoint, edge: Edge, room: bool) -> u32 {
     } else if end.readable_of(edge.arrived) != 0 {
         ready |= READ;
     }
-    if room && (gone || flags & flag::SHUT_WR != 0 || is_writable(end)) {
+    if room && (hung_up || flags & flag::SHUT_WR != 0 || is_writable(end)) {
         ready |= OUTPUT;
     }
     ready

@@ -496,25 +496,3 @@ fn the_page_has_the_rows_of_the_tested_matrix() {
         assert!(page.lines().any(|line| line == row), "docs/spec/storage-faults.md lacks the row: {row}");
     }
 }
-
-/// Each promise names code and a test, and both exist.
-#[test]
-fn the_promises_name_tests_that_exist() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let page = include_str!("../../../docs/spec/storage-promises.md");
-    let mut rows = 0;
-    for row in page.lines().filter(|line| line.starts_with("| ") && line.contains('`')) {
-        let columns: Vec<&str> = row.split(" | ").collect();
-        let [_, code, test] = columns[..] else { panic!("three columns: {row}") };
-        let words = |column: &str| -> Vec<String> {
-            column.split('`').skip(1).step_by(2).map(str::to_owned).collect()
-        };
-        let code = words(code).concat();
-        assert!(root.join(&code).is_file(), "there is no {code}: {row}");
-        let [file, name] = &words(test)[..] else { panic!("a file and a test: {row}") };
-        let text = std::fs::read_to_string(root.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
-        assert!(text.contains(&format!("fn {name}(")), "{file} has no test {name}: {row}");
-        rows += 1;
-    }
-    assert!(rows > 20, "{rows} promises");
-}

@@ -101,8 +101,8 @@ int main(int count, char **arguments) {
         pthread_create(&beside, 0, other, 0);
         pthread_create(&third, 0, other, "poll");
     }
-    int bells = !strcmp(arguments[2], "bells");
-    pthread_create(&thread, 0, writer, bells ? "bells" : 0);
+    int with_doorbells = !strcmp(arguments[2], "doorbells");
+    pthread_create(&thread, 0, writer, with_doorbells ? "doorbells" : 0);
     if (!strcmp(how, "crowd")) {
         pthread_join(beside, 0);
         pthread_join(third, 0);
@@ -115,9 +115,9 @@ int main(int count, char **arguments) {
         if (!strcmp(how, "poll")) wait_in_poll();
         if (!strcmp(how, "select")) wait_in_select();
         received = recv(client, bytes, 1, strcmp(how, "recv") ? MSG_DONTWAIT : 0);
-    } while ((received > 0 && !bells) || (bells && received < 0 && errno == EAGAIN));
+    } while ((received > 0 && !with_doorbells) || (with_doorbells && received < 0 && errno == EAGAIN));
     printf("client %ld %s\n", received, received < 0 ? strerror(errno) : "");
-    if (bells) return 0;
+    if (with_doorbells) return 0;
     pthread_join(thread, 0);
     received = recv(server, bytes, sizeof bytes, 0);
     printf("server %ld %s\n", received, received < 0 ? strerror(errno) : "");

@@ -201,7 +201,7 @@ impl<D: DiskQueue> Log<D> {
         let mut segments: std::collections::VecDeque<u32> = outcome.log_segments.into();
         segments.extend(segment);
         *stream.segments_mut() = segments;
-        *stream.marks_mut() = outcome.marks.into();
+        *stream.sparse_index_mut() = outcome.sparse_index.into();
         let log = Self {
             durability: options.durability,
             in_flight: options.in_flight.clamp(1, most_in_flight(&disk)),

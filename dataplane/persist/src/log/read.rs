@@ -127,13 +127,13 @@ impl<D: DiskQueue> Log<D> {
         if from < head {
             return Err(ReadError::GivenUp { sequence: from, head });
         }
-        let marks = self.stream.marks();
+        let index = self.stream.sparse_index();
         let runs = &self.superblock.runs;
-        let mark = marks.get(marks.partition_point(|mark| mark.first <= from).wrapping_sub(1));
+        let entry = index.get(index.partition_point(|entry| entry.first <= from).wrapping_sub(1));
         let run = runs.get(runs.partition_point(|run| run.first <= from).wrapping_sub(1));
         // Later in the log is nearer; of two runs that begin with the same sequence the later one
         // holds it.
-        let place = mark.into_iter().chain(run).max_by_key(|place| (place.epoch, place.first));
+        let place = entry.into_iter().chain(run).max_by_key(|place| (place.epoch, place.first));
         place.copied().ok_or(ReadError::GivenUp { sequence: from, head: self.last() + 1 })
     }
 

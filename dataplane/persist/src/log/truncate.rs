@@ -1,13 +1,13 @@
 //! Giving up the head of the log, without a snapshot.
 //!
-//! 1. The log remembers places where a payload begins at the start of a block (marks).
-//!    [`Log::truncate`] takes the last one at or before the record to keep. Recovery skips the
-//!    records between the two, because the superblock names the record too.
+//! 1. The log remembers positions at which a payload begins at the start of a block: a sparse
+//!    index. [`Log::truncate`] takes the last entry at or before the record to keep. Recovery skips
+//!    the records between the two, because the superblock names the record too.
 //! 2. Everything appended so far becomes durable first. Records that carry on what is given up (an
 //!    entry written again, an acknowledgement) must not be lost while the head is given up. With
 //!    deferred durability that takes a flush.
 //! 3. Then both superblock copies of the next generation are written durably, and only then are the
-//!    segments before the mark free. A crash finds the old head with everything behind it, or the
+//!    segments before that entry free. A crash finds the old head with everything behind it, or the
 //!    new one.
 //! 4. One superblock is in the making at a time: a truncation and a snapshot wait for each other.
 
@@ -44,12 +44,12 @@ impl<D: DiskQueue> Log<D> {
         if self.truncation.is_some() || !self.snapshot.is_idle() || live * 4 < self.space.budget() {
             return false;
         }
-        let marks = self.stream.marks();
-        let mark = marks.get(marks.partition_point(|mark| mark.first <= keep).wrapping_sub(1));
+        let index = self.stream.sparse_index();
+        let entry = index.get(index.partition_point(|entry| entry.first <= keep).wrapping_sub(1));
         let segments = self.stream.segments();
-        let kept = match mark {
+        let kept = match entry {
             _ if keep > self.last() => 1,
-            Some(mark) => segments.iter().rev().take_while(|&&segment| segment != mark.segment).count() + 1,
+            Some(entry) => segments.iter().rev().take_while(|&&segment| segment != entry.segment).count() + 1,
             None => segments.len(),
         };
         // Segments have 32 bits.
@@ -91,9 +91,9 @@ impl<D: DiskQueue> Log<D> {
             let (segment, position) = self.stream.position();
             Some(Run { epoch, segment, position, first: next_sequence })
         } else {
-            let marks = self.stream.marks();
-            let after = marks.partition_point(|mark| mark.first <= keep);
-            after.checked_sub(1).and_then(|place| marks.get(place)).copied()
+            let index = self.stream.sparse_index();
+            let after = index.partition_point(|entry| entry.first <= keep);
+            after.checked_sub(1).and_then(|place| index.get(place)).copied()
         };
         let mut runs = self.superblock.runs.clone();
         if let Some(start) = start {
@@ -153,7 +153,7 @@ impl<D: DiskQueue> Log<D> {
             && self.proof_write.is_none()
         {
             if unsent == 2 {
-                // A mark may have been written since.
+                // A proof may have been written since.
                 let Superblock { generation, proven, .. } = self.successor();
                 (truncation.next.generation, truncation.next.proven) = (generation, proven);
             }
@@ -200,8 +200,8 @@ impl<D: DiskQueue> Log<D> {
 
     /// Forgets the places of records before `first`.
     pub(super) fn forget_marks(&mut self, first: Sequence) {
-        while self.stream.marks().front().is_some_and(|mark| mark.first < first) {
-            self.stream.marks_mut().pop_front();
+        while self.stream.sparse_index().front().is_some_and(|entry| entry.first < first) {
+            self.stream.sparse_index_mut().pop_front();
         }
     }
 }

@@ -62,7 +62,7 @@ pub(crate) enum Fence {
     SnapshotSuperblock,
     TruncateFlush,
     TruncateSuperblock,
-    MarkSuperblock,
+    ProofSuperblock,
     /// One that this test knows nothing of.
     Unknown(u64),
 }
@@ -89,7 +89,7 @@ impl Fence {
             (5, _) => Some(Self::SnapshotSuperblock),
             (6, _) => Some(Self::TruncateFlush),
             (7, _) => Some(Self::TruncateSuperblock),
-            (10, _) => Some(Self::MarkSuperblock),
+            (10, _) => Some(Self::ProofSuperblock),
             _ => Some(Self::Unknown(class)),
         }
     }

@@ -8,10 +8,10 @@ use sietch_disk::uring::UringOptions;
 use sietch_disk::{AreaQueue, BlockingQueue, MemoryQueue, OpenError, UringQueue, area};
 use sietch_persist::{Applied, Entry, FormatOptions, Log, Options};
 
-/// An area in a directory that goes away with the test.
-struct Place(PathBuf);
+/// An area in a directory removed with the test.
+struct TemporaryArea(PathBuf);
 
-impl Place {
+impl TemporaryArea {
     fn new(name: &str, size: u64) -> Self {
         let path = std::env::temp_dir().join(format!("sietch-persist-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a writable temporary directory");
@@ -25,7 +25,7 @@ impl Place {
         let fd = area::open(&path, size).expect("no other owner");
         if !uring {
             let queue = BlockingQueue::open(fd, size).expect("a regular file");
-            return Some(AreaQueue::Blocking(queue, "asked for".into()));
+            return Some(AreaQueue::Blocking(queue, "requested".into()));
         }
         match UringQueue::open(fd, size, UringOptions::default()) {
             Ok(queue) => Some(AreaQueue::Uring(Box::new(queue))),
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TemporaryArea {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }
@@ -56,7 +56,7 @@ fn acknowledge(log: &mut Log<AreaQueue>, sequence: u64) {
 #[test]
 fn a_log_on_a_file_keeps_acknowledged_records() {
     for uring in [true, false] {
-        let place = Place::new(if uring { "uring" } else { "blocking" }, 4 << 20);
+        let place = TemporaryArea::new(if uring { "uring" } else { "blocking" }, 4 << 20);
         let Some(mut disk) = place.open(uring) else { continue };
         Log::format(&mut disk, FormatOptions::new(11)).expect("large enough");
         let (mut log, _) = Log::open(disk, Options::default(), &mut nothing).expect("formatted");
@@ -109,7 +109,7 @@ fn a_log_on_a_file_keeps_acknowledged_records() {
 fn measure_durable_appends() {
     let payload = [7u8; 100];
     for uring in [true, false] {
-        let place = Place::new("measure", 256 << 20);
+        let place = TemporaryArea::new("measure", 256 << 20);
         let Some(mut disk) = place.open(uring) else { continue };
         println!("{}", disk.description());
         Log::format(&mut disk, FormatOptions::new(11)).expect("large enough");
@@ -197,6 +197,6 @@ fn measure_recovery() {
 #[ignore = "a measurement: run with --release -- --ignored --nocapture --test-threads 1"]
 fn measure_area_creation() {
     let began = Instant::now();
-    let _place = Place::new("create", 1 << 30);
+    let _place = TemporaryArea::new("create", 1 << 30);
     println!("1 GiB created in {:?}", began.elapsed());
 }

@@ -24,7 +24,7 @@ use crate::untrusted::Untrusted;
 /// A place in the stream: a position, the region that it is in, and since which position the
 /// producer was in it.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ReadPosition {
     position: u64,
     since: u64,
     log2: u8,
@@ -35,7 +35,7 @@ struct Place {
 pub struct Receive<'a> {
     end: &'a Endpoint,
     /// The head.
-    at: Place,
+    at: ReadPosition,
     published: u64,
     _guard: Guard<'a>,
 }
@@ -50,7 +50,7 @@ impl<'a> Receive<'a> {
         // out of the mapping.
         let log2 = moved::log2(region).clamp(end.region_sizes.smallest, end.region_sizes.largest);
         let position = receiving.head.load(Ordering::Relaxed);
-        let at = Place { position, since: moved::at(region), log2 };
+        let at = ReadPosition { position, since: moved::at(region), log2 };
         let published = tail::position(end.inbound_tail());
         let most = 2_u64 << end.region_sizes.largest;
         if published.checked_sub(position).is_none_or(|ready| ready > most) {
@@ -63,7 +63,7 @@ impl<'a> Receive<'a> {
     /// How many bytes lie in the region of `place` from there on, and the word of the move that
     /// ends them, if one does. An invalid word of the producer gives no bytes.
     #[inline]
-    fn run(&self, place: Place) -> (u64, Option<u64>) {
+    fn run(&self, place: ReadPosition) -> (u64, Option<u64>) {
         let left = self.end.inbound().moves.left[usize::from(place.log2) % REGIONS].load(Ordering::Acquire);
         // A move before `since` is one of an earlier visit; one beyond the published bytes matters
         // later.
@@ -80,10 +80,10 @@ impl<'a> Receive<'a> {
 
     /// Where the region after a move begins.
     #[inline]
-    fn enter(&self, word: u64) -> Option<Place> {
+    fn enter(&self, word: u64) -> Option<ReadPosition> {
         let (position, log2) = (moved::at(word), moved::log2(word));
         if self.end.region_sizes.has(log2) {
-            return Some(Place { position, since: position, log2 });
+            return Some(ReadPosition { position, since: position, log2 });
         }
         self.end.distrust();
         None
@@ -111,7 +111,7 @@ impl<'a> Receive<'a> {
     }
 
     #[inline]
-    fn pieces_of(&self, place: Place, length: u64) -> [Untrusted<'_>; 2] {
+    fn pieces_of(&self, place: ReadPosition, length: u64) -> [Untrusted<'_>; 2] {
         // SAFETY: inside the mapping (`runs_of`), which outlives the borrow. This process writes
         // there in no way: it is the other's direction.
         self.runs_of(place, length).map(|(start, bytes)| unsafe { Untrusted::from_raw(start, bytes) })
@@ -119,7 +119,7 @@ impl<'a> Receive<'a> {
 
     /// Where `length` bytes from a place on lie: at most [`Receive::run`] of them.
     #[inline]
-    fn runs_of(&self, place: Place, length: u64) -> [(*const u8, usize); 2] {
+    fn runs_of(&self, place: ReadPosition, length: u64) -> [(*const u8, usize); 2] {
         let size = 1_u64 << place.log2;
         let at = place.position & (size - 1);
         let first = length.min(size - at);

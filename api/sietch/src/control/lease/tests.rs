@@ -82,12 +82,12 @@ impl Daemon {
 }
 
 /// A folder with a listener, removed when dropped.
-struct Place {
+struct ControlSocket {
     path: PathBuf,
     listener: UnixListener,
 }
 
-impl Place {
+impl ControlSocket {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("sietch-lease-{name}-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
@@ -115,7 +115,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -130,7 +130,7 @@ fn wait_for_ring(lease: &Lease) {
 
 #[test]
 fn a_revocation_rings_the_doorbell_and_marks_only_its_grant() {
-    let place = Place::new("revoke");
+    let place = ControlSocket::new("revoke");
     let (client, grants, mut daemon) = place.client(&["a", "bb"]);
     let lease = client.hold().expect("hold");
     daemon.answer(1);
@@ -148,7 +148,7 @@ fn a_revocation_rings_the_doorbell_and_marks_only_its_grant() {
 
 #[test]
 fn a_restarted_daemon_adopts_held_grants_and_unknown_ones_are_lost() {
-    let place = Place::new("restart");
+    let place = ControlSocket::new("restart");
     let (mut client, grants, mut daemon) = place.client(&["a", "bb"]);
     let metrics = Metrics::new("kv", &[("x", Kind::Counter)]).expect("page");
     std::thread::scope(|scope| {
@@ -184,7 +184,7 @@ fn a_restarted_daemon_adopts_held_grants_and_unknown_ones_are_lost() {
 
 #[test]
 fn a_dropped_lease_releases_its_grants() {
-    let place = Place::new("back");
+    let place = ControlSocket::new("back");
     let (client, grants, mut daemon) = place.client(&["a", "bb", "ccc"]);
     let lease = client.hold().expect("hold");
     daemon.answer(1);
@@ -201,7 +201,7 @@ fn a_dropped_lease_releases_its_grants() {
 
 #[test]
 fn a_daemon_that_ends_is_announced_and_the_lease_ends_without_one() {
-    let place = Place::new("end");
+    let place = ControlSocket::new("end");
     let (client, grants, mut daemon) = place.client(&["a"]);
     let lease = client.hold().expect("hold");
     daemon.answer(1);
@@ -218,7 +218,7 @@ fn a_daemon_that_ends_is_announced_and_the_lease_ends_without_one() {
 fn a_question_about_sockets_is_answered_by_the_loop_that_drives_the_vnic() {
     use sietch_net::{Config, Engine};
     use sietch_nic::NicQueue as _;
-    let place = Place::new("question");
+    let place = ControlSocket::new("question");
     let (client, grants, mut daemon) = place.client(&["a", "bb"]);
     let lease = client.hold().expect("hold");
     daemon.answer(1);

@@ -39,7 +39,7 @@ const SITES: &[Site] = &[
     ("log/open.rs", "settle(&mut disk)", &[]),
     ("log/open.rs", "write_superblock(&mut disk, &next)", &[]),
     ("log/open.rs", "write_superblock(&mut disk, &next)", &[]),
-    ("log/proof.rs", "length: SUPERBLOCK, buffer", &[Fence::MarkSuperblock]),
+    ("log/proof.rs", "length: SUPERBLOCK, buffer", &[Fence::ProofSuperblock]),
     // The module `resize` takes this one away.
     ("log/resize.rs", "length: SUPERBLOCK, buffer", &[]),
     ("log/snapshot.rs", "token(CLASS_SNAPSHOT_FLUSH, 0)", &[Fence::SnapshotFlush]),

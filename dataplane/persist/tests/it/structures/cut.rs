@@ -160,10 +160,10 @@ impl Drop for Loop {
     }
 }
 
-/// A directory that goes with the test.
-struct Place(PathBuf);
+/// A directory removed with the test.
+struct TemporaryFolder(PathBuf);
 
-impl Place {
+impl TemporaryFolder {
     fn new(seed: u64) -> Self {
         let path = std::env::temp_dir().join(format!("sietch-cut-{}-{seed}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a writable temporary directory");
@@ -171,7 +171,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }
@@ -179,7 +179,7 @@ impl Drop for Place {
 
 /// Works on a real file; what passed through, and how much of it there was each time something was
 /// known.
-fn record(kind: Kind, place: &Place, seed: u64) -> (Vec<Event>, Vec<(usize, Knowledge)>) {
+fn record(kind: Kind, place: &TemporaryFolder, seed: u64) -> (Vec<Event>, Vec<(usize, Knowledge)>) {
     let path = place.0.join("area");
     drop(std::fs::remove_file(&path));
     area::create(&path, CAPACITY as u64, &mut |_| {}).expect("room");
@@ -225,7 +225,7 @@ fn recover(kind: Kind, device: &Loop, mut known: Knowledge, random: &mut Random)
 #[test]
 fn a_loop_device_that_was_cut_at_a_recorded_write_recovers() {
     let name = "a_loop_device_that_was_cut_at_a_recorded_write_recovers";
-    let place = Place::new(0);
+    let place = TemporaryFolder::new(0);
     std::fs::write(place.0.join("probe"), vec![0; CAPACITY]).expect("room");
     if let Err(why) = Loop::attach(&place.0.join("probe")) {
         eprintln!("SKIPPED {name}: needs root and a free loop device: {why}");
@@ -233,7 +233,7 @@ fn a_loop_device_that_was_cut_at_a_recorded_write_recovers() {
     }
     let budget = Budget { seeds: 3, seconds: 4 };
     seeds::run("it structures::cut::a_loop_device", &[], budget, |seed| {
-        let place = Place::new(seed);
+        let place = TemporaryFolder::new(seed);
         for kind in [Kind::Queue, Kind::Map] {
             let (tape, notes) = record(kind, &place, seed);
             let mut random = Random::new(seed ^ 0x100b);
