@@ -158,3 +158,28 @@ fn a_program_that_sleeps_in_accept_is_reached_again() {
         }
     });
 }
+
+#[test]
+fn a_fork_keeps_the_connections_that_wait_at_a_listener_without_a_service() {
+    both(&["python3"], |testbed| {
+        let script = testbed.write("waiting.py", include_str!("scripts/waiting.py"));
+        for (port, is_back) in [(8005_u16, false), (8006, true)] {
+            let go = testbed.path(&format!("go.{port}"));
+            let server = testbed.serve("python3", &[&script, &port.to_string(), &go], port);
+            testbed.wait_for("connections", || server.printed().contains("waiting").then_some(()));
+            testbed.kill_service();
+            if is_back {
+                testbed.start_service();
+            }
+            testbed.write(&format!("go.{port}"), "");
+            testbed.wait_for("answers", || server.printed().contains("served").then_some(()));
+            if is_back {
+                wait_for_listeners(testbed, &[&format!("127.0.0.1:{port}")]);
+            } else {
+                testbed.start_service();
+            }
+            server.signal(Signal::KILL);
+            server.finish();
+        }
+    });
+}

@@ -13,6 +13,8 @@
 //!    get a listener of their own; connections are spread over them.
 //! 5. A process that only forks its workers never accepts, and so would never find out. Its
 //!    listeners are checked before a fork ([`before_fork`]), so that children share what is alive.
+//!    A placeholder with connections that wait stays: closing it would reset them. The process that
+//!    accepts the last of them registers the listener again.
 //! 6. A program may have closed the kept socket, or put another file at its number; the socket's
 //!    cookie shows that. Then a socket is made with the options and the name that the listener had.
 //!    If another process of the application has done so already, the library requests a placeholder
@@ -287,7 +289,17 @@ pub(crate) fn before_fork() {
         }
         let mut entry = [libc::pollfd { fd, events: 0, revents: 0 }];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        if kernel::poll(&mut entry, Some(now)).is_ok() && entry[0].revents & libc::POLLHUP != 0 {
+        if kernel::poll(&mut entry, Some(now)).is_err() || entry[0].revents & libc::POLLHUP == 0 {
+            continue;
+        }
+        // Nothing arrives on it any more, so the answer stays true.
+        let peek = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        if kernel::receive(fd, &mut [0], peek).is_ok_and(|length| length != 0) {
+            // Clients of the kernel wait there meanwhile.
+            if let Some(kernel) = listening(&held) {
+                registration::restore_backlog(borrowed(kernel), held.socket.backlog.load(Relaxed));
+            }
+        } else {
             // The child finds it as it is, if this fails.
             let _ = reregister(fd, &held);
         }
