@@ -12,6 +12,8 @@
 //! 4. Bytes come before an error, which is reported once, and then the end ([`crate::outcome`]).
 //! 5. Dropped, it is closed: a normal end, or a reset if something was not read. With bytes that
 //!    the kernel has not taken it is a reset as well, so that no peer takes a part for the whole.
+//! 6. A child of a fork that drops its copy closes its descriptors alone: the connection is its
+//!    parent's.
 //!
 //! It is of one thread: the program's own loop.
 
@@ -27,7 +29,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay, socket_error};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 use sietch_protocol::socket_service::{Arrival, ArrivalKind, Descriptors, Name};
-use sietch_ring::Untrusted;
+use sietch_ring::{OwnerProcess, Untrusted};
 use sietch_ring::stream::{Endpoint, Receive, Send, flag, refused_pages, state};
 
 use crate::outcome::{self, SendRefused};
@@ -123,6 +125,7 @@ pub struct Connection {
     pub(crate) transport: Transport,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
+    owner: OwnerProcess,
 }
 
 /// Where [`Connection::try_write_with`] puts bytes.
@@ -375,12 +378,16 @@ fn write_memory(
 }
 
 impl Connection {
+    fn new(transport: Transport, local: Option<SocketAddr>, peer: Option<SocketAddr>) -> Self {
+        Self { transport, local, peer, owner: OwnerProcess::current() }
+    }
+
     fn of_kernel(socket: OwnedFd, connected: bool) -> Self {
         let _ = set_tcp_nodelay(&socket, true);
         let address = |address: rustix::net::SocketAddrAny| SocketAddr::try_from(address).ok();
         let local = rustix::net::getsockname(&socket).ok().and_then(address);
         let peer = rustix::net::getpeername(&socket).ok().flatten().and_then(address);
-        Self { transport: Transport::Kernel(KernelSocket::new(socket, connected)), local, peer }
+        Self::new(Transport::Kernel(KernelSocket::new(socket, connected)), local, peer)
     }
 
     pub(crate) fn of_memory(placeholder: OwnedFd, end: Endpoint) -> Self {
@@ -390,7 +397,7 @@ impl Connection {
         let address = |bytes, length| Name { bytes, length }.address();
         let local = address(names.local, names.local_length);
         let peer = address(names.peer, names.peer_length);
-        Self { transport: Transport::Memory { placeholder, end }, local, peer }
+        Self::new(Transport::Memory { placeholder, end }, local, peer)
     }
 
     /// A connection that the kernel accepted.
@@ -665,6 +672,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        if !self.owner.is_current() {
+            return;
+        }
         match &self.transport {
             // The peer asks the kernel soon, which knows the end when the placeholder is closed.
             Transport::Memory { end, .. } => end.closing(),

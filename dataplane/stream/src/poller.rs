@@ -21,7 +21,12 @@
 //! 6. A connection of which the peer holds bytes back, or whose doorbell another thread drains,
 //!    bounds the sleep and stays hot.
 //! 7. A kernel's socket is watched edge-triggered as well; what the kernel said counts until a call
-//!    found otherwise. A listener whose placeholder hangs up is registered again here.
+//!    found otherwise. A listener whose placeholder hangs up is registered again here, in a later
+//!    poll.
+//!
+//! 8. **Fork.** A child shares the kernel's epoll instance and the words of the requests with its
+//!    parent. So a poller that is dropped or loses a source there leaves both as they are. A child
+//!    makes a poller of its own, and must not poll its parent's.
 //!
 //! A poll does not wait, but for the service's answer when a listener is registered again.
 
@@ -33,6 +38,7 @@ use std::rc::Rc;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
+use sietch_ring::OwnerProcess;
 use sietch_ring::stream::arrivals::cycles;
 use sietch_ring::stream::{Endpoint, Want};
 use sietch_structures::{Key, Slab};
@@ -296,6 +302,7 @@ impl Slot {
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
+    owner: OwnerProcess,
     slots: Slab<Slot>,
     hot: Vec<Key>,
     listeners: Vec<Key>,
@@ -323,6 +330,7 @@ impl Poller {
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            owner: OwnerProcess::current(),
             slots: Slab::new(),
             hot: Vec::new(),
             listeners: Vec::new(),
@@ -375,6 +383,10 @@ impl Poller {
     /// Forgets a source.
     pub fn remove(&mut self, token: Token) {
         let Some(mut slot) = self.slots.remove(token.0) else { return };
+        self.listeners.retain(|key| *key != token.0);
+        if !self.owner.is_current() {
+            return;
+        }
         slot.disarm();
         // It cannot fail for a descriptor that is in the set.
         let _ = match &slot.source {
@@ -386,7 +398,6 @@ impl Poller {
                 watched.as_ref().map_or(Ok(()), |watched| epoll::delete(&self.epoll, &**watched))
             }
         };
-        self.listeners.retain(|key| *key != token.0);
     }
 
     /// Waits for `interest` as well, once. More than `seen` bytes are data.

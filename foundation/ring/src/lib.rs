@@ -14,6 +14,7 @@
 //! - [`spin`]: how long an idle loop polls before it sleeps.
 //! - [`stream`]: a stream of bytes each way between two processes that share memory, as TCP has it.
 //! - [`pool`]: the owner of each buffer of a queue.
+//! - [`owner`]: whether this process made an object, or got a copy of it by fork.
 //!
 //! The other side of a ring is never trusted. Whatever it writes into the shared words, no access
 //! leaves the mapping, nothing panics, and no call does more work than the ring has slots.
@@ -46,6 +47,8 @@ pub mod mapped;
 #[cfg(not(loom))]
 pub mod mapping;
 pub mod need_wakeup;
+#[cfg(not(loom))]
+pub mod owner;
 pub mod pool;
 #[cfg(not(loom))]
 pub mod spin;
@@ -61,6 +64,8 @@ pub mod untrusted;
 pub use mapped::{Descriptor, MappedRing, RingLayout};
 #[cfg(not(loom))]
 pub use mapping::{Mapping, UntrustedMapping};
+#[cfg(not(loom))]
+pub use owner::OwnerProcess;
 pub use pool::{BufferPool, Owner};
 #[cfg(not(loom))]
 pub use split_ownership::{SplitOwnershipLayout, SplitOwnershipRing};
