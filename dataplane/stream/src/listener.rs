@@ -6,9 +6,11 @@
 //! 2. If the service ends, the kernel's socket is offered to the one that runs again. While none
 //!    does, that socket serves ([`crate::registration`]).
 //! 3. If the service has shut the socket down, the application is revoked: the listener has ended.
-//! 4. A message whose descriptors do not fit would be lost with its connection. So the listener
-//!    keeps as many descriptors in reserve as a connection comes with, and gives them up for the
-//!    moment in which it takes one. Without a reserve it takes none: the connection waits.
+//! 4. A message whose descriptors do not fit would be lost with its connection. So a message is
+//!    taken only after the kernel has given its descriptors to this process
+//!    ([`protocol::receive_sole_arrival`]). Without room for them the connection waits.
+//! 5. That requires one receiver. A listener is of one thread, and of the process that made it: in
+//!    a child of a fork [`Listener::try_accept`] refuses to take connections from the service.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -20,13 +22,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use sietch_protocol::socket_service::{self as protocol, Descriptors, Incoming, Name};
+use sietch_ring::OwnerProcess;
 
 use crate::connection::Connection;
 use crate::registration::{self, Schedule};
 use crate::service::{self, DirectService};
-
-/// Descriptors that a connection comes as.
-const CONNECTION_DESCRIPTORS: usize = 3;
 
 /// Damaged messages, or restarts of the service, in one call: more come from a hostile service.
 const MAX_ATTEMPTS: usize = 16;
@@ -51,7 +51,7 @@ pub struct Listener {
     backlog: u32,
     source: RefCell<Source>,
     schedule: Schedule,
-    reserve: RefCell<Vec<OwnedFd>>,
+    owner: OwnerProcess,
     /// Whether something may have arrived, as far as is known.
     pub(crate) ready: Cell<bool>,
 }
@@ -77,7 +77,7 @@ impl Listener {
             backlog,
             source: RefCell::new(Source::Kernel { retries: true }),
             schedule: Schedule::new(),
-            reserve: RefCell::default(),
+            owner: OwnerProcess::current(),
             ready: Cell::new(true),
         };
         if let Err(errno) = listener.register()
@@ -155,9 +155,9 @@ impl Listener {
         }
     }
 
-    /// The kernel says that the placeholder has hung up. If nothing waits there, the listener is
-    /// registered again, whether or not the program accepts. Otherwise [`Listener::try_accept`]
-    /// does that behind the connections that wait: closing the placeholder would reset them.
+    /// The kernel says that the placeholder has hung up. If nothing waits there, the kernel's socket
+    /// takes its place, whether or not the program accepts. Otherwise [`Listener::try_accept`] does
+    /// that behind the connections that wait: closing the placeholder would reset them.
     pub(crate) fn hung_up(&self) {
         let Source::Service(placeholder) = self.source.borrow().clone() else { return };
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
@@ -176,6 +176,7 @@ impl Listener {
     /// `WouldBlock`: none waits. `EMFILE`: there are no descriptors for it, and it goes on waiting.
     /// `ConnectionAborted`: it has ended while it waited; the next call may succeed.
     /// `PermissionDenied`: the application was revoked, and nothing arrives any more.
+    /// `Unsupported`: this process is a child of the one that made the listener.
     pub fn try_accept(&self) -> io::Result<Connection> {
         for _ in 0..MAX_ATTEMPTS {
             let source = self.source.borrow().clone();
@@ -208,12 +209,11 @@ impl Listener {
     }
 
     fn receive(&self, placeholder: BorrowedFd<'_>, received: &mut Descriptors) -> io::Result<Incoming> {
-        let mut reserve = self.reserve.borrow_mut();
-        while reserve.len() < CONNECTION_DESCRIPTORS {
-            reserve.push(rustix::io::fcntl_dupfd_cloexec(&*self.kernel, 0)?);
+        if !self.owner.is_current() {
+            let what = "a child of a fork must not accept at its parent's listener; make another there";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
-        reserve.clear();
-        let incoming = protocol::receive_arrival(placeholder, RecvFlags::DONTWAIT, received);
+        let incoming = protocol::receive_sole_arrival(placeholder, received);
         if matches!(incoming, Err(Errno::AGAIN)) {
             self.ready.set(false);
         }

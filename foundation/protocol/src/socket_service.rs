@@ -29,7 +29,7 @@ mod tests;
 pub use build::{BUILD_BYTES, Build, SECTION as BUILD_SECTION};
 pub use client::{
     Descriptors, HelloReply, Incoming, call, call_on, change_backlog, greet, receive_all, receive_arrival,
-    receive_first, receive_message, send_message,
+    receive_first, receive_message, receive_sole_arrival, send_message,
 };
 pub use limits::{
     ANSWER_MS, APPLICATION_VARIABLE, ARRIVAL_BYTES, MAX_DESCRIPTORS, REPLY_BYTES, REQUEST_BYTES,

@@ -216,7 +216,8 @@ pub enum Incoming {
     Arrived(Arrival),
     /// The service has closed the listener, or has ended.
     Closed,
-    /// A connection for whose descriptors this process had no room: `EMFILE`. It is lost.
+    /// A connection for whose descriptors this process had no room: `EMFILE`. It is lost, except
+    /// with [`receive_sole_arrival`].
     NoRoom,
     /// Something that is no arrival; it was thrown away, and the call may be made again.
     Damaged,
@@ -234,23 +235,60 @@ pub fn receive_arrival(
 ) -> Result<Incoming, Errno> {
     let mut bytes = [0; ARRIVAL_BYTES];
     let (length, complete) = receive_message(placeholder, &mut bytes, received, flags)?;
-    if length == 0 {
-        clear(received);
-        return Ok(Incoming::Closed);
+    Ok(incoming(bytes.get(..length).unwrap_or_default(), complete, received))
+}
+
+/// As [`receive_arrival`], without sleeping, for a process that alone receives from the
+/// placeholder, in one thread. A connection without room ([`Incoming::NoRoom`]) is not lost: it
+/// goes on waiting.
+///
+/// 1. The message is read with its descriptors and stays queued (`MSG_PEEK`): the kernel makes room
+///    for them, or says that there is none, in one step. No other thread can take the numbers in
+///    between.
+/// 2. Then the message is taken without its descriptors. Another receiver could take it between the
+///    two steps: then both would have the connection, and the next one would be lost.
+///
+/// # Errors
+/// The kernel's: `EAGAIN` if nothing waits.
+pub fn receive_sole_arrival(
+    placeholder: BorrowedFd<'_>,
+    received: &mut Descriptors,
+) -> Result<Incoming, Errno> {
+    // One byte more: a message that is too long is damaged, and does not stay for ever.
+    let mut bytes = [0; ARRIVAL_BYTES + 1];
+    let (flags, mut surplus) = (RecvFlags::DONTWAIT | RecvFlags::PEEK, false);
+    let (length, complete) = receive_all(placeholder, &mut bytes, received, flags, |descriptor| {
+        surplus = true;
+        drop(descriptor);
+    })?;
+    // The same for one with too many descriptors.
+    let found = incoming(bytes.get(..length).unwrap_or_default(), complete || surplus, received);
+    if matches!(found, Incoming::Closed | Incoming::NoRoom) {
+        return Ok(found);
     }
-    let Ok(arrival) = Arrival::parse(bytes.get(..length).unwrap_or_default()) else {
-        clear(received);
-        return Ok(Incoming::Damaged);
+    loop {
+        match rustix::net::recv(placeholder, &mut [0_u8; 1], RecvFlags::DONTWAIT) {
+            Ok(_) => return Ok(found),
+            Err(Errno::INTR) => {}
+            Err(errno) => {
+                clear(received);
+                return Err(errno);
+            }
+        }
+    }
+}
+
+/// What a message is. Its descriptors stay in `received` only if it is an arrival.
+fn incoming(bytes: &[u8], complete: bool, received: &mut Descriptors) -> Incoming {
+    let found = match Arrival::parse(bytes) {
+        _ if bytes.is_empty() => Incoming::Closed,
+        Err(_) => Incoming::Damaged,
+        Ok(_) if !complete => Incoming::NoRoom,
+        Ok(arrival) if count(received) == arrival.descriptors() => return Incoming::Arrived(arrival),
+        Ok(_) => Incoming::Damaged,
     };
-    if !complete {
-        clear(received);
-        return Ok(Incoming::NoRoom);
-    }
-    if count(received) != arrival.descriptors() {
-        clear(received);
-        return Ok(Incoming::Damaged);
-    }
-    Ok(Incoming::Arrived(arrival))
+    clear(received);
+    found
 }
 
 /// Receives one connection from a listener's placeholder, and only its first descriptor; the kernel
