@@ -11,6 +11,8 @@
 //!    ([`protocol::receive_sole_arrival`]). Without room for them the connection waits.
 //! 5. That requires one receiver. A listener is of one thread, and of the process that made it: in
 //!    a child of a fork [`Listener::try_accept`] refuses to take connections from the service.
+//! 6. A placeholder that hangs up makes the kernel's socket serve at once. The service is asked
+//!    again at the pace of [`Schedule`], also if it answers each time and then ends.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -135,15 +137,17 @@ impl Listener {
         outcome
     }
 
-    /// The service has closed its end of the placeholder.
+    /// The service has closed its end of the placeholder. It is asked again by
+    /// [`Listener::retry`], because one that crashes in a loop must not be asked in a loop.
     fn lost(&self) {
-        if registration::listens(self.kernel.as_fd()) {
+        let source = if registration::listens(self.kernel.as_fd()) {
             registration::restore_backlog(self.kernel.as_fd(), self.backlog);
-            let _ = self.register();
+            Source::Kernel { retries: true }
         } else {
-            *self.source.borrow_mut() = Source::Ended;
-            self.ready.set(true);
-        }
+            Source::Ended
+        };
+        *self.source.borrow_mut() = source;
+        self.ready.set(true);
     }
 
     /// Asks the service again if that is due at `now`: nanoseconds of a clock that only grows.

@@ -15,6 +15,30 @@ use crate::played_service::{PlayedService, arrive};
 const LOCAL: ([u8; 4], u16) = ([127, 0, 0, 1], 0);
 
 #[test]
+fn a_service_that_crashes_in_a_loop_is_asked_at_a_pace() {
+    const MILLISECOND: u64 = 1_000_000;
+    let service = PlayedService::start();
+    let listener = Rc::new(Listener::bind(&service.direct(), LOCAL.into(), 8).unwrap());
+    let mut poller = Poller::new().unwrap();
+    poller.add_listener(&listener).unwrap();
+    let mut asked = 0;
+    // A second, in which it ends as soon as it has the listener.
+    for now in (1_000 * MILLISECOND..2_000 * MILLISECOND).step_by(MILLISECOND as usize) {
+        asked += service.listeners.try_iter().count();
+        poller.poll(now, &mut Vec::new()).unwrap();
+    }
+    assert!((10..=100).contains(&asked), "asked {asked} times in a second");
+    // One that stays has it again soon.
+    let held: Vec<OwnedFd> = (2_000..2_100)
+        .filter_map(|now| {
+            poller.poll(now * MILLISECOND, &mut Vec::new()).unwrap();
+            service.listeners.try_recv().ok()
+        })
+        .collect();
+    assert!(!held.is_empty() && listener.is_registered());
+}
+
+#[test]
 fn no_connection_is_lost_where_another_thread_takes_the_last_descriptors() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["listener::short_of_descriptors", "--exact", "--ignored", "--nocapture"]);
