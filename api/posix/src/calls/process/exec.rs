@@ -19,6 +19,7 @@
 //! function; the exported functions make lists of them (`api/posix/preload/src/variadic.rs`).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
@@ -138,43 +139,75 @@ fn entries(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty())
 }
 
+/// A list of texts, or a null pointer, that stays as it is for `'texts`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Texts<'texts>(List, PhantomData<&'texts [&'texts CStr]>);
+
+impl<'texts> Texts<'texts> {
+    /// The list at an address that a program has passed.
+    ///
+    /// # Safety
+    /// `list` is null, or ends with a null pointer, and each pointer before that is to a text. Both
+    /// list and texts stay for `'texts`.
+    pub(crate) const unsafe fn at(list: List) -> Self {
+        Self(list, PhantomData)
+    }
+
+    /// Each text.
+    fn iter(self) -> impl Iterator<Item = &'texts CStr> {
+        let mut at = self.0;
+        std::iter::from_fn(move || {
+            if at.is_null() {
+                return None;
+            }
+            // SAFETY: within the list (`at`), whose end was not yet seen.
+            let text = unsafe { *at };
+            if text.is_null() {
+                return None;
+            }
+            // SAFETY: the one behind is at most the null pointer; a text ends with a zero, and
+            // stays for `'texts`.
+            unsafe {
+                at = at.add(1);
+                Some(CStr::from_ptr(text))
+            }
+        })
+    }
+}
+
 /// An environment for exec: the program's own, or a longer one in pages that are unmapped when this
-/// is dropped.
+/// is dropped. Its pointers are to texts of `'texts`, and to the pages.
 #[derive(Debug)]
-pub(crate) struct Environment {
+pub(crate) struct Environment<'texts> {
     list: List,
     pages: usize,
     bytes: usize,
+    texts: PhantomData<&'texts CStr>,
 }
 
-impl Environment {
+impl<'texts> Environment<'texts> {
     /// The environment that the program at `named` gets in place of `given`.
     ///
     /// # Safety
-    /// `given` is null or a list of texts; `named` as for [`target::takes_the_library`].
-    pub(crate) unsafe fn of(given: List, named: Named) -> Self {
+    /// `named` as for [`target::takes_the_library`].
+    pub(crate) unsafe fn of(given: Texts<'texts>, named: Named) -> Self {
         let Some(kept) = KEPT.get() else { return Self::same(given) };
         // SAFETY: the caller upholds this function's contract.
-        unsafe {
-            if !target::takes_the_library(named) {
-                return Self::without(kept, given);
-            }
-            // The first one is the service's socket.
-            if kept.carried[0].get().is_some() { Self::with(kept, given) } else { Self::same(given) }
+        if !unsafe { target::takes_the_library(named) } {
+            return Self::without(kept, given);
         }
+        // The first one is the service's socket.
+        if kept.carried[0].get().is_some() { Self::with(kept, given) } else { Self::same(given) }
     }
 
-    const fn same(list: List) -> Self {
-        Self { list, pages: 0, bytes: 0 }
+    const fn same(given: Texts<'texts>) -> Self {
+        Self { list: given.0, pages: 0, bytes: 0, texts: PhantomData }
     }
 
-    /// # Safety
-    /// As [`Self::of`].
-    unsafe fn with(kept: &Kept, given: List) -> Self {
+    fn with(kept: &'texts Kept, given: Texts<'texts>) -> Self {
         let mut count = 0;
         let mut preload: Option<(usize, &[u8])> = None;
-        // SAFETY: the list ends with a null pointer, and each of its texts with a zero.
-        for text in unsafe { texts(given) } {
+        for text in given.iter().map(CStr::to_bytes) {
             if value(text, SOCKET_VARIABLE).is_some() {
                 return Self::same(given);
             }
@@ -208,12 +241,10 @@ impl Environment {
             text[own.len()] = b':';
             text[own.len() + 1..own.len() + 1 + others.len()].copy_from_slice(others);
         }
-        // SAFETY: as above: `count` pointers and then a null.
-        let given = (0..count).map(|index| unsafe { *given.add(index) });
         let mut next = 0;
-        for (index, pointer) in given.enumerate() {
+        for (index, text) in given.iter().enumerate().take(count) {
             if preload.is_none_or(|(at, _)| at != index) {
-                list[next] = pointer;
+                list[next] = text.as_ptr();
                 next += 1;
             }
         }
@@ -222,14 +253,11 @@ impl Environment {
             list[next] = pointer.cast();
             next += 1;
         }
-        Self { list: list.as_ptr(), pages, bytes }
+        Self { list: list.as_ptr(), pages, bytes, texts: PhantomData }
     }
 
     /// `given` without the library.
-    ///
-    /// # Safety
-    /// As [`Self::of`].
-    unsafe fn without(kept: &Kept, given: List) -> Self {
+    fn without(kept: &'texts Kept, given: Texts<'texts>) -> Self {
         let Some(own) = kept.library.get().and_then(|text| text.get(PRELOAD.len() + 1..text.len() - 1))
         else {
             return Self::same(given);
@@ -237,8 +265,7 @@ impl Environment {
         let names_it =
             |text: &[u8]| value(text, PRELOAD).is_some_and(|list| entries(list).any(|it| it == own));
         let (mut count, mut bytes, mut named) = (0, 0, false);
-        // SAFETY: the list ends with a null pointer, and each of its texts with a zero.
-        for text in unsafe { texts(given) } {
+        for text in given.iter().map(CStr::to_bytes) {
             count += 1;
             if names_it(text) {
                 named = true;
@@ -262,12 +289,8 @@ impl Environment {
             )
         };
         let mut next = 0;
-        for index in 0..count {
-            // SAFETY: as above: `count` pointers to texts.
-            let (mut pointer, text) = unsafe {
-                let pointer = *given.add(index);
-                (pointer, CStr::from_ptr(pointer).to_bytes())
-            };
+        for given in given.iter().take(count) {
+            let (mut pointer, text) = (given.as_ptr(), given.to_bytes());
             if names_it(text) {
                 let (to, rest) = std::mem::take(&mut left).split_at_mut(text.len() + 1);
                 left = rest;
@@ -279,7 +302,7 @@ impl Environment {
             list[next] = pointer;
             next += 1;
         }
-        Self { list: list.as_ptr(), pages, bytes }
+        Self { list: list.as_ptr(), pages, bytes, texts: PhantomData }
     }
 
     /// The list.
@@ -305,7 +328,7 @@ fn write_others(to: &mut [u8], text: &[u8], own: &[u8]) -> bool {
     length > name
 }
 
-impl Drop for Environment {
+impl Drop for Environment<'_> {
     fn drop(&mut self) {
         if self.pages != 0 {
             // SAFETY: these pages were mapped here, and nothing refers to them any more.
@@ -323,29 +346,6 @@ fn map(bytes: usize) -> Result<usize, Errno> {
     }
 }
 
-/// The texts of a list.
-///
-/// # Safety
-/// `list` is null, or ends with a null pointer, and each pointer before that is to a text.
-unsafe fn texts<'a>(list: List) -> impl Iterator<Item = &'a [u8]> {
-    let mut at = list;
-    std::iter::from_fn(move || {
-        if at.is_null() {
-            return None;
-        }
-        // SAFETY: within the list, whose end was not yet seen.
-        let text = unsafe { *at };
-        if text.is_null() {
-            return None;
-        }
-        // SAFETY: the one behind is at most the null pointer; a text ends with a zero.
-        unsafe {
-            at = at.add(1);
-            Some(CStr::from_ptr(text).to_bytes())
-        }
-    })
-}
-
 /// The value, if a text is that variable.
 fn value<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
     text.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
@@ -358,7 +358,7 @@ fn value<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
 pub unsafe fn execve(path: *const c_char, arguments: List, environment: List) -> c_int {
     // SAFETY: the caller upholds this function's contract; the list outlives the call.
     unsafe {
-        let environment = Environment::of(environment, Named::Path(libc::AT_FDCWD, path));
+        let environment = Environment::of(Texts::at(environment), Named::Path(libc::AT_FDCWD, path));
         let list = environment.list();
         let registers = [sys::address(path), sys::address(arguments), sys::address(list), 0, 0, 0];
         sys::to_c_int(sys::syscall(libc::SYS_execve, registers))
@@ -423,7 +423,7 @@ pub unsafe fn execveat(
     unsafe {
         let empty = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0;
         let named = if empty { Named::Open(folder) } else { Named::Path(folder, path) };
-        let environment = Environment::of(environment, named);
+        let environment = Environment::of(Texts::at(environment), named);
         let lists = [sys::address(arguments), sys::address(environment.list())];
         let registers = [sys::signed(folder), sys::address(path), lists[0], lists[1], sys::signed(flags), 0];
         sys::to_c_int(sys::syscall(libc::SYS_execveat, registers))
@@ -451,7 +451,7 @@ pub unsafe fn execvpe(file: *const c_char, arguments: List, environment: List) -
     }
     // SAFETY: the C library's `execvpe` has this type; the rest is the caller's.
     unsafe {
-        let environment = Environment::of(environment, Named::Search(file));
+        let environment = Environment::of(Texts::at(environment), Named::Search(file));
         let function = std::mem::transmute::<
             *mut c_void,
             unsafe extern "C" fn(*const c_char, List, List) -> c_int,
@@ -497,7 +497,7 @@ pub unsafe fn posix_spawn(
     // it returns.
     unsafe {
         let named = if by_name { Named::Search(path) } else { Named::Path(libc::AT_FDCWD, path) };
-        let environment = Environment::of(environment, named);
+        let environment = Environment::of(Texts::at(environment), named);
         let function = std::mem::transmute::<*mut c_void, Spawn>(pointer);
         function(process, path, actions, attributes, arguments, environment.list())
     }

@@ -12,17 +12,36 @@ fn kept() -> Kept {
     kept
 }
 
-fn after(given: &[&str]) -> Vec<String> {
-    let texts: Vec<_> = given.iter().map(|text| CString::new(*text).unwrap()).collect();
-    let mut list: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
-    list.push(ptr::null());
-    let kept = kept();
-    // SAFETY: a list of texts with a null behind it; these and what is kept outlive the
-    // environment, which points into them.
-    unsafe {
-        let environment = Environment::with(&kept, list.as_ptr());
-        super::texts(environment.list()).map(|text| String::from_utf8(text.to_vec()).unwrap()).collect()
+/// A list of texts as C has it.
+struct Given {
+    texts: Vec<CString>,
+    list: Vec<*const c_char>,
+}
+
+impl Given {
+    fn new(texts: &[&str]) -> Self {
+        let texts: Vec<_> = texts.iter().map(|text| CString::new(*text).unwrap()).collect();
+        let list = texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect();
+        Self { texts, list }
     }
+
+    fn texts(&self) -> Texts<'_> {
+        assert_eq!(self.texts.len() + 1, self.list.len());
+        // SAFETY: texts with a null pointer behind them, all of which this borrows.
+        unsafe { Texts::at(self.list.as_ptr()) }
+    }
+}
+
+/// The texts of an environment. What it points into has to outlive it, which the compiler checks.
+fn texts(environment: &Environment<'_>) -> Vec<String> {
+    // SAFETY: a list with a null pointer behind it, which the environment keeps.
+    let texts = unsafe { Texts::at(environment.list()) };
+    texts.iter().map(|text| text.to_str().unwrap().to_owned()).collect()
+}
+
+fn after(given: &[&str]) -> Vec<String> {
+    let (given, kept) = (Given::new(given), kept());
+    texts(&Environment::with(&kept, given.texts()))
 }
 
 #[test]
@@ -53,9 +72,8 @@ fn an_environment_that_names_the_service_is_left_alone() {
 fn no_environment_at_all_is_an_empty_one() {
     let kept = kept();
     // SAFETY: Linux takes a null pointer for an empty list.
-    let environment = unsafe { Environment::with(&kept, ptr::null()) };
-    // SAFETY: what was just made.
-    assert_eq!(unsafe { super::texts(environment.list()) }.count(), 3);
+    let none = unsafe { Texts::at(ptr::null()) };
+    assert_eq!(texts(&Environment::with(&kept, none)).len(), 3);
 }
 
 #[test]
@@ -66,15 +84,8 @@ fn a_path_too_long_is_not_cut() {
 }
 
 fn left(given: &[&str]) -> Vec<String> {
-    let texts: Vec<_> = given.iter().map(|text| CString::new(*text).unwrap()).collect();
-    let mut list: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
-    list.push(ptr::null());
-    let kept = kept();
-    // SAFETY: a list of texts with a null behind it, both of which outlive it.
-    unsafe {
-        let environment = Environment::without(&kept, list.as_ptr());
-        super::texts(environment.list()).map(|text| String::from_utf8(text.to_vec()).unwrap()).collect()
-    }
+    let (given, kept) = (Given::new(given), kept());
+    texts(&Environment::without(&kept, given.texts()))
 }
 
 #[test]
