@@ -29,8 +29,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay, socket_error};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 use sietch_protocol::socket_service::{Arrival, ArrivalKind, Descriptors, Name};
-use sietch_ring::{OwnerProcess, Untrusted};
 use sietch_ring::stream::{Endpoint, Receive, Send, flag, refused_pages, state};
+use sietch_ring::{OwnerProcess, Untrusted};
 
 use crate::outcome::{self, SendRefused};
 use crate::peer;
@@ -528,7 +528,8 @@ impl Connection {
     /// ([`Connection::available`]).
     ///
     /// # Errors
-    /// As [`Connection::try_read`].
+    /// As [`Connection::try_read`]. After one `take` may have been called: what it was shown is to
+    /// be dropped.
     pub fn try_read_with(
         &self,
         mut take: impl FnMut([Untrusted<'_>; 2]) -> usize,
@@ -541,6 +542,11 @@ impl Connection {
                     let offered = pieces[0].len() + pieces[1].len();
                     if offered != 0 {
                         used = take(pieces).min(offered);
+                        // The copies of `take` met a page that the kernel refused, and have what
+                        // was put in its place.
+                        if receive.is_refused() {
+                            return 0;
+                        }
                         receive.consume(used);
                     }
                     offered

@@ -6,8 +6,13 @@
 //!    bytes can only be copied out of it.
 //! 2. The copy belongs to the reader. The reader validates the copy, and does not read the original
 //!    a second time.
-//! 3. A barrier after each copy keeps the compiler from fetching from the original what it could
-//!    take from the copy.
+//! 3. The copy is an ordinary one, and races with the peer's writes. Rust's memory model knows only
+//!    the threads of this program, and none of them writes the original, so for the compiler there
+//!    is no race. What it could do is to assume that two reads of the original agree. Behind each
+//!    copy stands an assembly block, which may write any memory for all the compiler knows. So the
+//!    original is not read again for what the copy has, and the next copy reads it again. Within
+//!    one copy a byte may be read several times; what is stored is some byte that stood there.
+//!    Volatile or atomic words would promise no more, and cannot use the wide moves of `memcpy`.
 //! 4. The bytes may lie in several [`Pieces`] of one mapping, as a device leaves a frame that is
 //!    larger than its buffers. Copying them out works the same.
 //!
@@ -170,8 +175,8 @@ impl<'memory> Untrusted<'memory> {
             return self.copy_from_pieces(pieces, offset, out);
         }
         // SAFETY: inside the range that `from_raw` vouched for (asserted above), readable as long
-        // as `'memory`. `out` is an exclusive reference, so the two do not overlap. The source may
-        // change while it is copied: no reference to it exists, and any byte is a `u8`.
+        // as `'memory`. `out` is an exclusive reference, so the two do not overlap. This process
+        // does not write the source (`from_raw`); step 3 of the module is about others.
         unsafe { copy_once(self.start.add(offset), out.as_mut_ptr(), out.len()) };
     }
 
@@ -210,14 +215,15 @@ impl<'memory> Untrusted<'memory> {
     }
 }
 
-/// Copies `length` bytes, and keeps the compiler from reading the source again for what it knows to
-/// be in the copy.
+/// Copies `length` bytes, with a barrier for the compiler behind them: step 3 of the module.
 ///
 /// # Safety
-/// Source and destination are valid for so many bytes, and do not overlap.
+/// Source and destination are valid for so many bytes, and do not overlap. No thread of this
+/// process writes the source meanwhile; another process may.
 #[inline]
 unsafe fn copy_once(from: *const u8, to: *mut u8, length: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's. What another process writes is no access of this program, and any byte
+    // is a `u8`.
     unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
     // An empty block that may, for all the compiler knows, have written both sides: nothing is
     // forwarded across it.

@@ -38,8 +38,7 @@ fn a_child_that_drops_everything_leaves_the_parents_connections_watched_and_open
     let in_memory = Rc::new(listener.try_accept().unwrap());
     let end = Endpoint::attach(common.as_fd(), private.as_fd()).unwrap();
     let kernel = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let over_kernel =
-        Rc::new(Connection::connect(&*service.direct(), kernel.local_addr().unwrap()).unwrap());
+    let over_kernel = Rc::new(Connection::connect(&*service.direct(), kernel.local_addr().unwrap()).unwrap());
     let (mut peer, _) = kernel.accept().unwrap();
     // Bytes that it has taken from the kernel, and not used: a reset if it were closed.
     peer.write_all(b"unread").unwrap();

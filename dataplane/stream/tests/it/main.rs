@@ -5,3 +5,4 @@
 mod fork;
 mod listener;
 mod played_service;
+mod refused_pages;

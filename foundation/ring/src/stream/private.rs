@@ -12,6 +12,9 @@
 use super::layout::{Names, PRIVATE, RegionSizes};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
+/// The head of an end that reads nothing any more, because a page of it was refused.
+pub(super) const DISTRUSTED: u64 = u64::MAX;
+
 /// Values of [`Private::state`].
 pub mod state {
     /// Bytes may go both ways.
@@ -204,7 +207,7 @@ impl Private {
     /// The other counts as having reset the connection, and nothing can be read any more.
     pub(super) fn distrust(&self) {
         self.set(flag::HUNG_UP | flag::RESET);
-        self.receiving.head.store(u64::MAX, Ordering::Release);
+        self.receiving.head.store(DISTRUSTED, Ordering::Release);
     }
 
     /// Clears `bits`; returns the previous bits.

@@ -17,6 +17,7 @@ use super::copy_fault::CopyFault;
 use super::endpoint::Endpoint;
 use super::layout::{REGIONS, moved, tail};
 use super::lock::{self, Guard};
+use super::private::DISTRUSTED;
 use crate::guarded;
 use crate::sync::Ordering;
 use crate::untrusted::Untrusted;
@@ -191,6 +192,13 @@ impl<'a> Receive<'a> {
         if self.at.position != before.position {
             self.publish();
         }
+    }
+
+    /// Whether the kernel has refused a page of the connection meanwhile: bytes that were read in
+    /// place may be none of the peer's, and are not to be consumed. The connection is reset.
+    #[inline]
+    pub fn is_refused(&self) -> bool {
+        self.end.private().receiving.head.load(Ordering::Relaxed) == DISTRUSTED
     }
 
     /// Reads into `out`; how many bytes.

@@ -263,8 +263,9 @@ impl<'a> Send<'a> {
         let mark = self.staged();
         if let Some(start) = bytes.contiguous() {
             // SAFETY: `Untrusted::from_raw` demands that so many bytes stay readable as long as
-            // `bytes` lives. They may change meanwhile: any byte is a `u8`, and the copy is what
-            // this end sends.
+            // `bytes` lives. They may change meanwhile: a routine of assembly copies them
+            // (`guarded`), about whose reads the compiler assumes nothing, and any byte is a `u8`.
+            // The copy is what this end sends.
             let copied = unsafe { self.copy_from(start, bytes.len()) };
             return copied.unwrap_or_else(|_| self.take_back(mark));
         }
