@@ -159,9 +159,10 @@ impl Listener {
         }
     }
 
-    /// The kernel says that the placeholder has hung up. If nothing waits there, the kernel's socket
-    /// takes its place, whether or not the program accepts. Otherwise [`Listener::try_accept`] does
-    /// that behind the connections that wait: closing the placeholder would reset them.
+    /// The kernel says that the placeholder has hung up. If nothing waits there, the kernel's
+    /// socket takes its place, whether or not the program accepts. Otherwise
+    /// [`Listener::try_accept`] does that behind the connections that wait: closing the placeholder
+    /// would reset them.
     pub(crate) fn hung_up(&self) {
         let Source::Service(placeholder) = self.source.borrow().clone() else { return };
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
