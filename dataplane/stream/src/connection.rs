@@ -28,7 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay, socket_error};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
-use sietch_protocol::socket_service::{Arrival, ArrivalKind, Descriptors, Name};
+use sietch_protocol::socket_service::Name;
 use sietch_ring::stream::{Endpoint, Receive, Send, flag, refused_pages, state};
 use sietch_ring::{OwnerProcess, Untrusted};
 
@@ -403,23 +403,6 @@ impl Connection {
     /// A connection that the kernel accepted.
     pub(crate) fn accepted_by_kernel(socket: OwnedFd) -> Self {
         Self::of_kernel(socket, true)
-    }
-
-    /// A connection that arrived at a listener, with its descriptors.
-    ///
-    /// # Errors
-    /// `ECONNABORTED`: they are not those of a connection.
-    pub(crate) fn arrived(arrival: &Arrival, received: &mut Descriptors) -> Result<Self, Errno> {
-        match arrival.kind() {
-            ArrivalKind::Kernel => Ok(Self::of_kernel(received[0].take().ok_or(Errno::CONNABORTED)?, true)),
-            ArrivalKind::Stream => {
-                let (placeholder, end) = service::take_stream(received).map_err(|_| Errno::CONNABORTED)?;
-                // Until now closing this end would have been a reset, because the connection was
-                // not accepted.
-                end.abort_on_close(false);
-                Ok(Self::of_memory(placeholder, end))
-            }
-        }
     }
 
     /// Begins to connect to `remote`: through memory if a program under Sietch listens there, else

@@ -54,7 +54,7 @@ pub mod service;
 
 pub use connection::{Connection, MOST_WAITING, Path, Space};
 pub use flags::{PEER_SHUT_READ, SENT_AFTER_CLOSE};
-pub use listener::Listener;
+pub use listener::{Arrived, Listener};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,8 @@
 //!    service takes over. Connections arrive as messages on a placeholder: through memory, or as
 //!    the kernel's sockets of clients that are not under Sietch.
 //! 2. If the service ends, the kernel's socket is offered to the one that runs again. While none
-//!    does, that socket serves ([`crate::registration`]).
+//!    does, that socket serves ([`crate::registration`]). Another thread makes the offer, because a
+//!    service that is stopped answers late: the program's loop must not wait for it.
 //! 3. If the service has shut the socket down, the application is revoked: the listener has ended.
 //! 4. A message whose descriptors do not fit would be lost with its connection. So a message is
 //!    taken only after the kernel has given its descriptors to this process
@@ -13,22 +14,35 @@
 //!    a child of a fork [`Listener::try_accept`] refuses to take connections from the service.
 //! 6. A placeholder that hangs up makes the kernel's socket serve at once. The service is asked
 //!    again at the pace of [`Schedule`], also if it answers each time and then ends.
+//! 7. A program may accept the kernel's clients itself ([`Listener::split_kernel`]), with or
+//!    without a service. Then the listener accepts what the service passes on, and nothing else.
+//!    The service accepts from the same socket, so clients of the kernel arrive on both ways.
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
-use sietch_protocol::socket_service::{self as protocol, Descriptors, Incoming, Name};
+use sietch_protocol::socket_service::{self as protocol, Arrival, ArrivalKind, Descriptors, Incoming, Name};
 use sietch_ring::OwnerProcess;
 
 use crate::connection::Connection;
 use crate::registration::{self, Schedule};
 use crate::service::{self, DirectService};
+
+/// What has arrived at a listener.
+#[derive(Debug)]
+pub enum Arrived {
+    /// A connection through memory.
+    Memory(Connection),
+    /// The socket of a client that is not under Sietch.
+    Kernel(OwnedFd),
+}
 
 /// Damaged messages, or restarts of the service, in one call: more come from a hostile service.
 const MAX_ATTEMPTS: usize = 16;
@@ -53,6 +67,10 @@ pub struct Listener {
     backlog: u32,
     source: RefCell<Source>,
     schedule: Schedule,
+    /// The answer to an offer of the socket, which another thread waits for.
+    offer: RefCell<Option<Receiver<Result<OwnedFd, Errno>>>>,
+    /// The program accepts the kernel's clients itself.
+    split: Cell<bool>,
     owner: OwnerProcess,
     /// Whether something may have arrived, as far as is known.
     pub(crate) ready: Cell<bool>,
@@ -79,15 +97,30 @@ impl Listener {
             backlog,
             source: RefCell::new(Source::Kernel { retries: true }),
             schedule: Schedule::new(),
+            offer: RefCell::default(),
+            split: Cell::new(false),
             owner: OwnerProcess::current(),
             ready: Cell::new(true),
         };
-        if let Err(errno) = listener.register()
+        let (service, socket) = (&*listener.service, listener.kernel.as_fd());
+        let answer = offer(service, socket, listener.name, listener.backlog);
+        if let Err(errno) = listener.register(answer)
             && registration::is_final(errno)
         {
             return Err(errno.into());
         }
         Ok(listener)
+    }
+
+    /// From now on the program accepts the kernel's clients itself, from the listening socket that
+    /// this returns. The service may accept them as well, and then they arrive here.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn split_kernel(&self) -> io::Result<OwnedFd> {
+        let socket = self.kernel.try_clone()?;
+        self.split.set(true);
+        Ok(socket)
     }
 
     /// The address, with the port that the kernel has chosen if none was given.
@@ -104,8 +137,8 @@ impl Listener {
     pub(crate) fn watched(&self) -> Option<Rc<OwnedFd>> {
         match &*self.source.borrow() {
             Source::Service(placeholder) => Some(Rc::clone(placeholder)),
-            Source::Kernel { .. } => Some(Rc::clone(&self.kernel)),
-            Source::Ended => None,
+            Source::Kernel { .. } if !self.split.get() => Some(Rc::clone(&self.kernel)),
+            Source::Kernel { .. } | Source::Ended => None,
         }
     }
 
@@ -117,17 +150,9 @@ impl Listener {
         }
     }
 
-    /// Offers the socket to the service.
-    fn register(&self) -> Result<(), Errno> {
-        let listens = service::listen(
-            &*self.service,
-            Some(self.kernel.as_fd()),
-            self.name,
-            self.backlog,
-            0,
-            std::iter::empty(),
-        );
-        let (source, outcome) = match listens {
+    /// Takes the service's answer to an offer of the socket.
+    fn register(&self, answer: Result<OwnedFd, Errno>) -> Result<(), Errno> {
+        let (source, outcome) = match answer {
             Ok(placeholder) => (Source::Service(Rc::new(placeholder)), Ok(())),
             Err(errno) => (Source::Kernel { retries: !registration::is_final(errno) }, Err(errno)),
         };
@@ -150,13 +175,41 @@ impl Listener {
         self.ready.set(true);
     }
 
-    /// Asks the service again if that is due at `now`: nanoseconds of a clock that only grows.
+    /// Has another thread offer the socket to the service. [`Listener::retry`] takes the answer.
+    fn begin_offer(&self) {
+        let (sender, answer) = sync_channel(1);
+        let (service, name, backlog) = (DirectService::clone(&self.service), self.name, self.backlog);
+        let begun = self.kernel.try_clone().and_then(|socket| {
+            std::thread::Builder::new().name("sietch-register".to_owned()).spawn(move || {
+                // If the listener was dropped, the placeholder is, which ends the registration.
+                let _ = sender.send(offer(&service, socket.as_fd(), name, backlog));
+            })
+        });
+        // Without a thread or a descriptor the next attempt may succeed.
+        *self.offer.borrow_mut() = begun.is_ok().then_some(answer);
+    }
+
+    /// Offers the socket to the service again if that is due at `now`: nanoseconds of a clock that
+    /// only grows. Takes the answer to an earlier offer.
     pub(crate) fn retry(&self, now: u64) {
-        let retries = matches!(*self.source.borrow(), Source::Kernel { retries: true });
-        if retries && self.schedule.begin(now) {
-            let registered = self.register();
-            self.schedule.note(registered.is_ok());
+        if !matches!(*self.source.borrow(), Source::Kernel { retries: true }) {
+            return;
         }
+        let answer = self.offer.borrow().as_ref().map(Receiver::try_recv);
+        let answer = match answer {
+            Some(Err(TryRecvError::Empty)) => return,
+            Some(Ok(answer)) => answer,
+            // The thread has ended without an answer.
+            Some(Err(TryRecvError::Disconnected)) => Err(Errno::AGAIN),
+            None => {
+                if self.schedule.begin(now) {
+                    self.begin_offer();
+                }
+                return;
+            }
+        };
+        *self.offer.borrow_mut() = None;
+        self.schedule.note(self.register(answer).is_ok());
     }
 
     /// The kernel says that the placeholder has hung up. If nothing waits there, the kernel's
@@ -183,6 +236,17 @@ impl Listener {
     /// `PermissionDenied`: the application was revoked, and nothing arrives any more.
     /// `Unsupported`: this process is a child of the one that made the listener.
     pub fn try_accept(&self) -> io::Result<Connection> {
+        Ok(match self.try_take()? {
+            Arrived::Memory(connection) => connection,
+            Arrived::Kernel(socket) => Connection::accepted_by_kernel(socket),
+        })
+    }
+
+    /// The same, with the client of a kernel as its socket.
+    ///
+    /// # Errors
+    /// As [`Listener::try_accept`].
+    pub fn try_take(&self) -> io::Result<Arrived> {
         for _ in 0..MAX_ATTEMPTS {
             let source = self.source.borrow().clone();
             match source {
@@ -190,18 +254,22 @@ impl Listener {
                     let what = "the application was revoked (`sietch revoke`); start it again";
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
                 }
+                Source::Kernel { .. } if self.split.get() => {
+                    self.ready.set(false);
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
                 Source::Kernel { .. } => match self.accept_from_kernel() {
                     // It listens no more, and never will again.
                     Err(Errno::INVAL) if !registration::listens(self.kernel.as_fd()) => {
                         *self.source.borrow_mut() = Source::Ended;
                     }
-                    accepted => return Ok(accepted?),
+                    accepted => return Ok(Arrived::Kernel(accepted?)),
                 },
                 Source::Service(placeholder) => {
                     let mut received = Descriptors::default();
                     match self.receive(placeholder.as_fd(), &mut received)? {
                         Incoming::Arrived(arrival) => {
-                            return Ok(Connection::arrived(&arrival, &mut received)?);
+                            return Ok(arrived(&arrival, &mut received)?);
                         }
                         Incoming::NoRoom => return Err(Errno::MFILE.into()),
                         Incoming::Damaged => {}
@@ -225,13 +293,40 @@ impl Listener {
         Ok(incoming?)
     }
 
-    fn accept_from_kernel(&self) -> Result<Connection, Errno> {
+    fn accept_from_kernel(&self) -> Result<OwnedFd, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let accepted = rustix::net::accept_with(&*self.kernel, flags);
         if matches!(accepted, Err(Errno::AGAIN)) {
             self.ready.set(false);
         }
-        Ok(Connection::accepted_by_kernel(accepted?))
+        accepted
+    }
+}
+
+/// Offers a listening socket to the service. Returns the placeholder on which connections arrive.
+fn offer(
+    service: &DirectService,
+    socket: BorrowedFd<'_>,
+    name: Name,
+    backlog: u32,
+) -> Result<OwnedFd, Errno> {
+    service::listen(service, Some(socket), name, backlog, 0, std::iter::empty())
+}
+
+/// What arrived with these descriptors.
+///
+/// # Errors
+/// `ECONNABORTED`: they are not those of a connection.
+fn arrived(arrival: &Arrival, received: &mut Descriptors) -> Result<Arrived, Errno> {
+    match arrival.kind() {
+        ArrivalKind::Kernel => Ok(Arrived::Kernel(received[0].take().ok_or(Errno::CONNABORTED)?)),
+        ArrivalKind::Stream => {
+            let (placeholder, end) = service::take_stream(received).map_err(|_| Errno::CONNABORTED)?;
+            // Until now closing this end would have been a reset, because the connection was not
+            // accepted.
+            end.abort_on_close(false);
+            Ok(Arrived::Memory(Connection::of_memory(placeholder, end)))
+        }
     }
 }
 

@@ -308,6 +308,8 @@ pub struct Poller {
     listeners: Vec<Key>,
     /// When the kernel was asked last, in the caller's nanoseconds; none: it is asked at once.
     asked: Option<u64>,
+    /// The kernel may have more reports than were taken.
+    more: bool,
     /// A sleep was prepared since the last poll.
     slept: bool,
     /// What one poll has found, and since when it has been ready.
@@ -335,6 +337,7 @@ impl Poller {
             hot: Vec::new(),
             listeners: Vec::new(),
             asked: None,
+            more: false,
             slept: false,
             found: Vec::new(),
         })
@@ -482,7 +485,8 @@ impl Poller {
             Err(Errno::INTR) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         };
-        if reported.len() == BATCH {
+        self.more = reported.len() == BATCH;
+        if self.more {
             self.asked = None;
         }
         for event in reported.iter() {
@@ -543,7 +547,8 @@ impl Poller {
         self.slept = true;
         let crowded = self.is_crowded();
         let slots = &mut self.slots;
-        let (mut is_ready, mut limit) = (false, None);
+        // Reports that lie there already need not wake an edge-triggered sleep.
+        let (mut is_ready, mut limit) = (self.more, None);
         self.hot.retain(|key| {
             let Some(slot) = slots.get_mut(*key) else { return false };
             // Before the check: another reader may take the bytes when they are due.

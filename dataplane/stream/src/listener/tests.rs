@@ -53,3 +53,55 @@ fn a_socket_that_listens_no_more_ends_the_listener() {
     assert_eq!(listener.retry_slice(), None, "the service is not asked for ever");
     assert!(listener.watched().is_none());
 }
+
+#[test]
+fn a_program_that_accepts_the_kernels_clients_itself_gets_the_services_alone() {
+    let listener = on_kernel();
+    let socket = listener.split_kernel().expect("a descriptor");
+    assert!(listener.watched().is_none(), "without a service nothing arrives here");
+    let client = std::net::TcpStream::connect(listener.address().expect("its name")).expect("it listens");
+    assert_eq!(listener.try_take().expect_err("it is the program's").kind(), io::ErrorKind::WouldBlock);
+    let accepted = std::net::TcpListener::from(socket).accept().expect("it waits there");
+    assert_eq!(Some(accepted.1), client.local_addr().ok());
+
+    // What the service was faster to accept arrives as its socket.
+    let (service, placeholder) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("sockets");
+    *listener.source.borrow_mut() = Source::Service(Rc::new(placeholder));
+    let arrival = Arrival::new(ArrivalKind::Kernel, listener.name, Name::NONE);
+    let bytes = zerocopy::IntoBytes::as_bytes(&arrival);
+    send_message(service.as_fd(), bytes, &[accepted.0.as_fd()], SendFlags::empty()).expect("it fits");
+    let Arrived::Kernel(socket) = listener.try_take().expect("it arrived") else { panic!("not a socket") };
+    assert_eq!(std::net::TcpStream::from(socket).peer_addr().ok(), client.local_addr().ok());
+}
+
+#[test]
+fn a_service_that_does_not_answer_delays_no_poll() {
+    // It accepts requests and answers none of them.
+    let path = std::env::temp_dir().join(format!("sietch-stopped-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = on_kernel();
+    let name = rustix::net::SocketAddrUnix::new(&path).expect("a short path");
+    let flags = SocketFlags::CLOEXEC;
+    let stopped = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .and_then(|socket| rustix::net::bind(&socket, &name).map(|()| socket))
+        .expect("a socket");
+    rustix::net::listen(&stopped, 8).expect("it is bound");
+    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec();
+    let listener = Listener { service: Rc::new(DirectService::new(bytes, [7; 16])), ..listener };
+
+    listener.retry(1 << 40);
+    let request = rustix::net::accept(&stopped).expect("the offer is made");
+    assert!(!listener.is_registered(), "and not answered yet");
+    listener.retry(2 << 40);
+    assert!(listener.offer.borrow().is_some(), "one offer at a time");
+    drop((request, stopped));
+    // It has ended: the offer fails, and the next one is due.
+    while listener.offer.borrow().is_some() {
+        listener.retry(3 << 40);
+        std::thread::yield_now();
+    }
+    assert!(!listener.is_registered());
+    assert!(listener.retry_slice().is_some());
+    std::fs::remove_file(&path).expect("it was made");
+}

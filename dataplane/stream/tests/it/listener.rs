@@ -4,6 +4,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -21,21 +22,25 @@ fn a_service_that_crashes_in_a_loop_is_asked_at_a_pace() {
     let listener = Rc::new(Listener::bind(&service.direct(), LOCAL.into(), 8).unwrap());
     let mut poller = Poller::new().unwrap();
     poller.add_listener(&listener).unwrap();
+    // Another thread waits for the service's answers, in real time.
+    let answer_time = Duration::from_micros(200);
     let mut asked = 0;
     // A second, in which it ends as soon as it has the listener.
     for now in (1_000 * MILLISECOND..2_000 * MILLISECOND).step_by(MILLISECOND as usize) {
-        asked += service.listeners.try_iter().count();
+        asked += usize::from(service.listeners.recv_timeout(answer_time).is_ok());
         poller.poll(now, &mut Vec::new()).unwrap();
     }
-    assert!((10..=100).contains(&asked), "asked {asked} times in a second");
-    // One that stays has it again soon.
-    let held: Vec<OwnedFd> = (2_000..2_100)
-        .filter_map(|now| {
-            poller.poll(now * MILLISECOND, &mut Vec::new()).unwrap();
-            service.listeners.try_recv().ok()
-        })
-        .collect();
-    assert!(!held.is_empty() && listener.is_registered());
+    assert!((5..=100).contains(&asked), "asked {asked} times in a second");
+    // One that stays has it again.
+    let mut held: Vec<OwnedFd> = Vec::new();
+    for now in 2_000.. {
+        poller.poll(now * MILLISECOND, &mut Vec::new()).unwrap();
+        held.extend(service.listeners.recv_timeout(answer_time));
+        if !held.is_empty() && listener.is_registered() {
+            break;
+        }
+        assert!(now < 60_000, "it is not asked again");
+    }
 }
 
 #[test]
