@@ -15,12 +15,16 @@ pub(crate) fn listener(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)>
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    // Accepted sockets inherit it: replies leave when they are written.
-    sockopt::set_tcp_nodelay(&socket, true)?;
+    prepare(&socket)?;
     net::bind(&socket, &address)?;
     net::listen(&socket, BACKLOG)?;
     let bound = local(&socket).unwrap_or(address);
     Ok((socket, bound))
+}
+
+/// Makes connections send replies when they are written. They inherit it from their listener.
+pub(crate) fn prepare(socket: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::set_tcp_nodelay(socket, true)?)
 }
 
 /// The peer's address; the unspecified one if the peer has already disconnected.

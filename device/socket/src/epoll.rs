@@ -9,7 +9,6 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -50,7 +49,8 @@ struct Connection {
 /// The epoll implementation of a socket queue.
 pub struct Epoll {
     poll: OwnedFd,
-    listeners: Vec<OwnedFd>,
+    /// `None` once its listening was ended.
+    listeners: Vec<Option<OwnedFd>>,
     watches: Vec<Option<(OwnedFd, u64)>>,
     connections: Slab<Connection>,
     /// There was no descriptor for a new connection: listeners are not polled before one has ended.
@@ -78,10 +78,10 @@ impl Epoll {
         })
     }
 
-    pub(crate) fn listen(&mut self, socket: OwnedFd, _bound: SocketAddr) -> io::Result<()> {
+    pub(crate) fn listen(&mut self, socket: OwnedFd) -> io::Result<()> {
         let token = LISTENER | self.listeners.len() as u64;
         epoll::add(&self.poll, &socket, EventData::new_u64(token), EventFlags::IN)?;
-        self.listeners.push(socket);
+        self.listeners.push(Some(socket));
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl Epoll {
     }
 
     pub(crate) fn set_keepalive(&self, seconds: u64) {
-        for listener in &self.listeners {
+        for listener in self.listeners.iter().flatten() {
             address::set_keepalive(listener, seconds);
         }
     }
@@ -150,9 +150,15 @@ impl Epoll {
         }
     }
 
-    fn accept(&mut self, listener: usize, handler: &mut impl Handler) {
+    pub(crate) fn adopt(&mut self, socket: OwnedFd, handler: &mut impl Handler) {
+        if address::prepare(&socket).is_ok() {
+            self.admit(socket, handler);
+        }
+    }
+
+    fn accept(&mut self, place: usize, handler: &mut impl Handler) {
         for _ in 0..ACCEPTS {
-            let Some(listener) = self.listeners.get(listener) else {
+            let Some(Some(listener)) = self.listeners.get(place) else {
                 return;
             };
             match net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -162,6 +168,12 @@ impl Epoll {
                     if !self.connections.is_empty() =>
                 {
                     return self.poll_listeners(false);
+                }
+                // It was shut down, and would be reported for ever.
+                Err(Errno::INVAL) => {
+                    let _ = epoll::delete(&self.poll, listener);
+                    self.listeners[place] = None;
+                    return;
                 }
                 // A peer that has disconnected again, or nothing left: the listener stays readable
                 // if there is more.
@@ -175,6 +187,7 @@ impl Epoll {
         self.starved = !on;
         let flags = if on { EventFlags::IN } else { EventFlags::empty() };
         for (number, listener) in self.listeners.iter().enumerate() {
+            let Some(listener) = listener else { continue };
             // It cannot fail for a descriptor that is in the set, and every listener is.
             let _ = epoll::modify(&self.poll, listener, EventData::new_u64(LISTENER | number as u64), flags);
         }

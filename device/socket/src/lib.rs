@@ -12,7 +12,9 @@
 //!    when there is room again. [`SocketQueue::flush`] hands everything queued to the kernel with
 //!    one system call.
 //! 4. [`SocketQueue::close`] sends what was taken, then closes.
-//! 5. A peer can cost its own connection and nothing else: every per-connection memory is bounded,
+//! 5. [`SocketQueue::adopt`] takes a connection that another process accepted, and
+//!    [`SocketQueue::listen_on`] a listening socket that another process may shut down.
+//! 6. A peer can cost its own connection and nothing else: every per-connection memory is bounded,
 //!    and running out of file descriptors pauses accepting.
 //!
 //! Two implementations: io_uring (multishot accept and receive, buffers shared by all connections,
@@ -115,9 +117,24 @@ impl SocketQueue {
     /// [`Error::Listen`], for example when the port is taken.
     pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, Error> {
         let (socket, bound) = address::listener(address).map_err(|cause| Error::Listen { address, cause })?;
-        either!(self, queue => queue.listen(socket, bound))
-            .map_err(|cause| Error::Listen { address, cause })?;
+        either!(self, queue => queue.listen(socket)).map_err(|cause| Error::Listen { address, cause })?;
         Ok(bound)
+    }
+
+    /// Accepts from a socket that listens. If its listening is ended, by any process that holds it,
+    /// it is closed here.
+    ///
+    /// # Errors
+    /// The queue is broken, or the socket cannot be polled.
+    pub fn listen_on(&mut self, socket: OwnedFd) -> io::Result<()> {
+        address::prepare(&socket)?;
+        either!(self, queue => queue.listen(socket))
+    }
+
+    /// Serves a connection that was accepted elsewhere, as if it had been accepted here: calls
+    /// [`Handler::accepted`].
+    pub fn adopt(&mut self, socket: OwnedFd, handler: &mut impl Handler) {
+        either!(self, queue => queue.adopt(socket, handler));
     }
 
     /// Wakes [`SocketQueue::wait`] and calls [`Handler::doorbell`] with `token` whenever

@@ -106,7 +106,8 @@ struct Connection {
 }
 
 struct Listener {
-    socket: OwnedFd,
+    /// `None` once its listening was ended.
+    socket: Option<OwnedFd>,
     armed: bool,
 }
 
@@ -169,8 +170,8 @@ impl Uring {
         })
     }
 
-    pub(crate) fn listen(&mut self, socket: OwnedFd, _bound: SocketAddr) -> io::Result<()> {
-        self.listeners.push(Listener { socket, armed: false });
+    pub(crate) fn listen(&mut self, socket: OwnedFd) -> io::Result<()> {
+        self.listeners.push(Listener { socket: Some(socket), armed: false });
         self.arm_listeners();
         self.enter()
     }
@@ -197,8 +198,8 @@ impl Uring {
     }
 
     pub(crate) fn set_keepalive(&self, seconds: u64) {
-        for listener in &self.listeners {
-            address::set_keepalive(&listener.socket, seconds);
+        for socket in self.listeners.iter().filter_map(|listener| listener.socket.as_ref()) {
+            address::set_keepalive(socket, seconds);
         }
     }
 
@@ -343,6 +344,10 @@ impl Uring {
         if !cqueue::more(flags) {
             if let Some(listener) = self.listeners.get_mut(listener as usize) {
                 listener.armed = false;
+                // It was shut down, and every accept would fail at once.
+                if result == -libc::EINVAL {
+                    listener.socket = None;
+                }
             }
             // Without a free descriptor a new accept would fail at once, over and over.
             if [-libc::EMFILE, -libc::ENFILE, -libc::ENOBUFS, -libc::ENOMEM].contains(&result) {
@@ -357,6 +362,17 @@ impl Uring {
         // SAFETY: the kernel made this descriptor for the accept that has just completed; it has no
         // other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(result) };
+        self.admit(socket, handler);
+    }
+
+    pub(crate) fn adopt(&mut self, socket: OwnedFd, handler: &mut impl Handler) {
+        // As those that are accepted here: a request for the kernel may wait.
+        if rustix::io::ioctl_fionbio(&socket, false).is_ok() && address::prepare(&socket).is_ok() {
+            self.admit(socket, handler);
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd, handler: &mut impl Handler) {
         let peer = address::peer(&socket);
         let Some(local) = address::local(&socket) else {
             return;
@@ -538,9 +554,10 @@ impl Uring {
 
     fn arm_listeners(&mut self) {
         for index in 0..self.listeners.len() {
-            if !self.listeners[index].armed {
-                self.listeners[index].armed = true;
-                let socket = types::Fd(self.listeners[index].socket.as_raw_fd());
+            let listener = &mut self.listeners[index];
+            if let Some(socket) = listener.socket.as_ref().filter(|_| !listener.armed) {
+                let socket = types::Fd(socket.as_raw_fd());
+                listener.armed = true;
                 let request = opcode::AcceptMulti::new(socket).flags(libc::SOCK_CLOEXEC).build();
                 self.push(request, Kind::Accept, index as u32);
             }

@@ -292,3 +292,66 @@ fn an_unwatched_descriptor_is_closed_and_notifies_no_more() {
         assert!(owner.doorbells.iter().all(|&token| token == 1));
     });
 }
+
+#[test]
+fn a_connection_that_was_accepted_elsewhere_is_served_like_any_other() {
+    each(|mut queue| {
+        let mut owner = Owner::default();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        // As another process may have left it.
+        accepted.set_nonblocking(true).unwrap();
+        queue.adopt(accepted.into(), &mut owner);
+        assert_eq!(owner.next, 1);
+        // It waits for bytes, although the socket came without any.
+        queue.poll(&mut owner).unwrap();
+        queue.wait(Some(Duration::from_millis(1))).unwrap();
+        queue.poll(&mut owner).unwrap();
+        client.write_all(b"PING\r\n").unwrap();
+        poll_until(&mut queue, &mut owner, |_, owner| owner.received.contains_key(&1));
+        assert_eq!(owner.received[&1], b"PING\r\n");
+        assert_eq!(queue.send(owner.connections[&1], b"+PONG\r\n"), 7);
+        queue.flush().unwrap();
+        let mut reply = [0; 7];
+        client.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"+PONG\r\n");
+        drop(client);
+        poll_until(&mut queue, &mut owner, |_, owner| owner.ended == [1]);
+        assert!(owner.broken.is_empty());
+        // One that is refused gets the last words.
+        owner.refuse = true;
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        queue.adopt(listener.accept().unwrap().0.into(), &mut owner);
+        let mut words = String::new();
+        client.read_to_string(&mut words).unwrap();
+        assert_eq!(words, "-ERR max number of clients reached\r\n");
+    });
+}
+
+#[test]
+fn a_listening_socket_that_another_holder_shuts_down_is_closed() {
+    each(|mut queue| {
+        let mut owner = Owner::default();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let other = listener.try_clone().unwrap();
+        queue.listen_on(listener.into()).unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        poll_until(&mut queue, &mut owner, |_, owner| owner.next == 1);
+        rustix::net::shutdown(&other, rustix::net::Shutdown::Both).unwrap();
+        drop(other);
+        // The queue is not busy with a socket that never becomes good again ...
+        let mut rounds = 0;
+        while queue.poll(&mut owner).unwrap() > 0 || rounds < 3 {
+            queue.wait(Some(Duration::from_millis(1))).unwrap();
+            rounds += 1;
+            assert!(rounds < 100, "{}: the end is reported again and again", queue.name());
+        }
+        // ... frees the name, and serves what was accepted before.
+        drop(std::net::TcpListener::bind(address).unwrap());
+        client.write_all(b"PING\r\n").unwrap();
+        poll_until(&mut queue, &mut owner, |_, owner| owner.received.contains_key(&1));
+    });
+}
