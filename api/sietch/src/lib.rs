@@ -85,7 +85,7 @@ pub use sietch_stream as stream;
 pub use arguments::Arguments;
 pub use control::{
     Client, Lease, PreparedReply, SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path,
-    socket_service,
+    socket_service, socket_service_beside,
 };
 pub use device::{
     DiskDoorbell, Doorbell, Grant, GrantedVnic, GrantedVsa, NoDevice, Vnic, VnicQueue, Vsa, socket_layout,

@@ -1,13 +1,13 @@
 //! The socket service of this machine, as a program that links Sietch reaches it.
 //!
 //! 1. `SIETCH_SOCKETS`, where it is set, names its socket; `sietch run` sets it. Otherwise the
-//!    socket lies beside the daemon's ([`socket_path`]).
+//!    socket lies beside the daemon's ([`socket_path`], or the one that the program was given).
 //! 2. The application's number is `SIETCH_APPLICATION`, where it is set; otherwise it is random.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use sietch_protocol::socket_service::{APPLICATION_VARIABLE, SOCKET_NAME, SOCKET_VARIABLE};
@@ -21,8 +21,20 @@ use super::socket_path::socket_path;
 /// # Errors
 /// The kernel has no random bytes.
 pub fn socket_service() -> io::Result<DirectService> {
+    service(socket_path)
+}
+
+/// The same for a program that was given the path of the daemon's socket.
+///
+/// # Errors
+/// As [`socket_service`].
+pub fn socket_service_beside(daemon: &Path) -> io::Result<DirectService> {
+    service(|| daemon.to_owned())
+}
+
+fn service(daemon: impl FnOnce() -> PathBuf) -> io::Result<DirectService> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let path = path(set(SOCKET_VARIABLE), socket_path);
+    let path = path(set(SOCKET_VARIABLE), daemon);
     let application = match set(APPLICATION_VARIABLE).as_ref().and_then(|text| number(text.to_str()?)) {
         Some(application) => application,
         None => {
