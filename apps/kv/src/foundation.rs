@@ -7,11 +7,13 @@
 //!  protocol             RESP: requests, replies, errors
 //!  metrics  text        counters; numbers and patterns as Redis reads and writes them
 //!  client_id            the identity of a client
+//!  client_path          the way on which a client reaches the store
 //!  allocation           bytes that the allocator takes
 //! ```
 
 pub(crate) mod allocation;
 pub(crate) mod client_id;
+pub(crate) mod client_path;
 pub(crate) mod command;
 pub(crate) mod metrics;
 pub(crate) mod observation;

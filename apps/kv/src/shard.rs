@@ -24,6 +24,7 @@ use crate::commands::{Table, table};
 use crate::data::index::Seeds;
 use crate::data::journal::Journal;
 use crate::data::keyspace::{ShutdownMode, Store};
+use crate::foundation::client_path::ClientPath;
 use crate::foundation::metrics::{Metrics, Persistence};
 use crate::foundation::protocol::Fault;
 use crate::foundation::settings::Settings;
@@ -183,6 +184,13 @@ impl Shard {
             client.authenticated = admitted;
         }
         Ok(id)
+    }
+
+    /// Notes the way on which a client has come; without this it is a kernel's socket.
+    pub(crate) fn set_path(&mut self, id: ClientId, path: ClientPath) {
+        if let Some(client) = self.clients.get_mut(id) {
+            client.path = path;
+        }
     }
 
     /// Whether a client of this address is refused with [`PROTECTED`]: it is on another host, and

@@ -32,6 +32,7 @@ mod served;
 mod switch;
 mod switch_by_up;
 mod testbed;
+mod through_memory;
 
 /// A number from the environment, for the longer forms of a test.
 fn number(variable: &str, default: u64) -> u64 {

@@ -16,6 +16,7 @@ use super::output::Output;
 use crate::acl::DEFAULT;
 use crate::data::keyspace::{DatabaseKey, Store};
 use crate::foundation::client_id::ClientId;
+use crate::foundation::client_path::ClientPath;
 use crate::foundation::protocol::{Parser, Reply};
 
 /// The reply when the timeout of a blocked client expires.
@@ -128,6 +129,8 @@ pub(crate) struct Client {
     pub peer: SocketAddr,
     /// The address it reached.
     pub local: SocketAddr,
+    /// The way on which it reached it.
+    pub path: ClientPath,
     /// The user that it is authenticated as.
     pub user: Vec<u8>,
     /// It is authenticated, or no password is required.
@@ -188,6 +191,7 @@ impl Client {
             number,
             peer,
             local,
+            path: ClientPath::default(),
             user: DEFAULT.to_vec(),
             authenticated: true,
             name: Vec::new(),

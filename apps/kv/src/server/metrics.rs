@@ -8,6 +8,8 @@ use sietch::nic::NicQueue;
 use sietch::{Kind, Metrics, MetricsError, VnicQueue};
 
 use super::reactor::Reactor;
+use super::transport::streams::StreamTransport;
+use crate::foundation::client_path::ClientPath;
 
 /// The counters of a layer: name, kind, and value.
 type Entries = Vec<(String, Kind, u64)>;
@@ -162,6 +164,15 @@ fn store<Q: NicQueue, D: DiskQueue>(reactor: &Reactor<Q, D>) -> Entries {
     add("replay_skipped", counters.replay_skipped);
     entries.push(("longest_iteration_ns".into(), Kind::Gauge, counters.longest_iteration_ns));
     entries.push(("clients".into(), Kind::Gauge, shard.clients() as u64));
+    for (name, path) in [
+        ("memory_clients", ClientPath::Memory),
+        ("kernel_clients", ClientPath::Kernel),
+        ("vnic_clients", ClientPath::Vnic),
+    ] {
+        entries.push((name.into(), Kind::Gauge, reactor.clients_on(path)));
+    }
+    let registered = reactor.streams().is_some_and(StreamTransport::is_registered);
+    entries.push(("memory_listeners".into(), Kind::Gauge, u64::from(registered)));
     entries.push(("keys".into(), Kind::Gauge, shard.keys() as u64));
     entries.push(("memory_bytes".into(), Kind::Gauge, shard.used_memory()));
     entries

@@ -7,14 +7,17 @@ use std::time::Duration;
 use sietch::Doorbell;
 use sietch::disk::DiskQueue;
 use sietch::nic::NicQueue;
+use sietch::stream::poller::SleepLimit;
 use sietch_socket::SocketQueue;
 
 use super::latency::LatencyAttribution;
 use super::log_writer::LogWriter;
 use super::transport::routes::{Connection, Routes};
 use super::transport::sockets::SocketEvents;
+use super::transport::streams::StreamTransport;
 use super::transport::vnic::VnicTransport;
 use crate::foundation::client_id::ClientId;
+use crate::foundation::client_path::ClientPath;
 use crate::foundation::metrics::Usage;
 use crate::shard::{Now, Shard};
 
@@ -35,6 +38,7 @@ pub struct Reactor<Q: NicQueue, D: DiskQueue> {
     log_writer: Option<LogWriter<D>>,
     vnic: Option<VnicTransport<Q>>,
     sockets: Option<SocketQueue>,
+    streams: Option<StreamTransport>,
     routes: Routes,
     ready: Vec<ClientId>,
     writable: Vec<ClientId>,
@@ -64,6 +68,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
             log_writer,
             vnic,
             sockets,
+            streams: None,
             routes: Routes::default(),
             ready: Vec::new(),
             writable: Vec::new(),
@@ -119,7 +124,33 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         self.sockets.as_mut()
     }
 
-    /// Sleeps until a doorbell is notified or `timeout` has passed, unless frames wait already.
+    /// Serves clients through memory as well. The server must sleep on their doorbell, too.
+    pub(super) fn attach_streams(&mut self, streams: StreamTransport) {
+        self.streams = Some(streams);
+    }
+
+    /// The clients through memory.
+    pub(super) fn streams(&self) -> Option<&StreamTransport> {
+        self.streams.as_ref()
+    }
+
+    /// The address on which to listen again, once, if the service has ended the listening socket.
+    pub(super) fn take_ended_listener(&mut self) -> Option<std::net::SocketAddr> {
+        self.streams.as_mut()?.take_ended()
+    }
+
+    /// The number of clients that come on `path`.
+    pub(super) fn clients_on(&self, path: ClientPath) -> u64 {
+        self.routes.count(path)
+    }
+
+    /// Whether clients may send without a doorbell while the server polls.
+    pub(super) fn has_rings(&self) -> bool {
+        self.vnic.is_some() || self.streams.as_ref().is_some_and(StreamTransport::has_clients)
+    }
+
+    /// Sleeps until a doorbell is notified or `timeout` has passed, unless frames or bytes wait
+    /// already.
     ///
     /// # Errors
     /// The kernel sockets' queue is broken.
@@ -131,7 +162,15 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         if self.vnic.as_mut().is_some_and(|vnic| !vnic.queue_mut().arm()) {
             return Ok(());
         }
-        let slept = sockets.wait(timeout);
+        let limit = self.streams.as_mut().map_or(SleepLimit::Unlimited, StreamTransport::prepare_sleep);
+        let slept = match (limit, timeout) {
+            (SleepLimit::None, _) => Ok(()),
+            (SleepLimit::Unlimited, timeout) => sockets.wait(timeout),
+            (SleepLimit::Nanoseconds(most), timeout) => {
+                let most = Duration::from_nanos(most);
+                sockets.wait(Some(timeout.map_or(most, |timeout| timeout.min(most))))
+            }
+        };
         if let Some(vnic) = &mut self.vnic {
             vnic.queue_mut().disarm();
         }
@@ -189,9 +228,10 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     }
 
     fn close(&mut self, connection: Connection) {
-        match (connection, &mut self.vnic, &mut self.sockets) {
-            (Connection::Flow(flow), Some(vnic), _) => vnic.close(flow),
-            (Connection::Socket(socket), _, Some(sockets)) => sockets.close(socket),
+        match (connection, &mut self.vnic, &mut self.sockets, &mut self.streams) {
+            (Connection::Flow(flow), Some(vnic), _, _) => vnic.close(flow),
+            (Connection::Socket(socket), _, Some(sockets), _) => sockets.close(socket),
+            (Connection::Stream(stream), _, _, Some(streams)) => streams.close(stream),
             _ => {}
         }
     }
@@ -257,13 +297,18 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         }
         let vnic = self.vnic.as_ref().and_then(VnicTransport::next_deadline);
         let log_writer = self.log_writer.as_ref().and_then(LogWriter::next_deadline);
-        [vnic, log_writer, self.shard.next_deadline()].into_iter().flatten().min()
+        let streams = self.streams.as_ref().and_then(StreamTransport::next_deadline);
+        [vnic, log_writer, streams, self.shard.next_deadline()].into_iter().flatten().min()
     }
 
     fn take_input(&mut self, now: Now) -> io::Result<bool> {
         let mut busy = false;
         if let Some(vnic) = &mut self.vnic {
             busy |= vnic.poll(&mut self.shard, &mut self.routes, &mut self.writable, now);
+        }
+        if let Some(streams) = &mut self.streams {
+            let Self { shard, routes, writable, ending, .. } = self;
+            busy |= streams.poll(shard, routes, writable, now, *ending);
         }
         let keepalive = self.shard.settings().tcp_keepalive;
         if let Some(sockets) = &mut self.sockets {
@@ -279,6 +324,9 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
                 doorbells: &mut self.doorbells,
                 ending: self.ending,
             };
+            if let Some(streams) = &mut self.streams {
+                streams.take_kernel_clients().for_each(|socket| sockets.adopt(socket, &mut listener));
+            }
             busy |= sockets.poll(&mut listener)? > 0;
         }
         Ok(busy)
@@ -313,6 +361,11 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
                 Connection::Socket(socket) => {
                     self.sockets.as_mut().map_or(bytes.len(), |sockets| sockets.send(socket, bytes))
                 }
+                Connection::Stream(stream) => {
+                    let sent = self.streams.as_mut().map(|streams| streams.send(stream, bytes));
+                    let Some(Ok(sent)) = sent else { return self.drop_client(id, connection) };
+                    sent
+                }
             };
             let all = sent == bytes.len();
             self.shard.consumed(id, sent);
@@ -321,9 +374,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
             }
         }
         if self.shard.wants_close(id) {
-            self.routes.remove(id);
-            self.shard.disconnect(id);
-            self.close(connection);
+            self.drop_client(id, connection);
         } else if stalled && !self.ending && self.shard.accepts_input(id) {
             match connection {
                 Connection::Flow(flow) => {
@@ -339,7 +390,22 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
                         sockets.resume(socket);
                     }
                 }
+                Connection::Stream(stream) => {
+                    if let Some(route) = self.routes.get(id) {
+                        route.stalled = false;
+                    }
+                    if let Some(streams) = &mut self.streams {
+                        streams.resume(stream);
+                    }
+                }
             }
         }
+    }
+
+    /// Removes a client and closes its connection.
+    fn drop_client(&mut self, id: ClientId, connection: Connection) {
+        self.routes.remove(id);
+        self.shard.disconnect(id);
+        self.close(connection);
     }
 }

@@ -4,8 +4,9 @@
 //!    recover; open the transports; report that the store serves ([`start`], [`devices`]).
 //! 2. Iterate. After an iteration in which nothing happened, poll for as long as that has paid
 //!    lately ([`idle`]), then sleep on every doorbell ([`doorbells`]).
-//! 3. A revoked VNIC is closed with its clients; everything else continues. A VNIC that was a link
-//!    is acquired again ([`lost_devices`], [`reacquire`]). So is an area whose service core ended:
+//! 3. A revoked VNIC is closed with its clients; everything else continues. So it does if the
+//!    socket service revokes the store, whose clients through memory end. A VNIC that was a link is
+//!    acquired again ([`lost_devices`], [`reacquire`]). So is an area whose service core ended:
 //!    once it is granted, the store ends, and its supervisor restarts it.
 //! 4. At SIGTERM, SIGINT, SHUTDOWN, or the end of the daemon, the server stops reading, makes all
 //!    effects durable, and closes the log in order ([`shutdown`]).
@@ -109,6 +110,9 @@ impl Server {
                 tracing::warn!("the VNIC has failed: {cause}; its clients were closed");
                 self.forget_vnic();
             }
+            if let Some(address) = self.reactor.take_ended_listener() {
+                self.listen_again(address);
+            }
             self.reacquire_area();
             if self.area_granted {
                 return Err(Error::AreaReturned { name: self.area.clone() });
@@ -131,7 +135,7 @@ impl Server {
             if iteration.disk && self.disk_needs_iterations() {
                 continue;
             }
-            match idle_policy.idle(now.monotonic_ns, iteration.disk, self.reactor.vnic().is_some()) {
+            match idle_policy.idle(now.monotonic_ns, iteration.disk, self.reactor.has_rings()) {
                 Idle::Poll => std::hint::spin_loop(),
                 // The time of other threads on the core does not count as a long iteration.
                 Idle::Yield => {

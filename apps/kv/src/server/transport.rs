@@ -1,10 +1,12 @@
-//! How clients reach the shard: flows of the VNIC's engine, and kernel sockets.
+//! How clients reach the shard: flows of the VNIC's engine, kernel sockets, and streams through
+//! memory.
 //!
-//! `routes.rs` maps a client to its connection and back; the two transports feed what arrives to
+//! `routes.rs` maps a client to its connection and back; the transports feed what arrives to
 //! the shard and send what it releases.
 
 pub(super) mod routes;
 pub(super) mod sockets;
+pub(super) mod streams;
 pub(super) mod vnic;
 
 pub use vnic::VnicTransport;

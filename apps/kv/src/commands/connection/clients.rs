@@ -1,7 +1,9 @@
 //! CLIENT.
 //!
 //! The lines of CLIENT LIST have the fields of Redis 7.0, in their order, because tools split them.
-//! A filter of CLIENT LIST and CLIENT KILL is checked as a whole before any client is touched.
+//! Behind those is `path`, the way on which the client comes: tools skip names that they do not
+//! know. A filter of CLIENT LIST and CLIENT KILL is checked as a whole before any client is
+//! touched.
 
 use crate::clients::{Client, Closing, Pause, ReplyMode, TimeoutReply};
 use crate::commands::context::{Context, Outcome};
@@ -221,6 +223,8 @@ fn describe(client: &Client, now_ns: u64) -> Vec<u8> {
     line.extend_from_slice(&client.library);
     line.extend_from_slice(b" lib-ver=");
     line.extend_from_slice(&client.library_version);
+    line.extend_from_slice(b" path=");
+    line.extend_from_slice(client.path.name().as_bytes());
     line.push(b'\n');
     line
 }

@@ -1,13 +1,18 @@
-//! Acquires and opens what the server runs on: the area with its log, the VNIC, and kernel sockets.
+//! Acquires and opens what the server runs on: the area with its log, the VNIC, kernel sockets, and
+//! streams through memory.
 
+use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use sietch::disk::AreaQueue;
 use sietch::{Client, GrantedVsa, Vnic, VnicQueue};
 use sietch_socket::{Choice, SocketQueue};
 
+use super::doorbells::{STREAMS, watch};
 use super::process::{clock, random_bytes};
 use crate::foundation::metrics::Recovery;
+use crate::server::transport::streams::StreamTransport;
 use crate::server::transport::vnic::VnicTransport;
 use crate::server::{Error, LogWriter, NetChoice, Options, recover};
 use crate::shard::Shard;
@@ -61,12 +66,40 @@ fn open_disk(options: &Options, mut area: GrantedVsa) -> Result<(AreaQueue, Stri
     Ok((disk, description))
 }
 
-/// Opens kernel sockets, and returns the address they listen on if they do.
-pub(super) fn open_sockets(options: &Options) -> Result<(SocketQueue, Option<SocketAddr>), Error> {
+/// Kernel sockets, and what listens beside them.
+pub(super) struct Sockets {
+    pub(super) queue: SocketQueue,
+    /// The address that they listen on, if they do.
+    pub(super) bound: Option<SocketAddr>,
+    /// Streams of the same address.
+    pub(super) streams: Option<StreamTransport>,
+}
+
+/// Opens kernel sockets. If they listen, the listening socket is offered to the socket service
+/// beside the daemon at `path`.
+pub(super) fn open_sockets(options: &Options, path: &Path) -> Result<Sockets, Error> {
     let choice = if options.without_io_uring { Choice::Epoll } else { Choice::Automatic };
-    let mut sockets = SocketQueue::open(choice)?;
-    let bound = options.listen.map(|address| sockets.listen(address)).transpose()?;
-    Ok((sockets, bound))
+    let mut queue = SocketQueue::open(choice)?;
+    let Some(address) = options.listen else { return Ok(Sockets { queue, bound: None, streams: None }) };
+    let listen = |cause| sietch_socket::Error::Listen { address, cause };
+    let service = sietch::socket_service_beside(path)
+        .map_err(|cause| Error::System { action: "reading random bytes", cause })?;
+    match StreamTransport::open(service, address) {
+        Ok(streams) => {
+            queue.listen_on(streams.kernel_listener().map_err(listen)?).map_err(listen)?;
+            watch(&mut queue, streams.doorbell(), STREAMS)?;
+            Ok(Sockets { queue, bound: streams.address(), streams: Some(streams) })
+        }
+        // By a rule of the service, or by the kernel.
+        Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
+            let bound = Some(queue.listen(address)?);
+            tracing::warn!(
+                "the socket service does not serve {address} (`[sockets] rules` of sietch.toml); programs under `sietch run` reach the store through the kernel"
+            );
+            Ok(Sockets { queue, bound, streams: None })
+        }
+        Err(cause) => Err(listen(cause).into()),
+    }
 }
 
 /// The VNIC's transport, or the reason why there is none.

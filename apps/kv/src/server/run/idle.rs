@@ -1,7 +1,8 @@
 //! The idle policy: after an iteration in which nothing happened, the server polls again, yields
 //! the core, or sleeps.
 //!
-//! 1. With a VNIC it polls for as long as that has paid lately ([`Spin`]).
+//! 1. With a VNIC, or clients through memory, it polls for as long as that has paid lately
+//!    ([`Spin`]).
 //! 2. While replies wait for the disk it polls for up to [`DISK_SPIN`]. A kernel worker completes a
 //!    durable write, on the core that the disk interrupts. If that is this core, a loop that never
 //!    yields delays the completion until the next tick of the scheduler, 4 ms. So the loop yields
@@ -41,9 +42,9 @@ impl IdlePolicy {
     }
 
     /// What to do after an iteration that began at `now` and found nothing. `disk`: replies wait
-    /// for the disk. `vnic`: there are rings to poll beside kernel sockets.
+    /// for the disk. `rings`: there are rings to poll beside kernel sockets.
     #[inline]
-    pub(super) fn idle(&mut self, now: u64, disk: bool, vnic: bool) -> Idle {
+    pub(super) fn idle(&mut self, now: u64, disk: bool, rings: bool) -> Idle {
         if disk && !self.single_core && now.saturating_sub(self.busy) < DISK_SPIN {
             if now.saturating_sub(self.yielded) < YIELD_EVERY {
                 return Idle::Poll;
@@ -51,7 +52,7 @@ impl IdlePolicy {
             self.yielded = now;
             return Idle::Yield;
         }
-        if vnic { self.spin.idle(now) } else { Idle::Sleep }
+        if rings { self.spin.idle(now) } else { Idle::Sleep }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the server does when a device ends with the process at its other end; the requests
 //! themselves are in `reacquire.rs`.
 
+use std::net::SocketAddr;
+
 use sietch::Doorbell as _;
 use sietch::disk::AreaQueue;
 
@@ -11,6 +13,19 @@ use super::reacquire::Reacquisition;
 use crate::server::{Error, LogWriter};
 
 impl Server {
+    /// The socket service has revoked the store, and ended its listening socket. Clients of the
+    /// kernel are served by a new one, which the service does not get.
+    pub(super) fn listen_again(&mut self, address: SocketAddr) {
+        tracing::warn!(
+            "the socket service has revoked the store: clients through memory were reset, and {address} is served through the kernel alone until the store is started again"
+        );
+        if let Some(sockets) = self.reactor.sockets_mut()
+            && let Err(cause) = sockets.listen(address)
+        {
+            tracing::warn!("{address} is not served any more: {cause}");
+        }
+    }
+
     /// Requests the area again if its service core ended. Until it is granted, the store serves
     /// reads and refuses writes.
     pub(super) fn reacquire_area(&mut self) {

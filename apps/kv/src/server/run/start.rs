@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use sietch::{Client, Doorbell as _, StartupReport, VnicQueue};
 
 use super::Server;
-use super::devices::{open_log, open_network, open_sockets};
+use super::devices::{Sockets, open_log, open_network, open_sockets};
 use super::doorbells::{DISK, LEASE, SIGNAL, VNIC, watch};
 use super::password::require_password;
 use super::process::{monotonic_ns, random_bytes};
@@ -38,6 +38,14 @@ fn settings(options: &Options) -> Settings {
     settings
 }
 
+/// Shows the addresses that the store serves, and its directory, as settings.
+fn show_bind_and_dir(shard: &mut Shard, ready: &StartupReport) {
+    let all = ready.vnic.iter().chain(&ready.vnic6).chain(&ready.kernel);
+    let addresses: Vec<_> = all.map(|address| address.ip().to_string()).collect();
+    let directory = std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
+    shard.show_bind_and_dir(addresses.join(" "), directory);
+}
+
 impl Server {
     /// Starts the server; the process may open so many `files`.
     pub(super) fn start(mut options: Options, signals: UnixStream, files: usize) -> Result<Self, Error> {
@@ -62,7 +70,7 @@ impl Server {
         if network.transport.is_some() && !shard.is_protected() {
             tracing::warn!("{OPEN_VNIC}");
         }
-        let (mut sockets, kernel) = open_sockets(&options)?;
+        let Sockets { queue: mut sockets, bound: kernel, streams } = open_sockets(&options, &path)?;
         if network.transport.is_none() && kernel.is_none() {
             return Err(Error::NoWayIn);
         }
@@ -82,22 +90,17 @@ impl Server {
             durability: options.durability.name().into(),
             keys: shard.keys() as u64,
         };
-        let addresses = ready
-            .vnic
-            .iter()
-            .chain(&ready.vnic6)
-            .chain(&ready.kernel)
-            .map(|address| address.ip().to_string());
-        let directory =
-            std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
-        shard.show_bind_and_dir(addresses.collect::<Vec<_>>().join(" "), directory);
+        show_bind_and_dir(&mut shard, &ready);
         if let Some(doorbell) = transport.as_ref().and_then(|transport| transport.queue().doorbell()) {
             watch(&mut sockets, doorbell, VNIC)?;
         }
         let link =
             transport.as_ref().is_some_and(|transport| matches!(transport.queue(), VnicQueue::Link(_)));
         let link = link.then_some((path.clone(), options.vnic));
-        let reactor = Reactor::new(shard, log_writer, transport, Some(sockets));
+        let mut reactor = Reactor::new(shard, log_writer, transport, Some(sockets));
+        if let Some(streams) = streams {
+            reactor.attach_streams(streams);
+        }
         let report = MetricsPages::new(&reactor).map_err(sietch::Error::from)?;
         for page in report.pages() {
             client.share_metrics(page)?;

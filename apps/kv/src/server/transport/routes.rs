@@ -4,9 +4,11 @@
 //! lookup. From a client to its connection, the client's slot is the index into a table.
 
 use sietch::net::FlowId;
+use sietch::stream::poller::Token;
 use sietch_socket::ConnectionId;
 
 use crate::foundation::client_id::ClientId;
+use crate::foundation::client_path::ClientPath;
 
 /// A connection of one of the transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +17,19 @@ pub(in crate::server) enum Connection {
     Flow(FlowId),
     /// A kernel socket.
     Socket(ConnectionId),
+    /// A stream through memory.
+    Stream(Token),
+}
+
+impl Connection {
+    /// The way that it is.
+    pub(crate) const fn path(self) -> ClientPath {
+        match self {
+            Self::Flow(_) => ClientPath::Vnic,
+            Self::Socket(_) => ClientPath::Kernel,
+            Self::Stream(_) => ClientPath::Memory,
+        }
+    }
 }
 
 /// A client's connection and its state.
@@ -33,6 +48,8 @@ pub(in crate::server) struct Route {
 #[derive(Debug, Default)]
 pub(in crate::server) struct Routes {
     entries: Vec<Option<Route>>,
+    /// Clients by their path.
+    counts: [u64; 3],
 }
 
 impl Routes {
@@ -42,6 +59,10 @@ impl Routes {
         if self.entries.len() <= slot {
             self.entries.resize(slot + 1, None);
         }
+        if let Some(old) = self.entries[slot].take() {
+            self.counts[old.connection.path() as usize] -= 1;
+        }
+        self.counts[connection.path() as usize] += 1;
         self.entries[slot] = Some(Route { client, connection, stalled: false, ended: false });
     }
 
@@ -54,7 +75,13 @@ impl Routes {
     pub(crate) fn remove(&mut self, client: ClientId) -> Option<Connection> {
         let connection = self.get(client)?.connection;
         self.entries[client.slot as usize] = None;
+        self.counts[connection.path() as usize] -= 1;
         Some(connection)
+    }
+
+    /// The number of clients that come on `path`.
+    pub(crate) fn count(&self, path: ClientPath) -> u64 {
+        self.counts[path as usize]
     }
 
     /// All clients whose connections `matching` chooses.
@@ -100,6 +127,8 @@ mod tests {
         routes.insert(new, Connection::Flow(FlowId::NONE));
         assert!(routes.get(old).is_none() && routes.remove(old).is_none());
         assert_eq!(routes.clients(|_| true), [new]);
+        assert_eq!(routes.count(ClientPath::Vnic), 1, "the old one was replaced");
         assert!(routes.remove(new).is_some() && routes.get(new).is_none());
+        assert_eq!(routes.count(ClientPath::Vnic), 0);
     }
 }

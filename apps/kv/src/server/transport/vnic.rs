@@ -15,6 +15,7 @@ use sietch::nic::NicQueue;
 
 use super::routes::{Connection, Routes, client_of, user_word};
 use crate::foundation::client_id::ClientId;
+use crate::foundation::client_path::ClientPath;
 use crate::shard::{Now, Shard};
 
 /// Established connections that wait to be accepted. Each iteration accepts all of them.
@@ -130,6 +131,7 @@ impl<Q: NicQueue> VnicTransport<Q> {
             (EventKind::Accepted { remote, .. }, _) => {
                 match shard.connect(remote, self.local(event.flow), now) {
                     Ok(id) => {
+                        shard.set_path(id, ClientPath::Vnic);
                         self.engine.set_user(event.flow, user_word(id));
                         routes.insert(id, Connection::Flow(event.flow));
                         let seconds = shard.settings().tcp_keepalive;
