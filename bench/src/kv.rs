@@ -6,25 +6,28 @@
 //!    interface, Sietch's is a VNIC.
 //! 2. Servers run on core 0, the client on core 1. The kernel's work for the client may run on any
 //!    core, so the report has the CPU time of the whole machine.
-//! 3. A cell is a command, a number of connections and a pipeline depth. Each pair of blocks gives
+//! 3. A client under `sietch run` is measured against three servers ([`under_run`]).
+//! 4. A cell is a command, a number of connections and a pipeline depth. Each pair of blocks gives
 //!    a ratio.
 //!
 //! As root, the program first moves into a network namespace of its own. As an ordinary user it
 //! measures the loopback settings alone.
 
+mod block;
 pub(crate) mod client;
 mod report;
 mod results;
 pub(crate) mod servers;
+mod under_run;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, system};
 use crate::isolation::{self, Scratch, interrupted};
-use crate::machine::{self, Cpu, SLOW, STOLEN};
+use crate::machine::{self, SLOW, STOLEN};
 use crate::options::Blocks;
-use client::Load;
+use block::{interrupted_error, sample};
 use results::{Cell, Sample};
 use servers::{Pair, Setting};
 
@@ -33,7 +36,7 @@ use servers::{Pair, Setting};
 pub(crate) struct Arguments {
     #[command(flatten)]
     blocks: Blocks,
-    /// Only settings whose name contains this (veth, loopback, memory, durable)
+    /// Only settings whose name contains this (veth, loopback, run, memory, durable)
     #[arg(long)]
     only: Option<String>,
     /// Where the durable servers keep their data: the disk to measure
@@ -58,15 +61,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     let stop = interrupted()?;
     let mut cells = Vec::new();
     for setting in servers::SETTINGS {
-        let wanted = arguments.only.as_ref().is_none_or(|only| setting.name.contains(only.as_str()));
+        let wanted = is_chosen(arguments, setting);
         if !wanted || (setting.veth && !root) {
             println!("skipped {}: {}", setting.name, if wanted { "needs root" } else { "not chosen" });
             continue;
         }
         measure(setting, arguments, scratch.path(), &best, &stop, &mut cells)?;
     }
-    report::print(&cells);
-    report::write(&cells, &arguments.blocks.out)
+    let mut run_cells = Vec::new();
+    for setting in under_run::SETTINGS {
+        if !is_chosen(arguments, setting) {
+            println!("skipped {}: not chosen", setting.name);
+            continue;
+        }
+        under_run::measure(setting, &arguments.blocks, scratch.path(), &best, &stop, &mut run_cells)?;
+    }
+    if !cells.is_empty() {
+        report::print(&cells);
+        report::write(&cells, &arguments.blocks.out)?;
+    }
+    under_run::print(&run_cells);
+    under_run::write(&run_cells, &arguments.blocks.out)
+}
+
+fn is_chosen(arguments: &Arguments, setting: Setting) -> bool {
+    arguments.only.as_ref().is_none_or(|only| setting.name.contains(only.as_str()))
 }
 
 fn measure(
@@ -93,17 +112,14 @@ fn measure(
                 break;
             }
             if stop.load(Ordering::Relaxed) {
-                return Err(Error::Program {
-                    program: "bench kv".into(),
-                    what: "interrupted".into(),
-                    fix: "run it again",
-                });
+                return Err(interrupted_error());
             }
             // The side that runs first alternates too.
             let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
             let mut samples: [Option<Sample>; 2] = [None, None];
             for side in order {
-                samples[side] = Some(block(sides[side], load, sizes[side], best)?);
+                let run = || client::run(sides[side], load, sizes[side]);
+                samples[side] = Some(sample(run, sizes[side], best)?);
             }
             let [Some(redis), Some(sietch)] = samples else { continue };
             if [&redis, &sietch].iter().any(|sample| sample.slowness > SLOW || sample.stolen > STOLEN) {
@@ -117,20 +133,4 @@ fn measure(
         cells.push(cell);
     }
     Ok(())
-}
-
-fn block(address: std::net::SocketAddr, load: Load, requests: u64, best: &[u64]) -> Result<Sample, Error> {
-    let before = machine::calibrate()?;
-    let started = (std::time::Instant::now(), Cpu::read()?);
-    let block = client::run(address, load, requests)?;
-    let cpu = Cpu::read()?.since(started.1);
-    let elapsed = started.0.elapsed().as_nanos() as f64;
-    let after = machine::calibrate()?;
-    let slowness = machine::slowness(&before, &after, best);
-    Ok(Sample {
-        cpu_us: cpu.busy as f64 / 1000.0 / requests as f64,
-        stolen: cpu.stolen as f64 / elapsed / before.len().max(1) as f64,
-        slowness,
-        block,
-    })
 }

@@ -66,7 +66,8 @@ const REDIS_NEAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 1);
 const VNIC: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 2);
 
 const REDIS_PORT: u16 = 7001;
-const SIETCH_PORT: u16 = 7002;
+/// The port of Sietch kv on loopback.
+pub(super) const SIETCH_PORT: u16 = 7002;
 /// On its VNIC the store uses the port that the VNIC's filter allows.
 const VNIC_PORT: u16 = 6379;
 
@@ -109,7 +110,14 @@ fn start_redis(
     if let Some(namespace) = namespace {
         words.extend(["netns", "exec", namespace.name(), "taskset"].map(String::from));
     }
-    words.extend(["-c", "0", "redis-server"].map(String::from));
+    words.extend(["-c", "0"].map(String::from));
+    words.extend(redis_words(setting, address, folder));
+    Process::start(if namespace.is_some() { "ip" } else { "taskset" }, &words, log)
+}
+
+/// redis-server and its options.
+pub(super) fn redis_words(setting: Setting, address: SocketAddr, folder: &Path) -> Vec<String> {
+    let mut words = vec!["redis-server".to_owned()];
     let folder = folder.to_string_lossy();
     let (ip, port) = (address.ip().to_string(), address.port().to_string());
     let common = ["--bind", &ip, "--port", &port, "--save", "", "--dir", &folder, "--protected-mode", "no"];
@@ -122,14 +130,20 @@ fn start_redis(
     } else {
         words.extend(["--appendonly", "no"].map(String::from));
     }
-    Process::start(if namespace.is_some() { "ip" } else { "taskset" }, &words, log)
+    words
 }
 
-fn start_sietch(setting: Setting, folder: &Path, log: &Path) -> Result<Process, Error> {
+/// The socket of the daemon whose store has its data in `folder`.
+pub(super) fn socket(folder: &Path) -> String {
+    folder.join("sietchd.sock").to_string_lossy().into_owned()
+}
+
+/// Starts Sietch kv, with its data in `folder`.
+pub(super) fn start_sietch(setting: Setting, folder: &Path, log: &Path) -> Result<Process, Error> {
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let program = process::sietch_program()?.to_string_lossy().into_owned();
     let mut words: Vec<String> = ["-c", "0"].map(String::from).to_vec();
-    words.extend([program, "--socket".into(), path("sietchd.sock"), "up".into()]);
+    words.extend([program, "--socket".into(), socket(folder), "up".into()]);
     words.extend(["--config".into(), path("sietch.toml"), "--data".into(), path("sietch")]);
     words.extend(["--durability".into(), if setting.durable { "always" } else { "none" }.into()]);
     if setting.veth {
