@@ -287,8 +287,11 @@ impl Listener {
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
         let incoming = protocol::receive_sole_arrival(placeholder, received);
-        if matches!(incoming, Err(Errno::AGAIN)) {
-            self.ready.set(false);
+        match incoming {
+            // The service has answered with something that is no placeholder.
+            Err(Errno::NOTSOCK | Errno::NOTCONN | Errno::OPNOTSUPP) => return Ok(Incoming::Closed),
+            Err(Errno::AGAIN) => self.ready.set(false),
+            _ => {}
         }
         Ok(incoming?)
     }

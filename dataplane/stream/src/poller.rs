@@ -22,8 +22,8 @@
 //!    bounds the sleep and stays hot.
 //! 7. A kernel's socket is watched edge-triggered as well; what the kernel said counts until a call
 //!    found otherwise. A listener whose placeholder hangs up is registered again here, in a later
-//!    poll.
-//!
+//!    poll. If the kernel does not watch its new placeholder (`fs.epoll.max_user_watches`), each
+//!    poll tries that again. Everything else is served meanwhile.
 //! 8. **Fork.** A child shares the kernel's epoll instance and the words of the requests with its
 //!    parent. So a poller that is dropped or loses a source there leaves both as they are. A child
 //!    makes a poller of its own, and must not poll its parent's.
@@ -57,6 +57,10 @@ const KERNEL_EVERY: u64 = 10_000;
 
 /// Events that are taken from the kernel at once.
 const BATCH: usize = 64;
+
+/// Nanoseconds of a sleep with a listener that the kernel does not watch: nothing ends the sleep
+/// once it would.
+const UNWATCHED_SLICE: u64 = 40_000_000;
 
 /// What a program waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -418,7 +422,7 @@ impl Poller {
     /// only grows.
     ///
     /// # Errors
-    /// The kernel watches no more descriptors.
+    /// The poller's descriptor is broken.
     pub fn poll(&mut self, now: u64, events: &mut Vec<Event>) -> io::Result<()> {
         if std::mem::take(&mut self.slept) {
             for key in &self.hot {
@@ -432,7 +436,8 @@ impl Poller {
             if let Some(Slot { source: Source::Listener { listener, .. }, .. }) = self.slots.get(key) {
                 listener.retry(now);
             }
-            self.watch_listener(key)?;
+            // If that fails, the next poll tries it again.
+            let _ = self.watch_listener(key);
         }
         if self.asked.is_none_or(|asked| now.saturating_sub(asked) >= KERNEL_EVERY) {
             self.asked = Some(now);
@@ -458,18 +463,15 @@ impl Poller {
         if let Some(before) = watched.take() {
             let _ = epoll::delete(&self.epoll, &*before);
         }
-        if let Some(now) = &now {
-            // If that fails, the next poll tries it again.
-            self.watch(&**now, key, false)?;
-        }
+        let outcome = now.as_ref().map_or(Ok(()), |now| self.watch(&**now, key, false));
         // It may have changed because something arrived.
         if let Some(slot) = self.slots.get_mut(key) {
             if let Source::Listener { watched, .. } = &mut slot.source {
-                *watched = now;
+                *watched = now.filter(|_| outcome.is_ok());
             }
             heat(&mut self.hot, key, slot);
         }
-        Ok(())
+        Ok(outcome?)
     }
 
     /// Whether so much is hot that a check of each would cost more than the kernel's reports.
@@ -496,7 +498,9 @@ impl Poller {
             slot.reported_by_kernel(flags);
             slot.idle = 0;
             heat(&mut self.hot, key, slot);
-            self.watch_listener(key)?;
+            // The rest of the reports must not be lost: they come once. The next poll tries it
+            // again.
+            let _ = self.watch_listener(key);
         }
         Ok(())
     }
@@ -563,8 +567,10 @@ impl Poller {
             slot.hot
         });
         for key in &self.listeners {
-            if let Some(Slot { source: Source::Listener { listener, .. }, .. }) = self.slots.get(*key) {
-                limit = shorter_sleep(limit, listener.retry_slice());
+            if let Some(Slot { source: Source::Listener { listener, watched }, .. }) = self.slots.get(*key) {
+                let is_watched = same(watched.as_ref(), listener.watched().as_ref());
+                let unwatched = (!is_watched).then_some(UNWATCHED_SLICE);
+                limit = shorter_sleep(shorter_sleep(limit, listener.retry_slice()), unwatched);
             }
         }
         match limit {

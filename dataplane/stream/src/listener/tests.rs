@@ -1,10 +1,13 @@
 //! A listener whose placeholder the test holds, in place of a service.
 
+use std::io::Write as _;
+
 use rustix::net::{SendFlags, Shutdown, socketpair};
 use sietch_protocol::socket_service::{Arrival, ArrivalKind, send_message};
 
 use super::*;
 use crate::connection::Path;
+use crate::poller::{Event, Interest, Poller, SleepLimit};
 
 fn on_kernel() -> Listener {
     let service = Rc::new(DirectService::new("/nonexistent/sockets.sock", [7; 16]));
@@ -104,4 +107,52 @@ fn a_service_that_does_not_answer_delays_no_poll() {
     assert!(!listener.is_registered());
     assert!(listener.retry_slice().is_some());
     std::fs::remove_file(&path).expect("it was made");
+}
+
+/// What epoll refuses to watch, as it refuses everything at the user's limit of watches.
+fn unwatchable() -> OwnedFd {
+    rustix::fs::memfd_create("unwatchable", rustix::fs::MemfdFlags::CLOEXEC).expect("a descriptor")
+}
+
+#[test]
+fn a_placeholder_that_the_kernel_does_not_watch_keeps_nothing_else_waiting() {
+    let listener = Rc::new(on_kernel());
+    let mut poller = Poller::new().expect("a descriptor");
+    poller.add_listener(&listener).expect("it is watched");
+    let mut client = std::net::TcpStream::connect(listener.address().expect("its name")).expect("it listens");
+    let accepted = Rc::new(listener.try_accept().expect("a client"));
+    let token = poller.add_connection(&accepted).expect("it is watched");
+    assert_eq!(accepted.try_read(&mut [0]).expect_err("no bytes").kind(), io::ErrorKind::WouldBlock);
+    poller.want(token, Interest::DATA, 0);
+    let mut events = Vec::new();
+    poller.poll(0, &mut events).expect("the kernel is asked");
+    assert_eq!(events, []);
+
+    *listener.source.borrow_mut() = Source::Service(Rc::new(unwatchable()));
+    client.write_all(b"x").expect("there is room");
+    for now in 1..1_000 {
+        poller.poll(now * 1_000_000, &mut events).expect("the connection is served");
+        if !events.is_empty() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert_eq!(events, [Event { token, ready: Interest::DATA }]);
+    let limit = poller.prepare_sleep();
+    assert!(matches!(limit, SleepLimit::Nanoseconds(_)), "it is tried again: {limit:?}");
+
+    // Once the kernel watches it, the sleep has no limit.
+    let (_service, placeholder) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("sockets");
+    *listener.source.borrow_mut() = Source::Service(Rc::new(placeholder));
+    poller.poll(1_000_000_000, &mut Vec::new()).expect("the kernel is asked");
+    assert_eq!(poller.prepare_sleep(), SleepLimit::Unlimited);
+}
+
+#[test]
+fn a_service_that_answers_with_no_placeholder_counts_as_lost() {
+    let listener = on_kernel();
+    *listener.source.borrow_mut() = Source::Service(Rc::new(unwatchable()));
+    assert_eq!(listener.try_accept().expect_err("none waits").kind(), io::ErrorKind::WouldBlock);
+    assert!(!listener.is_registered() && listener.retry_slice().is_some());
 }

@@ -173,8 +173,7 @@ impl StreamTransport {
             self.want_connections();
         }
         let mut events = std::mem::take(&mut self.events);
-        // It fails if the user's limit of watches is reached (fs.epoll.max_user_watches) and the
-        // listener is registered again. The next poll tries that again.
+        // It fails if its descriptor is broken, which the next sleep reports.
         let _ = self.poller.poll(now.monotonic_ns, &mut events);
         let busy = !events.is_empty();
         for event in events.drain(..) {
