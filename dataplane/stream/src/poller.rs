@@ -17,7 +17,8 @@
 //!    descriptor, which becomes readable when the kernel has something to report. One of loop and
 //!    peer sees the other (`sietch_ring::stream::waiters`). A cold connection stays armed, so that
 //!    a sleep costs nothing for it. The first poll after the sleep takes the requests of hot ones
-//!    back: their peers need not notify a loop that is awake.
+//!    back: their peers need not notify a loop that is awake. A loop that watches the descriptor
+//!    edge-triggered may take its report while it is awake: [`Poller::note_report`].
 //! 6. A connection of which the peer holds bytes back, or whose doorbell another thread drains,
 //!    bounds the sleep and stays hot.
 //! 7. A kernel's socket is watched edge-triggered as well; what the kernel said counts until a call
@@ -537,6 +538,13 @@ impl Poller {
             slot.idle = 0;
             slot.hot
         });
+    }
+
+    /// The poller's descriptor was reported readable: the next poll asks the kernel. To be called
+    /// by a loop that watches the descriptor edge-triggered. Such a report comes once, so a sleep
+    /// before the kernel is asked would have no end.
+    pub fn note_report(&mut self) {
+        self.asked = None;
     }
 
     /// Has the kernel report whatever becomes ready. To be called before a sleep on the poller's

@@ -329,6 +329,10 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
             }
             busy |= sockets.poll(&mut listener)? > 0;
         }
+        // Any of them may be the streams' own.
+        if let Some(streams) = self.streams.as_mut().filter(|_| !self.doorbells.is_empty()) {
+            streams.note_doorbell();
+        }
         Ok(busy)
     }
 
@@ -409,3 +413,6 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         self.close(connection);
     }
 }
+
+#[cfg(test)]
+mod tests;

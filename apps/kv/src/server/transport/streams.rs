@@ -142,6 +142,11 @@ impl StreamTransport {
         self.poller.as_fd()
     }
 
+    /// The doorbell may have been notified. It is reported once: the next poll asks what for.
+    pub(in crate::server) fn note_doorbell(&mut self) {
+        self.poller.note_report();
+    }
+
     /// Has peers notify the doorbell. Returns how long the server may sleep.
     pub(in crate::server) fn prepare_sleep(&mut self) -> SleepLimit {
         self.poller.prepare_sleep()
