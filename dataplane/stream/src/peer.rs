@@ -91,7 +91,9 @@ pub fn check_peer_closed<P: Placeholder>(placeholder: P, end: &Endpoint) -> bool
             break;
         }
         let began = P::now();
-        P::yield_now();
+        if !P::yield_now() {
+            break;
+        }
         hung_up = placeholder.has_hung_up();
         // Other threads need the processor: the service has run too, or will not run soon.
         if P::now().saturating_sub(began) > CROWDED {

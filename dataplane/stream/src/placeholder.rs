@@ -45,8 +45,9 @@ pub trait Placeholder: Copy {
     /// Whether this process may neither leave bytes that it reads nor yield its processor.
     fn is_restricted() -> bool;
 
-    /// Yields the processor to another runnable thread.
-    fn yield_now();
+    /// Yields the processor to another runnable thread. False: it never does that, because the
+    /// caller serves others too.
+    fn yield_now() -> bool;
 
     /// Nanoseconds of the monotonic clock.
     fn now() -> u64;
@@ -95,8 +96,9 @@ impl Placeholder for Direct<'_> {
         false
     }
 
-    fn yield_now() {
-        rustix::thread::sched_yield();
+    /// A peer decides how often this is called. The kernel reports a hang-up to the poller.
+    fn yield_now() -> bool {
+        false
     }
 
     fn now() -> u64 {

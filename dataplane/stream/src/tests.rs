@@ -3,6 +3,8 @@
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
@@ -283,4 +285,50 @@ fn a_call_within_a_call_of_the_same_connection_would_block() {
         assert_eq!(space.put(b"after"), 5);
     });
     assert_eq!(put.expect("there is room"), 5);
+}
+
+/// How often this thread was descheduled while it was runnable.
+fn forced_switches() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").expect("procfs");
+    let mut counts = status.lines().filter_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+    counts.next().and_then(|count| count.trim().parse().ok()).expect("the kernel counts them")
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "procfs and processors")]
+fn a_peer_that_seems_to_close_again_and_again_costs_a_loop_no_processor_time() {
+    const HINTS: u64 = 200;
+    let [peer, own] = pair();
+    let Transport::Memory { end, .. } = &peer.transport else { unreachable!("it is memory") };
+    let mut sleeper = Sleeper::new();
+    let token = sleeper.poller.add_connection(&own).expect("it is watched");
+    sleeper.poller.want(token, Interest::DATA, 0);
+    // Another thread needs the same processor all the time.
+    let everywhere = rustix::thread::sched_getaffinity(None).expect("its processors");
+    let mut here = rustix::thread::CpuSet::new();
+    here.set(rustix::thread::sched_getcpu());
+    rustix::thread::sched_setaffinity(None, &here).expect("one of its processors");
+    let done = AtomicBool::new(false);
+    let (mut reported, mut switches) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let before = forced_switches();
+        for _ in 0..HINTS {
+            end.closing();
+            reported += sleeper.poll().len();
+        }
+        switches = forced_switches() - before;
+        done.store(true, Relaxed);
+    });
+    rustix::thread::sched_setaffinity(None, &everywhere).expect("its processors");
+    assert_eq!(reported, 0, "it is still there");
+    assert!(switches < HINTS / 2, "descheduled {switches} times");
+    // It is noticed when it closes.
+    drop(peer);
+    sleeper.now += 1_000_000;
+    assert_eq!(sleeper.poll(), [Interest::DATA]);
 }

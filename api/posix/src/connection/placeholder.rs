@@ -69,8 +69,9 @@ impl Placeholder for Number {
         seccomp::is_restricted()
     }
 
-    fn yield_now() {
+    fn yield_now() -> bool {
         processor::yield_now();
+        true
     }
 
     fn now() -> u64 {
