@@ -19,6 +19,7 @@ use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 
 use sietch_structures::{Key, Slab};
 
+use crate::accept_pause::AcceptPause;
 use crate::address;
 use crate::handler::{Appetite, ConnectionId, Handler, Verdict};
 use crate::limits::RECEIVE_BYTES;
@@ -53,8 +54,7 @@ pub struct Epoll {
     listeners: Vec<Option<OwnedFd>>,
     watches: Vec<Option<(OwnedFd, u64)>>,
     connections: Slab<Connection>,
-    /// There was no descriptor for a new connection: listeners are not polled before one has ended.
-    starved: bool,
+    pause: AcceptPause,
     events: Vec<epoll::Event>,
     buffer: Vec<u8>,
 }
@@ -72,7 +72,7 @@ impl Epoll {
             listeners: Vec::new(),
             watches: Vec::new(),
             connections: Slab::new(),
-            starved: false,
+            pause: AcceptPause::default(),
             events: Vec::with_capacity(BATCH),
             buffer: vec![0; RECEIVE_BYTES],
         })
@@ -111,6 +111,9 @@ impl Epoll {
     }
 
     pub(crate) fn poll(&mut self, handler: &mut impl Handler) -> io::Result<usize> {
+        if self.pause.end_if_over() {
+            self.poll_listeners(true);
+        }
         if self.events.is_empty() {
             self.take(Some(Duration::ZERO))?;
         }
@@ -134,7 +137,7 @@ impl Epoll {
     }
 
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        if self.events.is_empty() { self.take(timeout) } else { Ok(()) }
+        if self.events.is_empty() { self.take(self.pause.limit(timeout)) } else { Ok(()) }
     }
 
     fn take(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -167,6 +170,7 @@ impl Epoll {
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
                     if !self.connections.is_empty() =>
                 {
+                    self.pause.begin();
                     return self.poll_listeners(false);
                 }
                 // It was shut down, and would be reported for ever.
@@ -184,7 +188,6 @@ impl Epoll {
 
     /// Polls the listeners, or does not while there is no descriptor for a new connection.
     fn poll_listeners(&mut self, on: bool) {
-        self.starved = !on;
         let flags = if on { EventFlags::IN } else { EventFlags::empty() };
         for (number, listener) in self.listeners.iter().enumerate() {
             let Some(listener) = listener else { continue };
@@ -196,7 +199,7 @@ impl Epoll {
     /// Takes a connection out, and continues accepting if that had waited for its descriptor.
     fn remove(&mut self, index: u32) -> Option<Connection> {
         let connection = self.connections.remove_at(index);
-        if self.starved {
+        if self.pause.end() {
             self.poll_listeners(true);
         }
         connection

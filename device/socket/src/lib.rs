@@ -29,6 +29,7 @@
 //! # Ok::<(), sietch_socket::Error>(())
 //! ```
 
+mod accept_pause;
 mod address;
 mod epoll;
 mod handler;

@@ -29,6 +29,7 @@ use sietch_structures::{Key, Slab};
 
 use buffers::Buffers;
 
+use crate::accept_pause::AcceptPause;
 use crate::address;
 use crate::handler::{Appetite, ConnectionId, Handler, Verdict};
 use crate::limits::SEND_QUEUE_BYTES;
@@ -132,8 +133,7 @@ pub struct Uring {
     /// Connections with stashed bytes whose owner takes bytes again.
     resumed: Vec<u32>,
     completions: Vec<(u64, i32, u32)>,
-    /// An accept ran out of descriptors; it is armed again when a connection ends.
-    starved: bool,
+    pause: AcceptPause,
     /// Requests in flight, watches included.
     in_flight: usize,
 }
@@ -165,7 +165,7 @@ impl Uring {
             overflow: VecDeque::new(),
             resumed: Vec::new(),
             completions: Vec::with_capacity(COMPLETIONS as usize),
-            starved: false,
+            pause: AcceptPause::default(),
             in_flight: 0,
         })
     }
@@ -204,6 +204,9 @@ impl Uring {
     }
 
     pub(crate) fn poll(&mut self, handler: &mut impl Handler) -> io::Result<usize> {
+        if self.pause.end_if_over() {
+            self.arm_listeners();
+        }
         self.enter_if_needed()?;
         let mut batch = std::mem::take(&mut self.completions);
         batch.extend(self.ring.completion().map(|entry| (entry.user_data(), entry.result(), entry.flags())));
@@ -232,11 +235,7 @@ impl Uring {
                 self.push(opcode::PollAdd::new(descriptor, readable).build(), Kind::Watch, index as u32);
             }
         }
-        // Without a connection whose end could free a descriptor there is nothing to wait for.
-        if self.starved && self.connections.is_empty() {
-            self.starved = false;
-            self.arm_listeners();
-        }
+        let timeout = self.pause.limit(timeout);
         self.refill();
         if !self.resumed.is_empty() {
             return self.enter();
@@ -308,8 +307,7 @@ impl Uring {
         }
         if connection.receiving == Receiving::Idle {
             self.connections.remove_at(index);
-            if self.starved {
-                self.starved = false;
+            if self.pause.end() {
                 self.arm_listeners();
             }
         }
@@ -351,7 +349,7 @@ impl Uring {
             }
             // Without a free descriptor a new accept would fail at once, over and over.
             if [-libc::EMFILE, -libc::ENFILE, -libc::ENOBUFS, -libc::ENOMEM].contains(&result) {
-                self.starved = true;
+                self.pause.begin();
             } else {
                 self.arm_listeners();
             }

@@ -355,3 +355,38 @@ fn a_listening_socket_that_another_holder_shuts_down_is_closed() {
         poll_until(&mut queue, &mut owner, |_, owner| owner.received.contains_key(&1));
     });
 }
+
+/// The variable of a process of its own for the test below, which has a low limit of descriptors.
+const ISOLATED: &str = "SIETCH_SOCKET_TEST_ISOLATED";
+
+#[test]
+fn connections_are_accepted_again_once_descriptors_are_free_elsewhere() {
+    let name = "connections_are_accepted_again_once_descriptors_are_free_elsewhere";
+    if std::env::var_os(ISOLATED).is_none() {
+        let mut own = std::process::Command::new("sh");
+        own.args(["-c", "ulimit -n 128 && exec \"$0\" --exact \"$1\" --nocapture"]);
+        own.arg(std::env::current_exe().unwrap()).arg(name);
+        let output = own.env(ISOLATED, "1").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    each(|mut queue| {
+        let mut owner = Owner::default();
+        let address = queue.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let _first = TcpStream::connect(address).unwrap();
+        poll_until(&mut queue, &mut owner, |_, owner| owner.next == 1);
+        let _second = TcpStream::connect(address).unwrap();
+        // Others of this process take all descriptors. The first connection stays.
+        let mut others = Vec::new();
+        while let Ok(other) = std::fs::File::open("/dev/null") {
+            others.push(other);
+        }
+        for _ in 0..3 {
+            queue.poll(&mut owner).unwrap();
+            queue.wait(Some(Duration::from_millis(1))).unwrap();
+        }
+        assert_eq!(owner.next, 1, "{}: there is no descriptor", queue.name());
+        drop(others);
+        poll_until(&mut queue, &mut owner, |_, owner| owner.next == 2);
+    });
+}
