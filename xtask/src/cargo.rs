@@ -18,3 +18,9 @@ pub(crate) fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)
         Err(format!("`cargo {}` ended with {status}", arguments.join(" ")))
     }
 }
+
+/// Builds every program of the workspace into `target/debug`, as the tests do. Any other selection
+/// of packages changes the features of crates and builds most of the workspace again.
+pub(crate) fn build_workspace(root: &Path) -> Result<(), String> {
+    cargo(root, &["test", "--workspace", "--no-run", "--locked"], &[])
+}

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::cargo::build_workspace;
+
 /// Where the generated files live, below the root of the workspace.
 const FOLDER: &str = "docs/generated";
 
@@ -67,6 +69,7 @@ fn produce(root: &Path, folder: &Path) -> Result<(), String> {
     for made in [&man, &completions] {
         std::fs::create_dir_all(made).map_err(|e| format!("cannot make {}: {e}", made.display()))?;
     }
+    build_workspace(root)?;
     sietch(root, &["man", &man.to_string_lossy()])?;
     for shell in SHELLS {
         let text = sietch(root, &["completions", shell])?;
@@ -77,13 +80,12 @@ fn produce(root: &Path, folder: &Path) -> Result<(), String> {
 }
 
 fn sietch(root: &Path, arguments: &[&str]) -> Result<Vec<u8>, String> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(program)
-        .args(["run", "--quiet", "--locked", "--package", "sietch-cli", "--bin", "sietch", "--"])
+    let program = root.join("target/debug/sietch");
+    let output = Command::new(&program)
         .args(arguments)
         .current_dir(root)
         .output()
-        .map_err(|cause| format!("cannot start cargo: {cause}"))?;
+        .map_err(|cause| format!("cannot start {}: {cause}", program.display()))?;
     if output.status.success() {
         return Ok(output.stdout);
     }

@@ -84,9 +84,7 @@ fn attempt(root: &Path, package: Option<&str>) -> Result<Outcome, String> {
         Ok(kernel) => kernel,
         Err(why) => return Ok(Outcome::Skipped(why)),
     };
-    // The same command as for the tests. Any other selection of packages changes the features of
-    // crates and builds most of the workspace again.
-    crate::cargo::cargo(root, &["test", "--workspace", "--no-run", "--locked"], &[])?;
+    crate::cargo::build_workspace(root)?;
     let initramfs = folder.join("initramfs");
     pack(root, &kernel, &initramfs)?;
     println!("guest: {}", kernel.package);
