@@ -14,9 +14,8 @@
 //!    installed,
 //! 9. generated files equal those that the program generates.
 //!
-//! Many tests wait for clocks rather than for the processor. So more of them run at a time than
-//! there are processors. Steps 6 and 7 measure no time, so they run in the background of step 5, at
-//! the lowest priority ([`BackgroundStep`]). The first failed
+//! Many tests wait for clocks rather than for the processor. Steps 6 and 7 measure no time, so they
+//! run in the background of step 5, at the lowest priority ([`BackgroundStep`]). The first failed
 //! step ends the run, which names it. By then all tests of that step, and the steps in its
 //! background, have run.
 
@@ -40,8 +39,8 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     step("dependencies", || deny::run(root, deny::Missing::Skip))?;
     step("documentation", || doc(root))?;
     let background = ["loom", "instructions"].map(|name| BackgroundStep::start(root, name));
-    let tested =
-        step("tests", || test(root)).and_then(|()| step("tests as an ordinary user", || ordinary::run(root)));
+    let tested = step("tests", || cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast"], &[]))
+        .and_then(|()| step("tests as an ordinary user", || ordinary::run(root)));
     let finished = background.map(|step| step.and_then(BackgroundStep::finish));
     let failed: Vec<String> = [tested].into_iter().chain(finished).filter_map(Result::err).collect();
     if !failed.is_empty() {
@@ -49,18 +48,6 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     }
     step("guest", || guest::run(root, None))?;
     step("generated files", || generate::run(root, generate::Mode::Check))
-}
-
-/// Every test of the workspace, twice as many at a time as there are processors: half of their time
-/// they wait for clocks and processes.
-fn test(root: &Path) -> Result<(), String> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = (2 * processors).to_string();
-    cargo(
-        root,
-        &["test", "--workspace", "--locked", "--no-fail-fast"],
-        &[("RUST_TEST_THREADS", threads.as_str())],
-    )
 }
 
 /// The documentation of every crate, private items included; a warning is an error.
