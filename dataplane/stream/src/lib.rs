@@ -32,8 +32,8 @@
 //!
 //! The rules never allocate, never block but for the service's answer, and never call a function of
 //! the C library that `api/posix` replaces. Everything that the peer or the service sent is a copy
-//! that was checked once. Nothing here knows descriptor tables, signals or epoll sets:
-//! those are `api/posix`. Of fork it knows that a child leaves its parent's connections alone.
+//! that was checked once. Nothing here knows descriptor tables, signals or epoll sets: those are
+//! `api/posix`. Of fork it knows that a child leaves its parent's connections alone.
 //!
 //! `docs/spec/stream.md` and `docs/spec/sockets.md` are the references.
 #![forbid(unsafe_code)]

@@ -29,7 +29,7 @@
 //!    parent. So a poller that is dropped or loses a source there leaves both as they are. A child
 //!    makes a poller of its own, and must not poll its parent's.
 //!
-//! A poll does not wait, but for the service's answer when a listener is registered again.
+//! A poll never waits. Another thread waits for the service when a listener is registered again.
 
 use std::io;
 use std::mem::MaybeUninit;
