@@ -306,6 +306,11 @@ impl<D: DiskQueue> Log<D> {
         self.stream.written()
     }
 
+    /// The sequence up to which the device has the writes, or has done them.
+    pub fn submitted(&self) -> Sequence {
+        self.stream.submitted()
+    }
+
     /// The sequence of the last record appended (or of the last one recovered).
     pub fn last(&self) -> Sequence {
         self.stream.next() - 1

@@ -397,6 +397,11 @@ impl Stream {
         Some((ticket, Operation::Write { offset: base, length, buffer, durable }))
     }
 
+    /// Sequence of the last record that is in a write taken so far.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.flights.back().map_or(self.written, |flight| flight.last)
+    }
+
     /// Takes the newest write back, which the queue refused.
     pub(crate) fn take_back(&mut self, operation: Operation) {
         let Some(flight) = self.flights.pop_back() else { return };

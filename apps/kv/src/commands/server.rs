@@ -236,6 +236,7 @@ fn config(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         (b"resetstat", 2) => {
             context.data.store().metrics.reset();
             context.data.store().observation.histograms.clear();
+            context.data.store().observation.commits.clear();
             context.reply.ok();
         }
         (b"rewrite", 2) => {

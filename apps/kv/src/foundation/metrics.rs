@@ -1,7 +1,9 @@
 //! Counters of a shard: plain integers that its one thread increments and the event loop publishes.
 
+mod commit;
 mod persistence;
 
+pub(crate) use commit::CommitTimes;
 pub(crate) use persistence::{Persistence, Recovery, Usage};
 
 use std::collections::BTreeMap;

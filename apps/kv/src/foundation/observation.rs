@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `slow_log` | commands that took long: SLOWLOG |
 //! | `latency` | spikes by their cause: LATENCY LATEST, HISTORY, GRAPH, DOCTOR |
-//! | `histogram` | durations of every timed command: LATENCY HISTOGRAM |
+//! | `histogram` | durations of every timed command, and of the parts of commits: LATENCY HISTOGRAM |
 //! | `key_events` | events of keys for subscribers: `notify-keyspace-events` |
 //! | `monitor` | the lines of MONITOR |
 //! | `redaction` | arguments that no record may show |
@@ -31,6 +31,7 @@ use latency::LatencyMonitor;
 use slow_log::SlowLog;
 use time::TimeSource;
 
+use super::metrics::CommitTimes;
 use super::settings::Settings;
 
 /// With a `slowlog-log-slower-than` below this, in microseconds, every command is timed. Above it,
@@ -49,11 +50,30 @@ pub(crate) struct Observation {
     pub latency: LatencyMonitor,
     /// Durations by command and subcommand (empty: it has none).
     pub histograms: BTreeMap<(u16, &'static str), Histogram>,
+    /// Durations of the parts of the log's commits, by their names in LATENCY HISTOGRAM.
+    pub commits: BTreeMap<&'static str, Histogram>,
     /// Events of keys that are to be sent.
     pub events: KeyEvents,
     /// Settings or clients have changed, so other commands may be observed than before. The shard
     /// resets it.
     pub changed: bool,
+}
+
+impl Observation {
+    /// Records the parts of a commit.
+    pub(crate) fn note_commit(&mut self, times: CommitTimes) {
+        let CommitTimes { queue, device, wake_up } = times;
+        let parts = [
+            ("log-commit|queue", Some(queue)),
+            ("log-commit|device", Some(device)),
+            ("log-commit|wake-up", wake_up),
+        ];
+        for (name, nanoseconds) in parts {
+            if let Some(nanoseconds) = nanoseconds {
+                self.commits.entry(name).or_default().record(nanoseconds);
+            }
+        }
+    }
 }
 
 /// Which commands are timed.

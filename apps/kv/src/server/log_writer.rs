@@ -323,8 +323,9 @@ impl<D: DiskQueue> LogWriter<D> {
         status.durable_sequence = durable;
         status.full = self.refusing;
         status.compaction_wanted = self.requested;
-        if let Some(took) = status.committed(durable, now.monotonic_ns) {
-            shard.note_commit(took);
+        status.commits.submitted(self.log.submitted(), now.monotonic_ns);
+        if let Some(times) = status.commits.committed(durable, now.monotonic_ns) {
+            shard.note_commit(times);
         }
     }
 
@@ -351,7 +352,7 @@ impl<D: DiskQueue> LogWriter<D> {
                 self.blocked = false;
                 self.overflow = false;
                 shard.journal().clear();
-                shard.persistence_mut().appended(sequence, now.monotonic_ns);
+                shard.persistence_mut().commits.appended(sequence, now.monotonic_ns);
                 if self.durability == Durability::Always {
                     self.log.submit().map_err(|cause| cause.to_string())?;
                 }

@@ -118,7 +118,18 @@ fn layers<Q: NicQueue + QueueCounters, D: DiskQueue>(
         let mut entries = Entries::new();
         counters.each(|name, value| entries.push((name.to_owned(), Kind::Counter, value)));
         let status = reactor.shard().persistence();
-        entries.push(("longest_commit_ns".into(), Kind::Gauge, status.longest_commit_ns));
+        let commits = &status.commits;
+        for (name, value) in [
+            ("commits_timed", commits.timed),
+            ("commit_ns", commits.total_ns),
+            ("commit_queue_ns", commits.queue_ns),
+            ("commit_device_ns", commits.device_ns),
+            ("wakeups_timed", commits.wake_ups),
+            ("wakeup_ns", commits.wake_up_ns),
+        ] {
+            entries.push((name.into(), Kind::Counter, value));
+        }
+        entries.push(("longest_commit_ns".into(), Kind::Gauge, commits.longest_ns));
         entries.push(("durable_sequence".into(), Kind::Gauge, log.durable()));
         entries.push(("used_bytes".into(), Kind::Gauge, log.used()));
         entries.push(("capacity_bytes".into(), Kind::Gauge, log.capacity()));

@@ -89,6 +89,11 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         self.shard.note_latency(latency.own, latency.faults);
     }
 
+    /// Notes that the last sleep ended with a wait of so many nanoseconds for a processor.
+    pub(super) fn note_wake_up(&mut self, nanoseconds: u64) {
+        self.shard.persistence_mut().commits.woken(nanoseconds);
+    }
+
     /// Publishes the resources that the process uses.
     pub(super) fn note_usage(&mut self, usage: Usage) {
         self.shard.persistence_mut().usage = usage;

@@ -35,11 +35,13 @@ mod process;
 mod reacquire;
 mod shutdown;
 mod start;
+mod wake_up;
 
 use doorbells::{AREA_GRANTED, LEASE, LINK_GRANTED, LINK_LEASE, SIGNAL};
 use idle::IdlePolicy;
 use process::{clock, has_single_core, is_readable, raise_file_limit, signals};
 use reacquire::Reacquisition;
+use wake_up::WakeUpMeter;
 
 /// Serves until it is requested to stop.
 ///
@@ -88,6 +90,7 @@ impl Server {
         let mut before = None;
         let mut latency = LatencyAttribution::default();
         latency.refresh();
+        let mut wake_ups = WakeUpMeter::open();
         while !self.stopping {
             let now = clock();
             if let Some(before) = before.replace(now.monotonic_ns) {
@@ -144,7 +147,12 @@ impl Server {
                 }
                 Idle::Sleep => {
                     before = None;
+                    // While nothing waits for the disk, no commit has this wake-up in it.
+                    let measured = if iteration.disk { wake_ups.begin() } else { None };
                     self.sleep(now, iteration.deadline)?;
+                    if let Some(wake_up) = measured.and_then(|waited| wake_ups.end(waited)) {
+                        self.reactor.note_wake_up(wake_up);
+                    }
                 }
             }
         }

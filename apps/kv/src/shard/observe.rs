@@ -13,6 +13,7 @@ use crate::clients::{Client, TimeoutReply};
 use crate::commands::Command;
 use crate::data::keyspace::Store;
 use crate::foundation::command::{CommandSpec, flag, subcommand};
+use crate::foundation::metrics::CommitTimes;
 use crate::foundation::observation::Timed;
 use crate::foundation::observation::latency::Cause;
 use crate::foundation::protocol::Fault;
@@ -143,10 +144,11 @@ impl Shard {
         self.behind = self.measure(Cause::ExpireCycle, |shard| shard.store.expire_due(shard.now, TICK_KEYS));
     }
 
-    /// Notes that a record of the log took so many nanoseconds from its append until it was
-    /// durable.
-    pub fn note_commit(&mut self, nanoseconds: u64) {
+    /// Notes the times of a record of the log from its append until it was durable.
+    pub fn note_commit(&mut self, times: CommitTimes) {
         let threshold = self.store.settings.latency_monitor_threshold;
-        self.store.observation.latency.record(Cause::LogCommit, nanoseconds, threshold, self.now.unix_ms);
+        let observation = &mut self.store.observation;
+        observation.latency.record(Cause::LogCommit, times.total(), threshold, self.now.unix_ms);
+        observation.note_commit(times);
     }
 }

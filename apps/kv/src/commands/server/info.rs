@@ -281,9 +281,14 @@ fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("log_reads", status.log.reads);
     lines.put("log_reads_done", status.log.reads_done);
     lines.put("log_appends_refused", status.log.full);
-    lines.put("log_commits_timed", status.commits_timed);
-    lines.put("log_commit_average_usec", status.commits_ns / status.commits_timed.max(1) / 1000);
-    lines.put("log_commit_longest_usec", status.longest_commit_ns / 1000);
+    let commits = &status.commits;
+    let average = |total_ns: u64, count: u64| total_ns / count.max(1) / 1000;
+    lines.put("log_commits_timed", commits.timed);
+    lines.put("log_commit_average_usec", average(commits.total_ns, commits.timed));
+    lines.put("log_commit_longest_usec", commits.longest_ns / 1000);
+    lines.put("log_commit_queue_average_usec", average(commits.queue_ns, commits.timed));
+    lines.put("log_commit_device_average_usec", average(commits.device_ns, commits.timed));
+    lines.put("log_commit_wakeup_average_usec", average(commits.wake_up_ns, commits.wake_ups));
     lines.put("recovery_keys", status.recovery.keys);
     lines.put("recovery_bytes", status.recovery.bytes);
     lines.put("recovery_records", status.recovery.records + status.recovery.snapshot_records);

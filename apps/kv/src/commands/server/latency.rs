@@ -2,7 +2,7 @@
 
 use crate::commands::context::{Context, Outcome};
 use crate::foundation::command::full_name_of;
-use crate::foundation::observation::latency::graph;
+use crate::foundation::observation::latency::{Cause, graph};
 use crate::foundation::protocol::Fault;
 
 const HELP: &[&str] = &[
@@ -83,16 +83,19 @@ fn history(context: &mut Context<'_>, event: &[u8]) {
     }
 }
 
-/// The distributions of the commands of these names, or of all. A command stands for its
-/// subcommands, too.
+/// The distributions of the commands and of the parts of commits of these names, or of all. A
+/// command stands for its subcommands, and `log-commit` for its parts.
 fn histogram(context: &mut Context<'_>, names: &[&[u8]]) {
     let table = context.table;
-    let histograms = &context.data.store_ref().observation.histograms;
-    let named = histograms.iter().map(|(&(number, subcommand), histogram)| {
+    let observation = &context.data.store_ref().observation;
+    let named = observation.histograms.iter().map(|(&(number, subcommand), histogram)| {
         let command = table.commands()[number as usize].spec.name;
         (command, full_name_of(command, subcommand), histogram)
     });
+    let commits = observation.commits.iter();
+    let commits = commits.map(|(&part, histogram)| (Cause::LogCommit.name(), part.into(), histogram));
     let shown: Vec<_> = named
+        .chain(commits)
         .filter(|(command, full, _)| {
             let fits = |name: &&[u8]| {
                 name.eq_ignore_ascii_case(command.as_bytes()) || name.eq_ignore_ascii_case(full.as_bytes())

@@ -4,12 +4,12 @@
 //! 1. A *compaction* stands for two things of Redis: the rewrite of its append-only file, and a
 //!    background save. It takes a snapshot beside the running log, and the log continues from
 //!    there. It is in progress from its first slice until it is durable or abandoned.
-//! 2. A *commit* is the time of one record from its append until it is durable. One record at a
-//!    time is timed: the next sample begins when the last one has ended, which costs two
-//!    comparisons an iteration.
+//! 2. A *commit* is the time of one record from its append until it is durable ([`CommitTimer`]).
 //! 3. Times are the monotonic nanoseconds of iterations. Nothing here reads a clock.
 
 use sietch::persist::{LogMetrics, RecoveryReport};
+
+use super::commit::CommitTimer;
 
 /// What recovery read at the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -134,14 +134,8 @@ pub struct Persistence {
     pub failed: bool,
     /// The area is full: commands that need room are refused.
     pub full: bool,
-    /// The record that is being timed, and when it was appended.
-    sample: Option<(u64, u64)>,
-    /// Commits that were timed.
-    pub commits_timed: u64,
-    /// Total nanoseconds of timed commits.
-    pub commits_ns: u64,
-    /// Nanoseconds of the longest commit.
-    pub longest_commit_ns: u64,
+    /// The times of commits.
+    pub commits: CommitTimer,
 }
 
 impl Persistence {
@@ -178,26 +172,6 @@ impl Persistence {
     pub fn unsaved_changes(&self) -> u64 {
         self.changes.saturating_sub(self.saved_changes)
     }
-
-    /// Notes an appended record.
-    #[inline]
-    pub fn appended(&mut self, sequence: u64, now: u64) {
-        if self.sample.is_none() {
-            self.sample = Some((sequence, now));
-        }
-    }
-
-    /// Notes that everything up to `sequence` is durable. Returns the nanoseconds that the sampled
-    /// commit took, if it is the one that has ended.
-    #[inline]
-    pub fn committed(&mut self, sequence: u64, now: u64) -> Option<u64> {
-        let (_, begin) = self.sample.take_if(|(sampled, _)| *sampled <= sequence)?;
-        let took = now.saturating_sub(begin);
-        self.commits_timed += 1;
-        self.commits_ns += took;
-        self.longest_commit_ns = self.longest_commit_ns.max(took);
-        Some(took)
-    }
 }
 
 #[cfg(test)]
@@ -213,18 +187,6 @@ mod tests {
             Usage { resident: 77 * 4096, system_ticks: 45, user_ticks: 123 }
         );
         assert_eq!(Usage::parse("nothing", 4096), Usage::default());
-    }
-
-    #[test]
-    fn one_commit_at_a_time_is_timed() {
-        let mut status = Persistence::default();
-        status.appended(1, 100);
-        status.appended(2, 150);
-        status.committed(0, 170);
-        assert_eq!(status.commits_timed, 0);
-        status.committed(2, 200);
-        status.committed(2, 900);
-        assert_eq!((status.commits_timed, status.commits_ns, status.longest_commit_ns), (1, 100, 100));
     }
 
     #[test]

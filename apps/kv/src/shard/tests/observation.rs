@@ -4,6 +4,7 @@
 //! exactly one step.
 
 use super::*;
+use crate::foundation::metrics::CommitTimes;
 
 /// The reply of SLOWLOG GET with one entry for `client`'s command.
 fn entry(id: u64, microseconds: u64, arguments: &[&str], name: &str) -> String {
@@ -70,7 +71,7 @@ fn latencies_are_recorded_by_their_cause() {
     bench.request(client, "SET a b PX 5");
     bench.request(client, "GET a");
     bench.pass(1000);
-    bench.shard.note_commit(30_000_000);
+    bench.shard.note_commit(CommitTimes { queue: 9_000_000, device: 20_000_000, wake_up: Some(1_000_000) });
     let sample = |name: &str, second: u64, milliseconds: u64| {
         format!("*4\r\n${}\r\n{name}\r\n:{second}\r\n:{milliseconds}\r\n:{milliseconds}\r\n", name.len())
     };
@@ -85,6 +86,12 @@ fn latencies_are_recorded_by_their_cause() {
     }
     assert_eq!(bench.request(client, "LATENCY HISTORY fast-command"), "*1\r\n*2\r\n:1700000000\r\n:15\r\n");
     assert_eq!(bench.request(client, "LATENCY HISTORY nothing"), "*0\r\n");
+    let parts = bench.request(client, "LATENCY HISTOGRAM log-commit");
+    for part in ["queue", "device", "wake-up"] {
+        assert!(parts.contains(&format!("log-commit|{part}\r\n*4\r\n$5\r\ncalls\r\n:1\r\n")), "{parts}");
+    }
+    assert!(bench.request(client, "LATENCY HISTOGRAM log-commit|device").starts_with("*2\r\n"));
+    assert_eq!(bench.request(client, "LATENCY HISTOGRAM log"), "*0\r\n");
     assert!(bench.request(client, "LATENCY GRAPH log-commit").contains("high 30 ms, low 30 ms"));
     assert!(bench.request(client, "LATENCY GRAPH nothing").starts_with("-ERR No samples available"));
     assert!(bench.request(client, "LATENCY DOCTOR").contains("log-commit: 1 latency spikes"));
