@@ -63,6 +63,22 @@ pub fn readiness(end: &Endpoint, room: bool) -> u32 {
 /// published since is another snapshot's.
 #[inline]
 pub fn readiness_at(end: &Endpoint, edge: Edge, room: bool) -> u32 {
+    if !edge.is_open() {
+        return readiness_after_change(end, edge, room);
+    }
+    let mut ready = if end.private().error.load(Relaxed) == 0 { 0 } else { ERROR };
+    if end.read() < edge.arrived {
+        ready |= READ;
+    }
+    if room && is_writable(end) {
+        ready |= OUTPUT;
+    }
+    ready
+}
+
+/// As [`readiness_at`], where a set-up, a shutdown, a close or a reset counts.
+#[inline(never)]
+fn readiness_after_change(end: &Endpoint, edge: Edge, room: bool) -> u32 {
     let private = end.private();
     let flags = private.flags.load(Acquire);
     let error = if private.error.load(Relaxed) == 0 { 0 } else { ERROR };
@@ -72,7 +88,7 @@ pub fn readiness_at(end: &Endpoint, edge: Edge, room: bool) -> u32 {
     }
     let hung_up = flags & flag::HUNG_UP != 0;
     let mut ready = error;
-    if hung_up || flags & flag::SHUT_RD != 0 || edge.finished {
+    if hung_up || flags & flag::SHUT_RD != 0 || edge.is_finished() {
         ready |= READ_END;
         if flags & flag::SHUT_WR != 0 {
             ready |= HANGUP;
@@ -88,7 +104,7 @@ pub fn readiness_at(end: &Endpoint, edge: Edge, room: bool) -> u32 {
 
 /// Whether there is room as `poll` defines it. A caller that finds none is notified when there is
 /// some again.
-#[inline]
+#[inline(never)]
 fn is_writable(end: &Endpoint) -> bool {
     end.is_writable() || {
         end.note_full();

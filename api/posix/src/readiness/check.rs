@@ -22,7 +22,7 @@ use crate::descriptor::description::Held;
 use crate::descriptor::table;
 
 pub(crate) use sietch_stream::readiness::{
-    HANGUP, OUTPUT, READ, has_shut_read, readiness, readiness_at, shorter_sleep, sleep_limit,
+    ERROR, HANGUP, OUTPUT, READ, READ_END, has_shut_read, readiness, readiness_at, shorter_sleep, sleep_limit,
 };
 
 /// Events of data: what an arrival wakes.
@@ -34,6 +34,9 @@ pub(crate) const ARRIVAL: u32 =
 
 /// Events that are reported unasked.
 pub(crate) const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+
+/// All events that are ever reported.
+pub(crate) const ANY_EVENT: u32 = READ_END | OUTPUT | HANGUP | ERROR;
 
 /// The edge-triggered bit.
 pub(crate) const EDGE: u32 = libc::EPOLLET as u32;
@@ -72,12 +75,15 @@ impl Seen {
 
     #[inline]
     pub(crate) fn from_edge(end: &Endpoint, edge: Edge, events: u32) -> Self {
-        let room = match events & (OUTPUT | EDGE) {
-            0 | EDGE => 0,
-            events if events & EDGE != 0 => end.spaces(),
-            _ => end.read_by_peer() as u32,
-        };
+        let room = if events & OUTPUT == 0 { 0 } else { Self::room(end, events) };
         Self { arrived: edge.arrived, room, changes: edge.changes }
+    }
+
+    /// See [`Seen::room`], where room is wanted. Not inlined: most registrations want none, and it
+    /// would take the registers of those.
+    #[inline(never)]
+    fn room(end: &Endpoint, events: u32) -> u32 {
+        if events & EDGE == 0 { end.read_by_peer() as u32 } else { end.spaces() }
     }
 
     /// Whether something happened since `before` that wakes a registration with `events`.

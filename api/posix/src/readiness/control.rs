@@ -395,8 +395,7 @@ impl Change<'_> {
         let slot = locked.slot(number);
         (slot.events, slot.data) = (self.event.events, self.event.u64);
         slot.state = slot.state & !(bit::FIRED | bit::IDLE | bit::QUEUED) | bit::NEW;
-        locked.order(number, cycles());
-        let slot = locked.slot(number);
+        slot.ordered_at = cycles();
         if self.what == SlotKind::Nested {
             slot.state |= bit::KERNEL_READY;
         }

@@ -215,6 +215,10 @@ impl Call {
             locked.sleep = 0;
             if ready {
                 locked.scan(&mut self.out);
+                if self.out.filled == 0 {
+                    // What a relative has changed may be ready, and would keep this thread awake.
+                    locked.report_earliest(&mut self.out);
+                }
                 locked.finish_sleep(numbered);
                 if let Some(answer) = self.out.answer() {
                     locked.wake_for_held_bytes();

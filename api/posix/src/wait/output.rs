@@ -1,8 +1,13 @@
 //! The event array of an `epoll_wait` call.
 
+use sietch_ring::guarded;
+
 use crate::readiness::tag::{TAG, TAG_MASK};
 use crate::signal::user_memory;
 use crate::system::sys::Outcome;
+
+/// Bytes of the smallest page of any machine: either all of a page is mapped or nothing.
+const SMALLEST_PAGE: usize = 4096;
 
 /// The program's array, filled from the front.
 #[derive(Debug)]
@@ -27,6 +32,38 @@ impl Output {
         }
         self.filled += 1;
         true
+    }
+
+    /// As [`Output::push`], of an event for which [`Output::has_room_for`] has found room.
+    #[inline]
+    pub(crate) fn push_one_of(&mut self, events: u32, data: u64) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        // SAFETY: within the program's array, of which all can be addresses; a fault is answered.
+        if unsafe { guarded::store_event(self.to.wrapping_add(self.filled), events, data) }.is_err() {
+            self.room = self.filled;
+            return false;
+        }
+        self.filled += 1;
+        true
+    }
+
+    /// Whether so many more events fit, as far as the array is mapped now. Its first entry is.
+    #[inline]
+    pub(crate) fn has_room_for(&self, events: usize) -> bool {
+        let (next, more) = (self.to.wrapping_add(self.filled), events * size_of::<libc::epoll_event>());
+        let last = next.addr().wrapping_add(more).wrapping_sub(1);
+        let is_same_page = (self.to.addr() ^ last) < SMALLEST_PAGE;
+        self.room - self.filled >= events && (is_same_page || user_memory::is_writable(next, more))
+    }
+
+    /// Replaces an event that was appended. If the array is no longer mapped, nothing reads it.
+    pub(crate) fn replace(&mut self, index: usize, events: u32, data: u64) {
+        if index < self.filled {
+            // SAFETY: as in `push`.
+            let _ = unsafe { user_memory::write_event(self.to.wrapping_add(index), events, data) };
+        }
     }
 
     #[inline]

@@ -98,15 +98,15 @@ pub(super) fn note(
 #[inline]
 pub fn after(notes: &[AtomicU64; KEPT], position: u64, now: u64) -> Option<u64> {
     // Usually one arrival came since the caller last polled: exactly there.
-    let mut oldest = None;
+    let (mut oldest, mut is_noted) = (0, false);
     for note in notes {
         let word = note.load(Ordering::Relaxed);
-        if word & POSITIONS == position & POSITIONS && word != 0 {
-            oldest = oldest.max(Some(age(word, now)));
+        if (word ^ position) << TIME == 0 && word != 0 {
+            (oldest, is_noted) = (age(word, now).max(oldest), true);
         }
     }
-    let age = if oldest.is_some() { oldest } else { after_several(notes, position, now) };
-    age.map(|age| now.saturating_sub(age << TICK))
+    let age = if is_noted { oldest } else { after_several(notes, position, now)? };
+    Some(now.saturating_sub(age << TICK))
 }
 
 /// As [`after`], where no note begins at the position. Returns the age.

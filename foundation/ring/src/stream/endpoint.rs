@@ -29,10 +29,30 @@ pub struct Edge {
     /// Changes that wake every waiter (`sk_state_change`): the end of the set-up, the end of the
     /// other end, a reset, this end's shutdowns.
     pub changes: u32,
-    /// [`Endpoint::is_closing`], which is no edge.
-    pub closing: bool,
-    /// [`Endpoint::finished_by_peer`], which is part of the changes.
-    pub finished: bool,
+    /// What the other end has said about its end: [`tail::FIN`], which is part of the changes, and
+    /// [`tail::CLOSING`], which is no edge.
+    pub(super) ending: u8,
+}
+
+impl Edge {
+    /// Whether the connection is established, and neither end has shut anything down, closed for
+    /// good or reset it.
+    #[inline]
+    pub const fn is_open(&self) -> bool {
+        self.changes & (flag::WOKEN - 1) == 0
+    }
+
+    /// See [`Endpoint::is_closing`].
+    #[inline]
+    pub const fn is_closing(&self) -> bool {
+        self.ending & tail::CLOSING as u8 != 0
+    }
+
+    /// See [`Endpoint::finished_by_peer`].
+    #[inline]
+    pub const fn is_finished(&self) -> bool {
+        self.ending & tail::FIN as u8 != 0
+    }
 }
 
 /// One end. All holders of it (threads, and processes after a fork) may use it at the same time.
@@ -298,7 +318,7 @@ impl Endpoint {
         // A FIN, and the close after it, are one end.
         let ended = (flags & flag::HUNG_UP) | ((word & tail::FIN) as u32) << 2;
         let changes = (flags & OWN) | ended | private.state.load(Ordering::Acquire) << 8;
-        let (closing, finished) = (word & tail::CLOSING != 0, word & tail::FIN != 0);
-        Edge { arrived: tail::position(word), changes, closing, finished }
+        let ending = word as u8 & (tail::FIN | tail::CLOSING) as u8;
+        Edge { arrived: tail::position(word), changes, ending }
     }
 }

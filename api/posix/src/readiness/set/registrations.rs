@@ -28,6 +28,13 @@ pub(crate) struct Known {
     mark: u64,
 }
 
+/// A registration that is on the list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) position: u32,
+    pub(crate) number: u32,
+}
+
 /// The data that the lock protects: the part shared with relatives ([`State`], to which it
 /// dereferences), and this process's own part.
 #[derive(Debug)]
@@ -88,6 +95,8 @@ fn read(word: &u32) -> u32 {
 impl Registrations {
     /// An empty one over memory that nothing else uses.
     pub(crate) fn new(epfd: c_int, views: ArrayViews, known: &'static mut [Option<Known>]) -> Self {
+        // What `slot_and_held` and `each_listed_stream` rely on.
+        assert!(!known.is_empty() && known.len() == views.slots.len(), "an entry for each slot");
         Self {
             epfd,
             sleep: 0,
@@ -131,8 +140,11 @@ impl Registrations {
     pub(crate) fn slot_and_held(&mut self, number: u32) -> (&mut Slot, Option<&Held>) {
         let index = self.index(number);
         let known = !self.views.state.multi_process.is_yes() || self.is_known(number);
-        let held = if known { self.known[index].as_ref().map(|known| &known.held) } else { None };
-        (&mut self.views.slots[index], held)
+        // SAFETY: `index` is less than the length of `known`, which `new` has found to be that of
+        // the slots. Both live in this process's own memory.
+        let (slot, of_slot) =
+            unsafe { (self.views.slots.get_unchecked_mut(index), self.known.get_unchecked(index)) };
+        (slot, of_slot.as_ref().filter(|_| known).map(|known| &known.held))
     }
 
     /// What a slot registers; none if that means nothing to this process.
@@ -186,7 +198,6 @@ impl Registrations {
                 seen(&mut views.slots[..used]),
                 seen(&mut views.noticed[..used]),
                 seen(&mut views.makers[..used]),
-                seen(&mut views.ordered[..used]),
             ]
             .into_iter()
         }
@@ -218,6 +229,27 @@ impl Registrations {
     #[inline]
     pub(crate) fn at(&self, position: u32) -> u32 {
         read(&self.views.list[self.index(position)])
+    }
+
+    /// Calls `each` with place, slot and description of the streams that are on the list and not
+    /// [`bit::FIRED`]. For a set that this process alone uses.
+    #[inline(always)]
+    pub(crate) fn each_listed_stream(&mut self, mut each: impl FnMut(Place, &mut Slot, &Held)) {
+        let listed = self.listed() as usize;
+        let (list, slots) = (&*self.views.list, &mut *self.views.slots);
+        let (known, last) = (&*self.known, self.known.len() - 1);
+        for (position, number) in (0..).zip(list.get(..listed).unwrap_or_default()) {
+            let number = read(number);
+            let index = (number as usize).min(last);
+            // SAFETY: as in `slot_and_held`.
+            let (slot, known) = unsafe { (slots.get_unchecked_mut(index), known.get_unchecked(index)) };
+            if slot.kind() == SlotKind::Stream
+                && slot.state & bit::FIRED == 0
+                && let Some(known) = known
+            {
+                each(Place { position, number }, slot, &known.held);
+            }
+        }
     }
 
     /// Slots on the list.
@@ -293,11 +325,11 @@ impl Registrations {
             fd,
             next,
             state: bit::NEW,
+            ordered_at: cycles(),
             ..Slot::default()
         };
         slot.set_kind(what);
         self.views.first[index] = number + 1;
-        self.order(number, cycles());
         self.count(what, true);
         if what != SlotKind::Native {
             self.put_on_list(number);
@@ -342,7 +374,7 @@ impl Registrations {
         slot.state = slot.state & kept | bit::NEW;
         if matches!(what, SlotKind::Stream | SlotKind::Nested) {
             slot.seen = held.map_or_else(Seen::default, Seen::at_registration);
-            self.order(number, cycles());
+            slot.ordered_at = cycles();
             self.put_on_list(number);
         } else {
             self.take_off_list(number);
@@ -408,23 +440,10 @@ impl Registrations {
         fence(SeqCst);
     }
 
-    /// When a registration was reported, registered or modified last, in cycles.
-    #[inline]
-    pub(crate) fn ordered_at(&self, number: u32) -> u64 {
-        self.views.ordered[self.index(number)]
-    }
-
     /// The noticed state of a registration, for a watcher of this epoll.
     pub(crate) fn noticed(&mut self, number: u32) -> &mut Seen {
         let index = self.index(number);
         &mut self.views.noticed[index]
-    }
-
-    /// It is now, at `at`.
-    #[inline]
-    pub(crate) fn order(&mut self, number: u32, at: u64) {
-        let index = self.index(number);
-        self.views.ordered[index] = at;
     }
 
     /// Puts a slot on the list: every scan checks it.
@@ -439,6 +458,14 @@ impl Registrations {
             self.views.list[position as usize] = number;
             self.listed = position + 1;
         }
+    }
+
+    /// Puts a slot that is on the list at another position there.
+    #[inline]
+    pub(crate) fn put_at(&mut self, position: u32, number: u32) {
+        let index = self.index(position);
+        self.views.list[index] = number;
+        self.slot(number).position = position;
     }
 
     /// Takes a slot off the list; the last takes its position.

@@ -94,6 +94,9 @@ pub(crate) struct Slot {
     pub(crate) data: u64,
     /// The values that an edge-triggered registration compares with.
     pub(crate) seen: Seen,
+    /// When it was reported, registered or modified last, or found ready by a check that alone
+    /// knows since when: in cycles.
+    pub(crate) ordered_at: u64,
     /// As the program gave them.
     pub(crate) events: u32,
     /// The descriptor that its maker registered it by.
@@ -221,27 +224,24 @@ pub(crate) struct ArrayViews {
     pub(crate) noticed: &'static mut [Seen],
     /// By slot: the process that made it ([`crate::readiness::set::sharing::mark`]).
     pub(crate) makers: &'static mut [u64],
-    /// By slot: when it was reported, registered or modified last, in cycles.
-    pub(crate) ordered: &'static mut [u64],
 }
 
 impl Arrays {
     /// New memory for so many descriptors and registrations. None: there is no room for it.
     pub(crate) fn map(descriptors: usize, slots: usize) -> Option<Self> {
         let mut this = Self { start: NonNull::dangling(), length: 0, descriptors, slots };
-        this.length = this.offsets()[5] + slots * size_of::<u64>();
+        this.length = this.offsets()[4] + slots * size_of::<u64>();
         this.start = map(ptr::null_mut(), this.length, libc::MAP_SHARED)?.cast();
         Some(this)
     }
 
     /// Where each array begins.
-    const fn offsets(&self) -> [usize; 6] {
+    const fn offsets(&self) -> [usize; 5] {
         let first = HEAD;
         let list = first + size_of::<u32>() * self.descriptors;
         let slots = (list + size_of::<u32>() * self.slots).next_multiple_of(align_of::<Slot>());
         let noticed = slots + size_of::<Slot>() * self.slots;
-        let makers = noticed + size_of::<Seen>() * self.slots;
-        [first, list, slots, noticed, makers, makers + size_of::<u64>() * self.slots]
+        [first, list, slots, noticed, noticed + size_of::<Seen>() * self.slots]
     }
 
     /// Puts empty memory in the place of this, which other processes that have it keep.
@@ -259,7 +259,7 @@ impl Arrays {
     /// # Safety
     /// Called once.
     pub(crate) unsafe fn views(&self) -> ArrayViews {
-        let [first, list, slots, noticed, makers, ordered] = self.offsets();
+        let [first, list, slots, noticed, makers] = self.offsets();
         // SAFETY: all are within the mapping, which is never unmapped, disjoint and aligned; every
         // bit pattern is valid. Other processes write there too, under the lock or not: a value
         // that was read twice may differ, and nothing here relies on it.
@@ -272,7 +272,6 @@ impl Arrays {
                 slots: std::slice::from_raw_parts_mut(at(slots).cast(), self.slots),
                 noticed: std::slice::from_raw_parts_mut(at(noticed).cast(), self.slots),
                 makers: std::slice::from_raw_parts_mut(at(makers).cast(), self.slots),
-                ordered: std::slice::from_raw_parts_mut(at(ordered).cast(), self.slots),
             }
         }
     }

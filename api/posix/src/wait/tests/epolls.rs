@@ -279,6 +279,83 @@ fn the_stream_that_became_ready_first_is_reported_first() {
 }
 
 #[test]
+fn calls_report_what_a_ready_list_would_hold_in_its_order() {
+    let pairs: Vec<_> = (0..40).map(|_| pair()).collect();
+    let mut state: u64 = 1;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for events in [IN, IN | EDGE] {
+        let epoll = Epoll::new();
+        for (index, (stream, _)) in pairs.iter().enumerate() {
+            epoll.add(stream.0, events, index as u64);
+        }
+        assert!(in_order(&epoll, 64).is_empty());
+        // The kernel's list: what wakes goes behind all that is there; a call takes all, and puts
+        // those of a level behind again.
+        let (mut list, mut unread) = (Vec::<u64>::new(), [false; 40]);
+        for round in 0..400 {
+            for _ in 0..random(if round % 3 == 0 { 3 } else { 80 }) {
+                let index = random(40);
+                pairs[index].1.send(b"x");
+                unread[index] = true;
+                if !list.contains(&(index as u64)) {
+                    list.push(index as u64);
+                }
+            }
+            list.retain(|index| unread[*index as usize]);
+            assert_eq!(in_order(&epoll, 64), list, "events {events:x}, call {round}");
+            for index in &list {
+                // Only so many arrivals are noted while bytes are unread.
+                if random(4) != 0 || events != IN {
+                    assert_ne!(pairs[*index as usize].0.receive(), 0);
+                    unread[*index as usize] = false;
+                }
+            }
+            if events != IN {
+                list.clear();
+            }
+        }
+        pairs.iter().filter(|(stream, _)| stream.end(Endpoint::readable) != 0).for_each(|(stream, _)| {
+            stream.receive();
+        });
+    }
+}
+
+#[test]
+fn an_array_that_ends_at_a_hole_gets_the_earliest_events() {
+    crate::signal::faults::install();
+    let pairs: Vec<_> = (0..8).map(|_| pair()).collect();
+    let epoll = Epoll::new();
+    for (index, (stream, _)) in pairs.iter().enumerate() {
+        epoll.add(stream.0, IN, index as u64);
+    }
+    assert!(in_order(&epoll, 8).is_empty());
+    let order = [5, 2, 7, 0, 3, 1, 6, 4];
+    for index in order {
+        pairs[index as usize].1.send(b"x");
+    }
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping of two pages, of which the second is made inaccessible.
+    let hole = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let start = libc::mmap(ptr::null_mut(), 8192, access, flags, -1, 0).cast::<u8>();
+        assert_eq!(libc::mprotect(start.add(4096).cast(), 4096, libc::PROT_NONE), 0);
+        start.add(4096)
+    };
+    let events = hole.wrapping_sub(3 * size_of::<libc::epoll_event>()).cast::<libc::epoll_event>();
+    // SAFETY: three entries are there; a fault of the others is answered.
+    let got = unsafe { epoll::wait(epoll.0, events, 8, Some(0), ptr::null()) };
+    // SAFETY: as above.
+    let data = [0, 1, 2].map(|index| unsafe { events.add(index).read_unaligned() }.u64);
+    assert_eq!((got, data), (Ok(3), [5, 2, 7]));
+    assert_eq!(in_order(&epoll, 8), [0, 3, 1, 6, 4, 5, 2, 7]);
+    // SAFETY: the mapping of above.
+    unsafe { libc::munmap(hole.sub(4096).cast(), 8192) };
+}
+
+#[test]
 fn an_end_and_bytes_come_in_their_order() {
     let (first, first_peer) = pair();
     let (second, second_peer) = pair();
