@@ -35,7 +35,7 @@ static NOTIFIED: AtomicU64 = AtomicU64::new(0);
 
 /// After sending: wakes the sleepers at the other end, unless it is a service core that was already
 /// notified in this sleep.
-#[inline]
+#[inline(always)]
 pub fn notify_data<P: Placeholder>(placeholder: P, end: &Endpoint) {
     if !end.private().has(flag::SERVED) {
         return notify(placeholder, end, end.data_notification());

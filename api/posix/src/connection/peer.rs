@@ -19,7 +19,7 @@ pub(crate) fn notify(fd: c_int, end: &Endpoint, due: Notification) {
 }
 
 /// After sending: wakes the sleepers at the other end.
-#[inline]
+#[inline(always)]
 pub(crate) fn notify_data(fd: c_int, end: &Endpoint) {
     peer::notify_data(Number(fd), end);
 }

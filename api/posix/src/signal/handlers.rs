@@ -23,7 +23,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
 
@@ -92,16 +92,22 @@ pub(crate) fn interrupting() -> u32 {
 }
 
 /// No handler of the program runs in this thread while one of these lives. They nest.
+///
+/// Points to the thread's own state, because finding that takes a call. The pointer also keeps the
+/// section in its thread.
 #[derive(Debug)]
-pub(crate) struct Section(std::marker::PhantomData<*const ()>);
+pub(crate) struct Section(NonNull<Local>);
 
 impl Section {
     /// Enters.
     #[inline]
     pub(crate) fn enter() -> Self {
-        LOCAL.with(|local| local.depth.set(local.depth.get() + 1));
+        let local = LOCAL.with(|local| {
+            local.depth.set(local.depth.get() + 1);
+            NonNull::from(local)
+        });
         compiler_fence(SeqCst);
-        Self(std::marker::PhantomData)
+        Self(local)
     }
 }
 
@@ -109,14 +115,15 @@ impl Drop for Section {
     #[inline]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
-        LOCAL.with(|local| {
-            let depth = local.depth.get() - 1;
-            local.depth.set(depth);
-            compiler_fence(SeqCst);
-            if depth == 0 && local.deferred.get() != 0 {
-                deliver(local);
-            }
-        });
+        // SAFETY: this thread's, because a section is not `Send`. It has no destructor, so it stays
+        // until the thread has ended.
+        let local = unsafe { self.0.as_ref() };
+        let depth = local.depth.get() - 1;
+        local.depth.set(depth);
+        compiler_fence(SeqCst);
+        if depth == 0 && local.deferred.get() != 0 {
+            deliver(local);
+        }
     }
 }
 

@@ -291,7 +291,7 @@ impl Endpoint {
 
     /// After receiving: as [`Endpoint::data_notification`], for a producer that waits for room. A
     /// producer is notified when a quarter of its ring is free.
-    #[inline]
+    #[inline(always)]
     pub fn room_notification(&self) -> Notification {
         let notified = self.peer_notified();
         let due = Notification::of(Want::Room, waiters::due(&self.inbound().waiters.room, &notified.room));

@@ -15,6 +15,9 @@
 //! that was killed. The consumer's head is untrusted: a head outside of what was sent resets the
 //! connection. No value of the consumer leads a write out of the mapping.
 
+use std::mem::ManuallyDrop;
+use std::ptr;
+
 use super::EAGER_LOG2;
 use super::copy_fault::CopyFault;
 use super::endpoint::Endpoint;
@@ -43,7 +46,7 @@ pub struct Send<'a> {
     log2: u8,
     /// The word of the held-back bytes is not 0.
     unusual: bool,
-    _guard: Guard<'a>,
+    guard: Guard<'a>,
 }
 
 impl<'a> Send<'a> {
@@ -63,7 +66,7 @@ impl<'a> Send<'a> {
             let (since, log2) = Self::take_over(end, moved::at(word), log2);
             (published.max(held), since, log2)
         };
-        Self { end, tail, published, readable: tail, head, since, log2, unusual: held != 0, _guard: guard }
+        Self { end, tail, published, readable: tail, head, since, log2, unusual: held != 0, guard }
     }
 
     /// Completes a move to another region that a killed writer began. To be called with the lock,
@@ -318,6 +321,15 @@ impl<'a> Send<'a> {
                 self.end.clear_corked();
             }
         }
+    }
+
+    /// Publishes the staged bytes and ends: what a drop does, in line.
+    #[inline(always)]
+    pub fn finish(self) {
+        let mut this = ManuallyDrop::new(self);
+        this.publish();
+        // SAFETY: the value is not used any more, nor dropped.
+        drop(unsafe { ptr::read(&raw const this.guard) });
     }
 
     #[inline]

@@ -7,7 +7,7 @@
 //! 3. The call returns when it has as many bytes as `SO_RCVLOWAT` requires (normally one), or all
 //!    with MSG_WAITALL.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
 use libc::iovec;
@@ -119,6 +119,41 @@ fn cut_off(cut: CopyFault) -> Result<usize, Stopped> {
 /// # Errors
 /// As `recv(2)`.
 pub(crate) unsafe fn receive(
+    fd: c_int,
+    held: &Held,
+    end: &Endpoint,
+    vectors: &[iovec],
+    flags: c_int,
+) -> Outcome {
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { receive_in_line(fd, held, end, vectors, flags) }
+}
+
+/// As [`receive`], into one piece, compiled for that.
+///
+/// # Safety
+/// The bytes may be written, unless `flags` has MSG_TRUNC.
+///
+/// # Errors
+/// As `recv(2)`.
+#[inline(always)]
+pub(crate) unsafe fn receive_piece(
+    fd: c_int,
+    held: &Held,
+    end: &Endpoint,
+    (to, length): (*mut c_void, usize),
+    flags: c_int,
+) -> Outcome {
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { receive_in_line(fd, held, end, &[vectors::vector(to, length)], flags) }
+}
+
+/// See [`receive`].
+///
+/// # Safety
+/// The vectors may be written, unless `flags` has MSG_TRUNC.
+#[inline(always)]
+unsafe fn receive_in_line(
     fd: c_int,
     held: &Held,
     end: &Endpoint,
@@ -295,7 +330,7 @@ fn result_after_some(end: &Endpoint, peeked: usize) -> Option<Outcome> {
     outcome::nothing_more(end, peeked).then_some(Ok(0))
 }
 
-/// `read` and `readv` of a stream.
+/// `readv` of a stream.
 ///
 /// # Safety
 /// The vectors may be written.
@@ -310,6 +345,28 @@ pub(crate) unsafe fn read(fd: c_int, held: &Held, end: &Endpoint, vectors: &[iov
     }
     // SAFETY: the caller upholds this function's contract.
     unsafe { receive(fd, held, end, vectors, 0) }
+}
+
+/// `read` of a stream.
+///
+/// # Safety
+/// The bytes may be written.
+///
+/// # Errors
+/// As `read(2)`.
+#[inline(always)]
+pub(crate) unsafe fn read_piece(
+    fd: c_int,
+    held: &Held,
+    end: &Endpoint,
+    (to, length): (*mut c_void, usize),
+) -> Outcome {
+    // As in `readv`.
+    if length == 0 {
+        return Ok(0);
+    }
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { receive_piece(fd, held, end, (to, length), 0) }
 }
 
 /// Why nothing can be received from a socket that is not connected.

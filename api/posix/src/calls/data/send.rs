@@ -9,7 +9,7 @@
 //! 2. A write to a peer that has closed returns what Linux returns, with SIGPIPE beside EPIPE
 //!    ([`sietch_stream::outcome`]).
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use libc::iovec;
@@ -52,6 +52,8 @@ unsafe fn put(end: &Endpoint, vectors: &[iovec], done: usize, flags: c_int) -> R
         let copied = copied.or_else(|cut| cut_off(&mut send, mark, cut))?;
         if copied == vector.iov_len && holds(end, flags) {
             send.cork();
+        } else {
+            send.finish();
         }
         return Ok(copied);
     }
@@ -133,6 +135,35 @@ pub(crate) unsafe fn send(
     vectors: &[iovec],
     flags: c_int,
 ) -> Outcome {
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { send_in_line(fd, held, end, vectors, flags) }
+}
+
+/// As [`send`], of one piece, compiled for that.
+///
+/// # Safety
+/// The bytes may be read.
+///
+/// # Errors
+/// As `send(2)`.
+#[inline(always)]
+pub(crate) unsafe fn send_piece(
+    fd: c_int,
+    held: &Held,
+    end: &Endpoint,
+    (from, length): (*const c_void, usize),
+    flags: c_int,
+) -> Outcome {
+    // SAFETY: the caller upholds this function's contract; the vector is only read.
+    unsafe { send_in_line(fd, held, end, &[vectors::vector(from.cast_mut(), length)], flags) }
+}
+
+/// See [`send`].
+///
+/// # Safety
+/// The vectors may be read.
+#[inline(always)]
+unsafe fn send_in_line(fd: c_int, held: &Held, end: &Endpoint, vectors: &[iovec], flags: c_int) -> Outcome {
     if flags & libc::MSG_OOB != 0 {
         return Err(libc::EOPNOTSUPP);
     }

@@ -31,7 +31,7 @@ pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
     match find(fd) {
         Found::Stream(held) => {
             // SAFETY: the caller upholds this function's contract.
-            with(&held, |end| unsafe { receive::read(fd, &held, end, &[vector(to, length)]) })
+            with(&held, |end| unsafe { receive::read_piece(fd, &held, end, (to, length)) })
         }
         Found::Listener => sys::to_c(if length == 0 { Ok(0) } else { Err(libc::ENOTCONN) }),
         // SAFETY: the caller upholds this function's contract.
@@ -47,8 +47,8 @@ pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
 pub unsafe fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
     match find(fd) {
         Found::Stream(held) => {
-            // SAFETY: the caller upholds this function's contract; the vector is only read.
-            with(&held, |end| unsafe { send::send(fd, &held, end, &[vector(from.cast_mut(), length)], 0) })
+            // SAFETY: the caller upholds this function's contract.
+            with(&held, |end| unsafe { send::send_piece(fd, &held, end, (from, length), 0) })
         }
         Found::Listener => sys::to_c(Err(send::broken(0))),
         // SAFETY: the caller upholds this function's contract.
@@ -191,7 +191,7 @@ pub unsafe fn recvfrom(
         Found::Stream(held) => {
             // SAFETY: the caller upholds this function's contract.
             let answer =
-                with(&held, |end| unsafe { receive::receive(fd, &held, end, &[vector(to, length)], flags) });
+                with(&held, |end| unsafe { receive::receive_piece(fd, &held, end, (to, length), flags) });
             if answer >= 0 && !name.is_null() && !name_length.is_null() {
                 // SAFETY: the caller upholds this function's contract.
                 if let Err(errno) = unsafe { user_memory::write(name_length, 0) } {
@@ -221,10 +221,8 @@ pub unsafe fn sendto(
 ) -> ssize_t {
     match find(fd) {
         Found::Stream(held) => {
-            // SAFETY: the caller upholds this function's contract; the vector is only read.
-            with(&held, |end| unsafe {
-                send::send(fd, &held, end, &[vector(from.cast_mut(), length)], flags)
-            })
+            // SAFETY: the caller upholds this function's contract.
+            with(&held, |end| unsafe { send::send_piece(fd, &held, end, (from, length), flags) })
         }
         Found::Listener => sys::to_c(Err(send::broken(flags))),
         Found::Kernel if flags & libc::MSG_FASTOPEN != 0 && !name.is_null() && table::is_ours(fd) => {
