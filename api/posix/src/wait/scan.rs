@@ -3,10 +3,10 @@
 //! 1. [`Registrations::scan`] checks every registration on the list, and reports the ready ones,
 //!    longest ready first, as the kernel's ready list is ordered.
 //! 2. Usually the program's array has room for the whole list. Then
-//!    [`Registrations::report_listed`] reports each ready one when it finds it. What it has reported
-//!    out of order it sorts afterwards, and puts the registrations on the list in the same order.
-//!    Programs serve the same clients in the same order again and again, so the next scans find
-//!    them in order.
+//!    [`Registrations::report_listed`] reports each ready one when it finds it. What it has
+//!    reported out of order it sorts afterwards, and puts the registrations on the list in the same
+//!    order. Programs serve the same clients in the same order again and again, so the next scans
+//!    find them in order.
 //! 3. Otherwise [`Registrations::report_earliest`] finds all that are ready before it reports the
 //!    earliest of them. It keeps up to [`ORDERED`] on the stack. If more are ready,
 //!    [`Registrations::scan_many`] reports the earliest [`ORDERED`], then the remainder in the
