@@ -69,8 +69,8 @@ fn limit(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::small(args = (64), setup = scene, config = limit(893))]
-#[bench::large(args = (4096), setup = scene, config = limit(1720))]
+#[bench::small(args = (64), setup = scene, config = limit(605))]
+#[bench::large(args = (4096), setup = scene, config = limit(1430))]
 fn message(mut scene: Scene) -> Scene {
     black_box(&mut scene).run();
     scene
