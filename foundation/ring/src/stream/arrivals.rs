@@ -101,7 +101,7 @@ pub fn after(notes: &[AtomicU64; KEPT], position: u64, now: u64) -> Option<u64> 
     let (mut oldest, mut is_noted) = (0, false);
     for note in notes {
         let word = note.load(Ordering::Relaxed);
-        if (word ^ position) << TIME == 0 && word != 0 {
+        if (word ^ position) & POSITIONS == 0 && word != 0 {
             (oldest, is_noted) = (age(word, now).max(oldest), true);
         }
     }
