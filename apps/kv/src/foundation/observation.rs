@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `slow_log` | commands that took long: SLOWLOG |
 //! | `latency` | spikes by their cause: LATENCY LATEST, HISTORY, GRAPH, DOCTOR |
-//! | `histogram` | durations of every timed command, and of the parts of commits: LATENCY HISTOGRAM |
+//! | `histogram` | durations of timed commands, and of the parts of commits: LATENCY HISTOGRAM |
 //! | `key_events` | events of keys for subscribers: `notify-keyspace-events` |
 //! | `monitor` | the lines of MONITOR |
 //! | `redaction` | arguments that no record may show |

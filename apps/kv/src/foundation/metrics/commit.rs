@@ -3,8 +3,8 @@
 //! 1. *Queue*: from the append until a write with the record is handed to the device. The record
 //!    waits there while as many writes as allowed are in flight.
 //! 2. *Device*: from there until the store takes the completion, without the wake-up.
-//! 3. *Wake-up*: how long the kernel let the store's thread wait for a processor after a sleep. Only
-//!    some sleeps are measured, and only a commit during which one was has this part.
+//! 3. *Wake-up*: how long the kernel let the store's thread wait for a processor after a sleep.
+//!    Only some sleeps are measured, and only a commit during which one was has this part.
 //!
 //! One record at a time is timed: the next sample begins when the last one has ended, which costs a
 //! few comparisons an iteration. Times are those of iterations; nothing here reads a clock.
