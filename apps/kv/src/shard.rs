@@ -33,6 +33,7 @@ pub use crate::data::journal::ReplayError;
 pub use crate::data::keyspace::Now;
 pub use crate::foundation::client_id::ClientId;
 pub use crate::foundation::observation::time::TimeSource;
+pub use crate::foundation::placement::Placement;
 
 mod blocking;
 mod deferred_faults;
