@@ -28,6 +28,7 @@
 //! | `key_view`, `metrics` | keys as files, counters |
 //! | `run` | the server on real devices: start, idle policy, lost devices, shutdown |
 
+mod cores;
 mod error;
 mod key_view;
 mod latency;
