@@ -10,6 +10,7 @@
 //!  client_path          the way on which a client reaches the store
 //!  allocation           bytes that the allocator takes
 //!  placement            which shard owns a key
+//!  totals               what all shards have together
 //! ```
 
 pub(crate) mod allocation;
@@ -22,3 +23,4 @@ pub(crate) mod placement;
 pub(crate) mod protocol;
 pub mod settings;
 pub(crate) mod text;
+pub(crate) mod totals;

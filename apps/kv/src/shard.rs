@@ -16,6 +16,7 @@
 //! are in `shard/recovery.rs`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use sietch_structures::XorShift64Star;
 
@@ -34,11 +35,16 @@ pub use crate::data::keyspace::Now;
 pub use crate::foundation::client_id::ClientId;
 pub use crate::foundation::observation::time::TimeSource;
 pub use crate::foundation::placement::Placement;
+pub use crate::foundation::totals::Totals;
+pub use messages::{Announcements, Replies, Requests};
 
 mod blocking;
 mod deferred_faults;
+pub mod exclusive;
 mod execute;
+mod messages;
 mod observe;
+mod peers;
 mod recovery;
 mod snapshot;
 mod snapshot_keys;
@@ -117,11 +123,19 @@ pub struct Shard {
     behind: bool,
     /// By the number of the command: whether it takes the longer way of `shard/observe.rs`.
     observed: Vec<bool>,
+    placement: Placement,
+    totals: Arc<Totals>,
 }
 
 impl Shard {
-    /// An empty shard. `seed` decides the order of keys and must be unpredictable to clients.
+    /// An empty shard, the only one of its store. `seed` decides the order of keys and must be
+    /// unpredictable to clients.
     pub fn new(settings: Settings, seed: u64) -> Self {
+        Self::with_placement(settings, seed, Placement::single(), Arc::new(Totals::new(1)))
+    }
+
+    /// An empty shard among others; `totals` is that of all.
+    pub fn with_placement(settings: Settings, seed: u64, placement: Placement, totals: Arc<Totals>) -> Self {
         let table = table();
         let mut seeds = Seeds::new(seed);
         let random = XorShift64Star::new(seeds.next());
@@ -148,6 +162,8 @@ impl Shard {
             next_idle_check: 0,
             behind: false,
             observed,
+            placement,
+            totals,
         };
         shard.observe();
         shard
