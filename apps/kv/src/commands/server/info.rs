@@ -151,6 +151,7 @@ fn server(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("process_id", std::process::id());
     lines.put("run_id", &store.run_id);
     lines.put("tcp_port", store.settings.port);
+    lines.put("shards", store.settings.shards);
     lines.put("server_time_usec", now.unix_ms.saturating_mul(1000));
     lines.put("uptime_in_seconds", uptime);
     lines.put("uptime_in_days", uptime / 86_400);

@@ -34,6 +34,7 @@ fn settings(options: &Options) -> Settings {
     settings.policy = options.policy;
     settings.durability = options.durability;
     settings.port = options.port;
+    settings.shards = options.shards;
     settings.bind = options.listen.map(|address| address.ip().to_string()).unwrap_or_default();
     settings
 }
