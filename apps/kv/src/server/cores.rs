@@ -5,5 +5,6 @@
 //! 2. Cores share nothing. They exchange messages by value ([`message`]), and messages from one
 //!    core to another arrive in order ([`links`]). All rules below rest on that order.
 
+pub(super) mod channels;
 pub(super) mod links;
 pub(super) mod message;

@@ -14,6 +14,7 @@ use super::latency::LatencyAttribution;
 use super::log_writer::LogWriter;
 use super::transport::routes::{Connection, Routes};
 use super::transport::sockets::SocketEvents;
+use super::transport::spread::{Intake, NewClient};
 use super::transport::streams::StreamTransport;
 use super::transport::vnic::VnicTransport;
 use crate::foundation::client_id::ClientId;
@@ -40,6 +41,8 @@ pub struct Reactor<Q: NicQueue, D: DiskQueue> {
     sockets: Option<SocketQueue>,
     streams: Option<StreamTransport>,
     routes: Routes,
+    /// How this core gets clients, if it is one of several.
+    intake: Intake,
     ready: Vec<ClientId>,
     writable: Vec<ClientId>,
     doorbells: Vec<u64>,
@@ -70,6 +73,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
             sockets,
             streams: None,
             routes: Routes::default(),
+            intake: Intake::default(),
             ready: Vec::new(),
             writable: Vec::new(),
             doorbells: Vec::new(),
@@ -127,6 +131,11 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     /// Serves clients through memory as well. The server must sleep on their doorbell, too.
     pub(super) fn attach_streams(&mut self, streams: StreamTransport) {
         self.streams = Some(streams);
+    }
+
+    /// Shares its clients with other cores.
+    pub(super) fn share_clients(&mut self, intake: Intake) {
+        self.intake = intake;
     }
 
     /// The clients through memory.
@@ -262,6 +271,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
             }
         }
         busy |= self.send_output(now);
+        self.intake.publish(self.routes.total());
         let mut more = false;
         if let Some(vnic) = &mut self.vnic {
             match vnic.emit(now) {
@@ -307,8 +317,19 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
             busy |= vnic.poll(&mut self.shard, &mut self.routes, &mut self.writable, now);
         }
         if let Some(streams) = &mut self.streams {
-            let Self { shard, routes, writable, ending, .. } = self;
-            busy |= streams.poll(shard, routes, writable, now, *ending);
+            let Self { shard, routes, writable, ending, intake, .. } = self;
+            busy |= streams.poll(shard, routes, writable, now, *ending, intake.spread());
+        }
+        let mut kernel_clients = Vec::new();
+        for client in self.intake.take_arrived() {
+            busy = true;
+            match (client, &mut self.streams) {
+                (NewClient::Kernel(socket), _) => kernel_clients.push(socket),
+                (NewClient::Memory(stream), Some(streams)) if !self.ending => {
+                    streams.adopt(stream, &mut self.shard, &mut self.routes, now);
+                }
+                (NewClient::Memory(_), _) => {}
+            }
         }
         let keepalive = self.shard.settings().tcp_keepalive;
         if let Some(sockets) = &mut self.sockets {
@@ -323,9 +344,11 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
                 writable: &mut self.writable,
                 doorbells: &mut self.doorbells,
                 ending: self.ending,
+                spread: self.intake.spread(),
             };
-            if let Some(streams) = &mut self.streams {
-                streams.take_kernel_clients().for_each(|socket| sockets.adopt(socket, &mut listener));
+            let of_service = self.streams.as_mut().map(StreamTransport::take_kernel_clients);
+            for socket in kernel_clients.into_iter().chain(of_service.into_iter().flatten()) {
+                sockets.adopt(socket, &mut listener);
             }
             busy |= sockets.poll(&mut listener)? > 0;
         }

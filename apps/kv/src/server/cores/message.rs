@@ -4,16 +4,19 @@
 //! | --- | --- |
 //! | requests, replies, announcements | any core, any other |
 //! | effects, dumps, requests for a section or a snapshot, a lent shard, stopped | member, coordinator |
-//! | progress and state of the log, lend, a returned shard, stop, end | coordinator, member |
+//! | clients, progress and state of the log, lend, a returned shard, stop, end | coordinator, member |
 //!
 //! A member numbers the records of its effects. A number stands for a position of the log that the
 //! coordinator knows: the member seals replies behind its own numbers, and hears which of them are
 //! appended and which are durable.
 
+use crate::server::transport::spread::NewClient;
 use crate::shard::{Now, Shard};
 
 /// A message between two cores.
 pub(in crate::server) enum Message {
+    /// A connection that the coordinator accepted, for the member to serve.
+    Client(NewClient),
     /// The effects of an iteration of a member.
     Effects(Effects),
     /// Clients of the member wait for an exclusive section.
