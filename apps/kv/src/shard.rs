@@ -142,7 +142,7 @@ impl Shard {
         let snapshot_keys = SnapshotKeys::new(seeds.next(), seeds.next());
         let observed = vec![true; table.commands().len()];
         let mut shard = Self {
-            store: Store::new(settings, seeds.next(), table.commands().len()),
+            store: Store::new(settings, seeds.next(), table.commands().len(), placement),
             clients: Clients::new(),
             table,
             random,
@@ -444,7 +444,7 @@ impl Shard {
         let at_once = self.behind
             || self.store.has_pending_frees()
             || self.clients.has_resumable()
-            || !self.store.ready.is_empty();
+            || self.store.has_ready();
         if at_once {
             return Some(self.now.monotonic_ns);
         }
@@ -535,7 +535,7 @@ impl Shard {
 
     /// Keys in all databases.
     pub fn keys(&self) -> usize {
-        self.store.databases().iter().map(|database| database.index().len()).sum()
+        self.store.keys()
     }
 
     /// Clients connected.

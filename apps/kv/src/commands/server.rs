@@ -86,7 +86,7 @@ fn flushdb(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 }
 
 fn swapdb(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let count = context.data.store_ref().databases().len();
+    let count = context.data.store_ref().database_count();
     let number = |argument: &[u8], bad: Fault| {
         let value = integer(argument).map_err(|_| bad)?;
         usize::try_from(value)

@@ -93,11 +93,11 @@ impl<'a> Keys<'a> {
             [KEYS] => Ok(Node::Databases),
             [KEYS, number, rest @ ..] if rest.len() <= 1 => {
                 let database = number.parse().ok().filter(|database: &usize| database.to_string() == *number);
-                let database = database.filter(|&database| database < self.store.databases().len());
+                let database = database.filter(|&database| database < self.store.database_count());
                 let database = database.ok_or_else(missing)?;
                 let [name] = rest else { return Ok(Node::Database(database)) };
                 let key = unescape(name).ok_or_else(missing)?;
-                let entry = self.store.databases()[database].index().get(&key);
+                let entry = self.store.find(database, &key);
                 let entry = entry.filter(|entry| self.is_alive(entry)).ok_or_else(missing)?;
                 Ok(Node::Key(entry.value()))
             }
@@ -108,7 +108,7 @@ impl<'a> Keys<'a> {
     /// About `count` keys of `database` from `cursor` on, or `None` if they do not fit a page.
     fn scan(&self, database: usize, cursor: u64, count: usize) -> Option<(ViewPage, u64)> {
         let (mut page, mut fits) = (ViewPage::default(), true);
-        let next = self.store.databases()[database].index().scan(cursor, count, &mut |entry: &Entry| {
+        let next = self.store.scan(database, cursor, count, &mut |entry: &Entry| {
             if let Some(name) = escape(entry.key()).filter(|_| self.is_alive(entry)) {
                 fits &= page.push(&name, attributes(entry.value()));
             }
@@ -139,8 +139,8 @@ impl View for Keys<'_> {
                 page.push(KEYS, FileAttributes::DIRECTORY);
             }
             Node::Databases => {
-                for (number, database) in self.store.databases().iter().enumerate() {
-                    if number == 0 || !database.index().is_empty() {
+                for number in 0..self.store.database_count() {
+                    if number == 0 || self.store.len(number) > 0 {
                         page.push(&number.to_string(), FileAttributes::DIRECTORY);
                     }
                 }

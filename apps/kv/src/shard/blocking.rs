@@ -12,7 +12,7 @@
 
 use super::Shard;
 use crate::clients::{Blocked, Client, Closing, ReplyMode, TimeoutReply};
-use crate::data::keyspace::Data;
+use crate::data::keyspace::{Data, Waiter};
 use crate::foundation::client_id::ClientId;
 use crate::foundation::protocol::{Fault, Reply};
 
@@ -24,7 +24,7 @@ impl Shard {
     pub(super) fn block(&mut self, client: &mut Client, blocked: Blocked) {
         self.store.client_bytes += blocked.bytes();
         for database_key in &blocked.keys {
-            self.store.waiting.entry(database_key.clone()).or_default().push_back(client.id);
+            self.store.wait(database_key.clone(), client.id);
         }
         if let Some(deadline) = blocked.deadline {
             self.clients.deadlines.insert((deadline, client.id));
@@ -42,12 +42,7 @@ impl Shard {
         let blocked = client.blocked.take()?;
         self.store.client_bytes -= blocked.bytes();
         for database_key in &blocked.keys {
-            if let Some(queue) = self.store.waiting.get_mut(database_key) {
-                queue.retain(|&id| id != client.id);
-                if queue.is_empty() {
-                    self.store.waiting.remove(database_key);
-                }
-            }
+            self.store.end_wait(database_key, client.id);
         }
         if let Some(deadline) = blocked.deadline {
             self.clients.deadlines.remove(&(deadline, client.id));
@@ -72,14 +67,8 @@ impl Shard {
                     self.end_block(id, with_error.then_some(&UNBLOCKED));
                 }
             }
-            let Some(database_key) = self.store.ready.pop_front() else { return };
-            let waiters: Vec<ClientId> = self
-                .store
-                .waiting
-                .get(&database_key)
-                .map(|queue| queue.iter().copied().collect())
-                .unwrap_or_default();
-            for id in waiters {
+            let Some(database_key) = self.store.pop_ready() else { return };
+            for Waiter { client: id, .. } in self.store.waiters(&database_key) {
                 let now = self.now;
                 if !Data::new(&mut self.store, database_key.0, now).exists(&database_key.1) {
                     break;

@@ -152,7 +152,7 @@ impl Shard {
 
     /// Serves clients that wait for keys which this client has just changed.
     fn serve_others(&mut self, client: &mut Client) {
-        if self.store.ready.is_empty() && !self.clients.has_unblock_requests() {
+        if !self.store.has_ready() && !self.clients.has_unblock_requests() {
             return;
         }
         // The client being served is not blocked on what it changed itself, unless it blocked just

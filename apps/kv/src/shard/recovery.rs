@@ -142,7 +142,7 @@ impl Shard {
     ) -> Result<(), ReplayError> {
         arguments.clear();
         ahead.clear();
-        let count = self.store.databases().len();
+        let count = self.store.database_count();
         while ahead.len() < AHEAD {
             let begin = arguments.len();
             let Some(database) = reader.effect_behind(arguments)? else { break };
@@ -214,13 +214,13 @@ impl Shard {
     pub fn finish_recovery(&mut self) -> Result<(), ReplayError> {
         self.store.replaying = false;
         self.snapshot_keys.clear();
-        self.store.ready.clear();
+        self.store.clear_ready();
         if !self.parts.is_empty() {
             return Err(ReplayError::Truncated { sequence: 0, at: self.parts.len() });
         }
         let unresolved = std::mem::take(&mut self.deferred_faults).into_unresolved();
         self.store.metrics.replay_skipped += unresolved.len() as u64;
-        let here = |(database, key): &DatabaseKey| self.store.databases()[*database].index().contains(key);
+        let here = |(database, key): &DatabaseKey| self.store.find(*database, key).is_some();
         let left =
             unresolved.into_iter().filter(|(database_key, _)| here(database_key)).map(|(_, cause)| cause);
         left.min_by_key(ReplayError::sequence).map_or(Ok(()), Err)
@@ -230,8 +230,8 @@ impl Shard {
     /// the log.
     pub fn begin_snapshot(&mut self) {
         self.snapshot_aborted = false;
-        self.store.partial_dump = None;
-        self.snapshot = Some(SnapshotWalk::new(self.store.generation));
+        self.store.own_mut().partial_dump = None;
+        self.snapshot = Some(SnapshotWalk::new(self.store.own().generation()));
     }
 
     /// Dumps about `budget_bytes` more as records to `out`. Returns true when the snapshot is
@@ -242,12 +242,12 @@ impl Shard {
         let Some(mut walk) = self.snapshot.take() else {
             return true;
         };
-        if walk.generation() != self.store.generation {
+        if walk.generation() != self.store.own().generation() {
             self.snapshot_aborted = true;
             return true;
         }
         let mut record = SnapshotRecords::new(as_of, self.largest_record, out);
-        let complete = walk.dump_slice(&mut self.store, &mut record, self.large_value, budget_bytes);
+        let complete = walk.dump_slice(self.store.own_mut(), &mut record, self.large_value, budget_bytes);
         if !complete {
             self.snapshot = Some(walk);
         }
@@ -258,12 +258,12 @@ impl Shard {
     /// begins another.
     pub fn snapshot_aborted(&self) -> bool {
         self.snapshot_aborted
-            || self.snapshot.as_ref().is_some_and(|walk| walk.generation() != self.store.generation)
+            || self.snapshot.as_ref().is_some_and(|walk| walk.generation() != self.store.own().generation())
     }
 
     /// Aborts a running snapshot.
     pub fn abort_snapshot(&mut self) {
         self.snapshot = None;
-        self.store.partial_dump = None;
+        self.store.own_mut().partial_dump = None;
     }
 }

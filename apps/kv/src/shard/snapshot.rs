@@ -1,4 +1,4 @@
-//! The walk of a snapshot over the data set, a slice at a time while commands go on.
+//! The walk of a snapshot over the keys of one shard, a slice at a time while commands go on.
 //!
 //! 1. The walk follows the order of the index, in which a key never changes its position. A key is
 //!    dumped whole, together with the sequence of the log at that moment.
@@ -6,15 +6,15 @@
 //!    go into the dump.
 //! 3. A key that is created behind the walk is not dumped: its effects are in the log after the
 //!    begin of the snapshot.
-//! 4. FLUSHALL, FLUSHDB and SWAPDB concern many keys. They change the generation of the data set,
-//!    which aborts the snapshot; the server begins another one.
+//! 4. FLUSHALL, FLUSHDB and SWAPDB concern many keys. They change the generation of the
+//!    partition, which aborts the snapshot; the server begins another one.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::data::index::{Keyed as _, SEGMENT_LIMIT};
 use crate::data::journal::{self, LAST_PART, PART, SNAPSHOT};
-use crate::data::keyspace::{DatabaseKey, DumpedPart, Entry, NEVER, PartialDump, Store};
+use crate::data::keyspace::{DatabaseKey, DumpedPart, Entry, NEVER, PartialDump, Partition};
 use crate::data::value::ValueRef;
 use crate::foundation::text::number::Digits;
 
@@ -37,12 +37,12 @@ pub(super) struct SnapshotWalk {
 }
 
 impl SnapshotWalk {
-    /// A walk over the data set of this generation.
+    /// A walk over a partition of this generation.
     pub(super) fn new(generation: u64) -> Self {
         Self { database: 0, cursor: 0, generation, large: VecDeque::new() }
     }
 
-    /// The generation of the data set when the walk began.
+    /// The generation of the partition when the walk began.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
@@ -51,18 +51,18 @@ impl SnapshotWalk {
     /// `large_value` bytes are dumped in pieces.
     pub(super) fn dump_slice(
         &mut self,
-        store: &mut Store,
+        partition: &mut Partition,
         record: &mut SnapshotRecords<'_>,
         large_value: usize,
         budget: usize,
     ) -> bool {
-        while self.database < store.databases().len() || !self.large.is_empty() {
+        while self.database < partition.databases().len() || !self.large.is_empty() {
             if self.large.is_empty() {
-                self.dump_keys(store, record, large_value, budget);
+                self.dump_keys(partition, record, large_value, budget);
             } else {
-                dump_large(store, &mut self.large, record, budget);
+                dump_large(partition, &mut self.large, record, budget);
             }
-            let over = self.database == store.databases().len() && self.large.is_empty();
+            let over = self.database == partition.databases().len() && self.large.is_empty();
             if record.len() >= budget && !over {
                 record.flush();
                 return false;
@@ -75,13 +75,13 @@ impl SnapshotWalk {
     /// Dumps the next keys, but queues those with large values.
     fn dump_keys(
         &mut self,
-        store: &Store,
+        partition: &Partition,
         record: &mut SnapshotRecords<'_>,
         large_value: usize,
         budget: usize,
     ) {
         let database = self.database;
-        let index = store.databases()[database].index();
+        let index = partition.databases()[database].index();
         let large = &mut self.large;
         let mut dump = |entry: &Entry| {
             let divisible = entry.value().free_effort() > 1 || matches!(entry.value(), ValueRef::String(_));
@@ -91,7 +91,7 @@ impl SnapshotWalk {
                 entry.rebuild(&mut |arguments| record.effect(database, arguments));
             }
         };
-        let average = store.databases()[database].average();
+        let average = partition.databases()[database].average();
         self.cursor = if average * SEGMENT_LIMIT <= budget {
             index.scan_segment(self.cursor, &mut dump)
         } else {
@@ -105,13 +105,13 @@ impl SnapshotWalk {
 
 /// Dumps a piece of the first large value in the queue.
 fn dump_large(
-    store: &mut Store,
+    partition: &mut Partition,
     large: &mut VecDeque<DatabaseKey>,
     record: &mut SnapshotRecords<'_>,
     budget: usize,
 ) {
     let Some((database, key)) = large.front().cloned() else { return };
-    let dump = store.partial_dump.take();
+    let dump = partition.partial_dump.take();
     let begun = dump.is_some();
     let (mut part, mut piece) = (None, budget.max(key.len().saturating_mul(PIECE_KEYS)).max(1));
     if let Some(dump) = dump {
@@ -119,7 +119,7 @@ fn dump_large(
         piece = piece.saturating_add(dump.added_bytes);
         part = Some(dump.part).filter(|part| *part != DumpedPart::Invalid);
     }
-    let entry = store.databases()[database].index().get(&key);
+    let entry = partition.databases()[database].index().get(&key);
     if begun && (part.is_none() || (entry.is_none() && part != Some(DumpedPart::Whole))) {
         // The dumped part matches no state that the value ever had.
         record.effect(database, &[b"DEL", &key]);
@@ -127,7 +127,7 @@ fn dump_large(
     }
     let next = entry.and_then(|entry| dump_piece(entry, (database, &key), part, piece, record));
     if let Some(next) = next {
-        store.partial_dump = Some(PartialDump::new((database, key), next));
+        partition.partial_dump = Some(PartialDump::new((database, key), next));
         return;
     }
     match entry {

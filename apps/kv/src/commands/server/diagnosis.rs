@@ -25,14 +25,14 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
         }
         (b"stats", 2) => {
             let store = context.data.store_ref();
-            let keys: usize = store.databases().iter().map(|database| database.index().len()).sum();
+            let keys = store.keys();
             let rows = [
                 ("peak.allocated", store.metrics.peak_memory.max(store.used_memory())),
                 ("total.allocated", store.used_memory()),
                 ("clients.normal", store.client_bytes as u64),
                 ("keys.count", keys as u64),
-                ("keys.bytes-per-key", (store.weight.memory / keys.max(1)) as u64),
-                ("dataset.bytes", store.weight.memory as u64),
+                ("keys.bytes-per-key", (store.weight().memory / keys.max(1)) as u64),
+                ("dataset.bytes", store.weight().memory as u64),
             ];
             context.reply.map(rows.len());
             for (name, value) in rows {

@@ -120,14 +120,14 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
         }
         "cluster" => lines.put("cluster_enabled", 0),
         "keyspace" => {
-            for (number, database) in store.databases().iter().enumerate() {
-                if !database.index().is_empty() {
+            for number in 0..store.database_count() {
+                if store.len(number) > 0 {
                     lines.put(
                         &format!("db{number}"),
                         format_args!(
                             "keys={},expires={},avg_ttl=0",
-                            database.index().len(),
-                            database.volatile_count()
+                            store.len(number),
+                            store.volatile_count(number)
                         ),
                     );
                 }
@@ -183,7 +183,7 @@ fn memory(store: &Store, lines: &mut Lines<'_>) {
     lines.put("used_memory_rss_human", human(resident));
     lines.put("used_memory_peak", peak);
     lines.put("used_memory_peak_human", human(peak));
-    lines.put("used_memory_dataset", store.weight.memory);
+    lines.put("used_memory_dataset", store.weight().memory);
     lines.put("mem_clients_normal", store.client_bytes);
     lines.put("maxmemory", store.settings.maxmemory);
     lines.put("maxmemory_human", human(store.settings.maxmemory));

@@ -148,7 +148,7 @@ fn a_list_that_shrinks_to_its_dumped_part_is_not_shortened_twice() {
         let as_of = logged.sequence;
         let keep = &mut |record: &[u8]| taken.records.push(record.to_vec());
         assert_eq!(logged.bench.shard.snapshot_slice(as_of, 2048, keep), last);
-        let dumped = logged.bench.shard.store.partial_dump.as_ref().map(|dump| &dump.part);
+        let dumped = logged.bench.shard.store.own().partial_dump.as_ref().map(|dump| &dump.part);
         if let Some(DumpedPart::Collection(Progress::Elements(dumped))) = dumped {
             let left = 1000 - dumped;
             assert!(left > 0, "all was dumped");
