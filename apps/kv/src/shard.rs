@@ -37,6 +37,7 @@ pub use crate::foundation::observation::time::TimeSource;
 pub use crate::foundation::placement::Placement;
 pub use crate::foundation::totals::Totals;
 pub use messages::{Announcements, Replies, Requests};
+pub use router::{Batch, Router, Share};
 
 mod blocking;
 mod deferred_faults;
@@ -46,11 +47,13 @@ mod messages;
 mod observe;
 mod peers;
 mod recovery;
+mod router;
 mod snapshot;
 mod snapshot_keys;
 
 use deferred_faults::DeferredFaults;
 use snapshot::SnapshotWalk;
+pub(crate) use snapshot::stamp;
 use snapshot_keys::SnapshotKeys;
 
 /// Entries of flushed databases that one tick frees.

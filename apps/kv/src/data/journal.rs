@@ -215,6 +215,16 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads effects without a head, which stood in the record `sequence`.
+    pub(crate) fn of_effects(bytes: &'a [u8], sequence: u64) -> Self {
+        Self { bytes, at: 0, sequence }
+    }
+
+    /// Bytes read so far.
+    pub(crate) fn position(&self) -> usize {
+        self.at
+    }
+
     /// Whether nothing follows.
     pub fn is_at_end(&self) -> bool {
         self.at == self.bytes.len()

@@ -16,6 +16,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::Shard;
+use super::router::Share;
 use super::snapshot::{SnapshotRecords, SnapshotWalk};
 use crate::clients::Client;
 use crate::commands::{Command, Context, Table};
@@ -91,6 +92,19 @@ impl Shard {
         let as_of = reader.number()?;
         self.deferred_faults.snapshot_loaded(as_of, reader.is_at_end());
         self.replay_effects(reader, as_of, false)
+    }
+
+    /// Replays this shard's share of a record ([`Router`](super::Router)).
+    ///
+    /// # Errors
+    /// As [`Shard::replay`].
+    pub fn replay_share(&mut self, share: &Share<'_>, now: Now) -> Result<(), ReplayError> {
+        self.now = now;
+        if let Some(last) = share.explained {
+            self.deferred_faults.explain_up_to(last);
+        }
+        let reader = Reader::of_effects(share.effects, share.sequence);
+        self.replay_effects(reader, share.sequence, share.guarded)
     }
 
     fn replay_effects(
@@ -239,6 +253,18 @@ impl Shard {
     /// record of the log. The journal must be empty, or its effects must never be appended: the
     /// dump includes them.
     pub fn snapshot_slice(&mut self, as_of: u64, budget_bytes: usize, out: &mut dyn FnMut(&[u8])) -> bool {
+        let mut records = SnapshotRecords::new(as_of, self.largest_record, out);
+        self.walk(&mut records, budget_bytes)
+    }
+
+    /// As [`Shard::snapshot_slice`], where the sequence of the log is not known here: each piece
+    /// becomes a record in [`stamp`](super::snapshot::stamp). All effects so far must be in the log
+    /// up to the sequence that it is stamped with, and none that follow.
+    pub(crate) fn snapshot_pieces(&mut self, budget_bytes: usize, out: &mut dyn FnMut(&[u8])) -> bool {
+        self.walk(&mut SnapshotRecords::pieces(out), budget_bytes)
+    }
+
+    fn walk(&mut self, records: &mut SnapshotRecords<'_>, budget_bytes: usize) -> bool {
         let Some(mut walk) = self.snapshot.take() else {
             return true;
         };
@@ -246,8 +272,7 @@ impl Shard {
             self.snapshot_aborted = true;
             return true;
         }
-        let mut record = SnapshotRecords::new(as_of, self.largest_record, out);
-        let complete = walk.dump_slice(self.store.own_mut(), &mut record, self.large_value, budget_bytes);
+        let complete = walk.dump_slice(self.store.own_mut(), records, self.large_value, budget_bytes);
         if !complete {
             self.snapshot = Some(walk);
         }

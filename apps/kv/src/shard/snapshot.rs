@@ -204,10 +204,24 @@ impl StringDump<'_> {
     }
 }
 
+/// Makes snapshot records of a piece ([`Shard::snapshot_pieces`](super::Shard::snapshot_pieces)) of
+/// a data set as it is after the record `as_of` of the log. An empty piece makes the record that
+/// ends a snapshot.
+pub(crate) fn stamp(as_of: u64, piece: &[u8], most: usize, out: &mut dyn FnMut(&[u8])) {
+    let mut record = SnapshotRecords::new(as_of, most, out);
+    record.encoded(piece);
+    if piece.is_empty() {
+        record.begin();
+    }
+    record.flush();
+}
+
 /// Gathers effects into snapshot records.
 pub(super) struct SnapshotRecords<'a> {
     bytes: Vec<u8>,
-    as_of: u64,
+    /// The sequence in the head of each record; without one, records are pieces, which have no head
+    /// and no end, and get both in [`stamp`].
+    as_of: Option<u64>,
     total: usize,
     /// Bytes that a record may have.
     most: usize,
@@ -217,7 +231,12 @@ pub(super) struct SnapshotRecords<'a> {
 impl<'a> SnapshotRecords<'a> {
     /// Records of at most `most` bytes, of a data set as it is after the record `as_of` of the log.
     pub(super) fn new(as_of: u64, most: usize, out: &'a mut dyn FnMut(&[u8])) -> Self {
-        Self { bytes: Vec::new(), as_of, total: 0, most, out }
+        Self { bytes: Vec::new(), as_of: Some(as_of), total: 0, most, out }
+    }
+
+    /// Pieces without heads, of any size.
+    pub(super) fn pieces(out: &'a mut dyn FnMut(&[u8])) -> Self {
+        Self { bytes: Vec::new(), as_of: None, total: 0, most: usize::MAX, out }
     }
 
     /// Bytes gathered and emitted so far.
@@ -226,9 +245,11 @@ impl<'a> SnapshotRecords<'a> {
     }
 
     fn begin(&mut self) {
-        if self.bytes.is_empty() {
+        if self.bytes.is_empty()
+            && let Some(as_of) = self.as_of
+        {
             self.bytes.push(SNAPSHOT);
-            journal::number(&mut self.bytes, self.as_of);
+            journal::number(&mut self.bytes, as_of);
         }
     }
 
@@ -259,6 +280,7 @@ impl<'a> SnapshotRecords<'a> {
     }
 
     /// Ends the snapshot with a record without effects, which has the sequence of the walk's end.
+    /// Pieces have none: other walks may go on.
     fn end(&mut self) {
         self.flush();
         self.begin();

@@ -1,0 +1,340 @@
+//! Several cores with one log on a disk that loses power, in one thread and in any interleaving.
+//!
+//! 1. Each tag has a client at the core that owns its keys. Operation `n` on a tag is a transaction
+//!    that leaves traces of `n` in several keys ([`Tag`]), some of which would show an effect that
+//!    was lost or applied twice.
+//! 2. A crash may come at any boundary of the disk. What is recovered, with any number of shards,
+//!    must have every acknowledged operation of each tag, and be as after some whole operation.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use sietch::nic::wire::WireQueue;
+use sietch_sim::disk::{self, Crash, Media, SimDisk};
+use sietch_structures::Random;
+
+use super::SECOND;
+use crate::foundation::client_id::ClientId;
+use crate::foundation::settings::{Durability, Settings};
+use crate::server::Reactor;
+use crate::server::cores::links::Links;
+use crate::server::cores::message::Message;
+use crate::server::recover::recover_shards;
+use crate::shard::{Now, Placement, Shard, Totals};
+
+/// Operations that a client has outstanding.
+const PIPELINE: u64 = 3;
+/// Elements that the list of a tag keeps.
+const KEPT: u64 = 20;
+/// Keys with padding of a tag.
+const PADDED: u64 = 4;
+
+/// The queues between all cores.
+type Wires = Arc<Mutex<Vec<VecDeque<Message>>>>;
+
+/// Queues in memory, in which messages take a while.
+struct SlowLinks {
+    own: usize,
+    cores: usize,
+    wires: Wires,
+    random: Random,
+}
+
+impl Links for SlowLinks {
+    fn send(&mut self, to: usize, message: Message) {
+        self.wires.lock().expect("one thread")[self.own * self.cores + to].push_back(message);
+    }
+
+    fn receive(&mut self) -> Option<(usize, Message)> {
+        let from = self.random.index(self.cores);
+        let mut wires = self.wires.lock().expect("one thread");
+        wires[from * self.cores + self.own].pop_front().map(|message| (from, message))
+    }
+
+    fn flush(&mut self) -> bool {
+        true
+    }
+
+    fn arm(&mut self) -> bool {
+        true
+    }
+
+    fn disarm(&mut self) {}
+}
+
+/// The keys of one client.
+struct Tag {
+    name: String,
+    client: ClientId,
+    core: usize,
+    /// Operations that were sent.
+    sent: u64,
+    /// Operations that were answered.
+    acknowledged: u64,
+    received: Vec<u8>,
+}
+
+/// How large the padding of operation `n` is.
+fn padding(n: u64, most: u64) -> u64 {
+    (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % most
+}
+
+impl Tag {
+    fn command(&self, words: &[&str]) -> Vec<u8> {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            let word = word.replace('@', &format!("{{{}}}", self.name));
+            bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+        }
+        bytes
+    }
+
+    /// The commands of operation `n`.
+    fn operation(&self, n: u64, most: u64) -> Vec<u8> {
+        let number = n.to_string();
+        let padded = format!("{n}:{}", "p".repeat(padding(n, most) as usize));
+        [
+            self.command(&["MULTI"]),
+            self.command(&["SET", "sequence@", &number]),
+            self.command(&["RPUSH", "list@", &number]),
+            self.command(&["LTRIM", "list@", &format!("-{KEPT}"), "-1"]),
+            self.command(&["APPEND", "text@", "x"]),
+            self.command(&["SET", &format!("padded@{}", n % PADDED), &padded]),
+            self.command(&["EXEC"]),
+            self.command(&["ECHO", &format!("<{number}>")]),
+        ]
+        .concat()
+    }
+}
+
+/// A store of several cores.
+struct Ensemble {
+    media: Media,
+    reactors: Vec<Reactor<WireQueue, SimDisk>>,
+    tags: Vec<Tag>,
+    random: Random,
+    now: Now,
+    /// Most bytes of padding.
+    most: u64,
+    durability: Durability,
+    /// Iterations in which a snapshot had to cover the queue.
+    covering: u64,
+    compactions: u64,
+}
+
+fn shards(count: usize, durability: Durability, seed: u64) -> Vec<Box<Shard>> {
+    let totals = Arc::new(Totals::new(count));
+    let settings = || Settings { durability, ..Settings::default() };
+    let shard = |own| {
+        let placement = Placement::new(own, count);
+        Box::new(Shard::with_placement(settings(), seed + own as u64, placement, Arc::clone(&totals)))
+    };
+    (0..count).map(shard).collect()
+}
+
+/// The reply to a command that the shard runs at once.
+fn ask(shard: &mut Shard, client: ClientId, command: &[u8], now: Now) -> String {
+    shard.feed(client, command, now);
+    shard.seal(0);
+    let reply = String::from_utf8_lossy(shard.output(client)).into_owned();
+    shard.consumed(client, reply.len());
+    reply
+}
+
+fn connect(shard: &mut Shard, now: Now) -> ClientId {
+    let address = ([127, 0, 0, 1], 40_000).into();
+    shard.connect(address, address, now).expect("fewer than maxclients")
+}
+
+/// Checks that a tag is as after an operation from `acknowledged` to `sent`, and returns which.
+fn check_tag(shards: &mut [Box<Shard>], tag: &Tag, most: u64, now: Now) -> u64 {
+    let shard =
+        &mut shards[Placement::new(0, shards.len()).shard_of(format!("x{{{}}}", tag.name).as_bytes())];
+    let client = connect(shard, now);
+    let mut ask = |words: &[&str]| ask(shard, client, &tag.command(words), now);
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    let sequence = ask(&["GET", "sequence@"]);
+    let found: u64 = sequence.lines().nth(1).and_then(|line| line.parse().ok()).unwrap_or(0);
+    let range = tag.acknowledged..=tag.sent;
+    assert!(range.contains(&found), "{}: {found} is not in {range:?}: {sequence}", tag.name);
+    assert_eq!(ask(&["STRLEN", "text@"]), format!(":{found}\r\n"), "{}", tag.name);
+    let first = found.saturating_sub(KEPT) + 1;
+    let list: String = (first..=found).map(|n| bulk(&n.to_string())).collect();
+    let list = format!("*{}\r\n{list}", found + 1 - first);
+    assert_eq!(ask(&["LRANGE", "list@", "0", "-1"]), list, "{}", tag.name);
+    for n in found.saturating_sub(PADDED - 1).max(1)..=found {
+        let value = format!("{n}:{}", "p".repeat(padding(n, most) as usize));
+        assert!(ask(&["GET", &format!("padded@{}", n % PADDED)]) == bulk(&value), "{}: {n}", tag.name);
+    }
+    shard.disconnect(client);
+    found
+}
+
+impl Ensemble {
+    fn new(area: usize, cores: usize, most: u64, durability: Durability, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let options = disk::Options { tear: 64, ..disk::Options::new(area) };
+        let media = Media::new(options, random.fork());
+        let tags = (0..6).map(|number| Tag {
+            name: format!("tag{number}"),
+            client: ClientId { slot: 0, generation: 0 },
+            core: 0,
+            sent: 0,
+            acknowledged: 0,
+            received: Vec::new(),
+        });
+        let mut ensemble = Self {
+            media,
+            reactors: Vec::new(),
+            tags: tags.collect(),
+            random,
+            now: Now { monotonic_ns: SECOND, unix_ms: 1_700_000_000_000 },
+            most,
+            durability,
+            covering: 0,
+            compactions: 0,
+        };
+        ensemble.start(cores);
+        ensemble
+    }
+
+    /// Starts with so many cores from what is on the disk.
+    fn start(&mut self, cores: usize) {
+        let mut all = shards(cores, self.durability, self.random.word() >> 1);
+        let disk = self.media.open();
+        let recovered = recover_shards("kv", disk, &mut all, self.durability, 7, self.now);
+        let (log_writer, _) = recovered.expect("nothing is damaged");
+        for tag in &mut self.tags {
+            let found = check_tag(&mut all, tag, self.most, self.now);
+            (tag.sent, tag.acknowledged) = (found, found);
+            tag.received.clear();
+            tag.core = Placement::new(0, cores).shard_of(format!("x{{{}}}", tag.name).as_bytes());
+            tag.client = connect(&mut all[tag.core], self.now);
+        }
+        let wires: Wires = Arc::new(Mutex::new((0..cores * cores).map(|_| VecDeque::new()).collect()));
+        let mut log_writer = Some(log_writer);
+        self.reactors.clear();
+        for (own, shard) in all.into_iter().enumerate() {
+            let mut reactor = Reactor::new(shard, log_writer.take(), None, None);
+            if cores > 1 {
+                let (wires, random) = (Arc::clone(&wires), self.random.fork());
+                reactor.join(Placement::new(own, cores), Box::new(SlowLinks { own, cores, wires, random }));
+            }
+            self.reactors.push(reactor);
+        }
+    }
+
+    /// One core feeds its clients' commands to its shard, as a transport would, and iterates.
+    fn iterate(&mut self, core: usize, input: bool) {
+        self.now.monotonic_ns += 100_000;
+        let (now, most) = (self.now, self.most);
+        let reactor = &mut self.reactors[core];
+        let held = reactor.is_held();
+        for tag in self.tags.iter_mut().filter(|tag| tag.core == core) {
+            let Some(shard) = reactor.shard.as_mut().filter(|_| input && !held) else { continue };
+            while tag.sent < tag.acknowledged + PIPELINE && self.random.chance(600) {
+                tag.sent += 1;
+                shard.feed(tag.client, &tag.operation(tag.sent, most), now);
+            }
+        }
+        reactor.iterate(now).expect("no device fails here");
+        if let Some(log_writer) = reactor.log_writer() {
+            self.covering += u64::from(log_writer.needs_all_shards());
+            assert!(!log_writer.has_failed(), "the log has failed");
+        }
+        let Some(shard) = &mut reactor.shard else { return };
+        if core == 0 {
+            self.compactions = shard.persistence().compactions;
+        }
+        for tag in self.tags.iter_mut().filter(|tag| tag.core == core) {
+            let output = shard.output(tag.client).to_vec();
+            shard.consumed(tag.client, output.len());
+            tag.received.extend_from_slice(&output);
+            let text = String::from_utf8_lossy(&tag.received).into_owned();
+            assert!(!text.contains("\r\n-") && !text.starts_with('-'), "{text}");
+            while text.contains(&format!("<{}>\r\n", tag.acknowledged + 1)) {
+                tag.acknowledged += 1;
+            }
+            let marker = format!("<{}>\r\n", tag.acknowledged);
+            if let Some(at) = text.find(&marker) {
+                tag.received.drain(..at + marker.len());
+            }
+        }
+    }
+
+    fn iterate_any(&mut self) {
+        let core = self.random.index(self.reactors.len());
+        self.iterate(core, true);
+    }
+
+    /// What a crash now would leave, with so many shards.
+    fn check_crash(&mut self, shards_after: usize) {
+        let fork = self.media.fork(self.random.fork());
+        fork.crash(Crash::Random(self.random.fork()));
+        let mut all = shards(shards_after, self.durability, 99);
+        recover_shards("kv", fork.open(), &mut all, self.durability, 7, self.now)
+            .expect("nothing is damaged");
+        for tag in &self.tags {
+            check_tag(&mut all, tag, self.most, self.now);
+        }
+    }
+
+    fn acknowledged(&self) -> u64 {
+        self.tags.iter().map(|tag| tag.acknowledged).sum()
+    }
+}
+
+/// Runs with three cores, and crashes at every boundary that an iteration passes.
+fn crash_everywhere(area: usize, most: u64, iterations: usize, seed: u64) -> Ensemble {
+    let mut ensemble = Ensemble::new(area, 3, most, Durability::Always, seed);
+    let mut boundaries = 0;
+    for _ in 0..iterations {
+        ensemble.iterate_any();
+        let passed = ensemble.media.boundaries();
+        if passed > boundaries {
+            boundaries = passed;
+            let after = [1, 2, 3, 5][ensemble.random.index(4)];
+            ensemble.check_crash(after);
+        }
+    }
+    ensemble
+}
+
+#[test]
+fn acknowledged_operations_survive_a_crash_at_any_boundary() {
+    let ensemble = crash_everywhere(1 << 20, 300, 3000, 1);
+    assert!(ensemble.acknowledged() > 300, "{} were answered", ensemble.acknowledged());
+    assert!(ensemble.compactions > 1, "{} compactions", ensemble.compactions);
+}
+
+#[test]
+fn a_crash_during_a_snapshot_that_covers_what_waits_loses_nothing() {
+    let ensemble = crash_everywhere(1 << 20, 12_000, 2500, 2);
+    assert!(ensemble.covering > 20, "{} iterations", ensemble.covering);
+    assert!(ensemble.acknowledged() > 100, "{} were answered", ensemble.acknowledged());
+}
+
+#[test]
+fn the_number_of_shards_may_change_at_every_crash() {
+    for seed in 10..14 {
+        let mut ensemble = Ensemble::new(1 << 20, 1, 3000, Durability::Always, seed);
+        let mut compactions = 0;
+        for round in 0..20 {
+            let boundary = ensemble.media.boundaries() + 1 + ensemble.random.below(120);
+            ensemble.media.power_off_at(boundary);
+            let before = ensemble.acknowledged();
+            for _ in 0..3000 {
+                if ensemble.media.is_off() {
+                    break;
+                }
+                ensemble.iterate_any();
+            }
+            assert!(round > 0 || ensemble.acknowledged() > before, "seed {seed}: nothing is answered");
+            compactions += ensemble.compactions;
+            ensemble.media.crash(Crash::Random(ensemble.random.fork()));
+            let cores = [1, 2, 3, 5][ensemble.random.index(4)];
+            ensemble.start(cores);
+        }
+        assert!(compactions > 0, "seed {seed}");
+    }
+}
