@@ -10,6 +10,7 @@ use sietch::{Kind, Metrics, MetricsError, VnicQueue};
 use super::reactor::Reactor;
 use super::transport::streams::StreamTransport;
 use crate::foundation::client_path::ClientPath;
+use crate::shard::Shard;
 
 /// The counters of a layer: name, kind, and value.
 type Entries = Vec<(String, Kind, u64)>;
@@ -111,14 +112,15 @@ impl MetricsPages {
 fn layers<Q: NicQueue + QueueCounters, D: DiskQueue>(
     reactor: &Reactor<Q, D>,
 ) -> Vec<(&'static str, Entries)> {
-    let mut layers = vec![("kv", store(reactor))];
+    // A lent shard's page stays as it is.
+    let mut layers: Vec<_> = reactor.shard().map(|shard| ("kv", store(reactor, shard))).into_iter().collect();
     if let Some(log_writer) = reactor.log_writer() {
         let log = log_writer.log();
         let counters = log.metrics();
         let mut entries = Entries::new();
         counters.each(|name, value| entries.push((name.to_owned(), Kind::Counter, value)));
-        let status = reactor.shard().persistence();
-        entries.push(("longest_commit_ns".into(), Kind::Gauge, status.longest_commit_ns));
+        let longest = reactor.shard().map_or(0, |shard| shard.persistence().longest_commit_ns);
+        entries.push(("longest_commit_ns".into(), Kind::Gauge, longest));
         entries.push(("durable_sequence".into(), Kind::Gauge, log.durable()));
         entries.push(("used_bytes".into(), Kind::Gauge, log.used()));
         entries.push(("capacity_bytes".into(), Kind::Gauge, log.capacity()));
@@ -136,8 +138,7 @@ fn layers<Q: NicQueue + QueueCounters, D: DiskQueue>(
     layers
 }
 
-fn store<Q: NicQueue, D: DiskQueue>(reactor: &Reactor<Q, D>) -> Entries {
-    let shard = reactor.shard();
+fn store<Q: NicQueue, D: DiskQueue>(reactor: &Reactor<Q, D>, shard: &Shard) -> Entries {
     let counters = shard.metrics();
     let mut entries = Entries::new();
     let mut add = |name: &str, value| entries.push((name.to_owned(), Kind::Counter, value));

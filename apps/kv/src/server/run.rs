@@ -117,7 +117,7 @@ impl Server {
             if self.area_granted {
                 return Err(Error::AreaReturned { name: self.area.clone() });
             }
-            if self.reactor.shard().shutdown_requested().is_some() {
+            if self.reactor.shard().is_some_and(|shard| shard.shutdown_requested().is_some()) {
                 self.stopping = true;
             }
             // While the reactor takes no input, it reports no doorbell either.
@@ -154,10 +154,13 @@ impl Server {
     /// Answers requests of the key view. Returns whether another iteration should follow soon.
     fn answer_key_view(&mut self, now: Now) -> bool {
         let Some(key_view) = &mut self.key_view else { return false };
+        let mut more = key_view.is_wanted(&self.lease);
+        let here = more && self.reactor.gather_stores();
         let Some(log_writer) = self.reactor.log_writer() else { return false };
         // Effects that are not in the log yet have no sequence to wait for.
-        let sequence = (!log_writer.is_blocked()).then(|| log_writer.log().last());
-        let more = key_view.answer(&self.lease, self.reactor.shard().store(), now, sequence);
+        if here && !log_writer.is_blocked() {
+            more = key_view.answer(&self.lease, &self.reactor.stores(), now, log_writer.log().last());
+        }
         // An answer must never show effects that a failed log lacks.
         let partly = log_writer.is_awaited() || log_writer.has_failed();
         key_view.send_answers(&self.lease, if partly { log_writer.log().durable() } else { u64::MAX });

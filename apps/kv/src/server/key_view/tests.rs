@@ -22,18 +22,18 @@ fn store(commands: &str) -> Shard {
 }
 
 fn read(shard: &Shard, path: &[&str]) -> Result<Vec<u8>, Unavailable> {
-    Keys { store: shard.store(), now: NOW }.read(&ViewTarget { path, uid: 0 }, 0, 1 << 20)
+    Keys { stores: &[shard.store()], now: NOW }.read(&ViewTarget { path, uid: 0 }, 0, 1 << 20)
 }
 
 fn stat(shard: &Shard, path: &[&str], now: Now) -> Result<FileAttributes, Unavailable> {
-    Keys { store: shard.store(), now }.stat(&ViewTarget { path, uid: 0 })
+    Keys { stores: &[shard.store()], now }.stat(&ViewTarget { path, uid: 0 })
 }
 
 /// All names of a directory, requested page by page.
 fn names(shard: &Shard, path: &[&str]) -> Vec<String> {
     let (mut names, mut cursor) = (Vec::new(), 0);
     loop {
-        let page = Keys { store: shard.store(), now: NOW }
+        let page = Keys { stores: &[shard.store()], now: NOW }
             .list(&ViewTarget { path, uid: 0 }, cursor)
             .expect("a page");
         names.extend(page.entries.into_iter().map(|entry| entry.name));

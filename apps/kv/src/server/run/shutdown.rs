@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::Server;
 use super::process::clock;
 use crate::data::keyspace::ShutdownMode;
-use crate::server::{Error, LogWriter};
+use crate::server::Error;
+use crate::shard::Shard;
 
 /// Longest wait for the disk at the end: less than the limit of `sietch up`, so that the log can
 /// still be closed.
@@ -22,7 +23,8 @@ impl Server {
         tracing::info!(
             "the store ends: it reads no more input, and the effects of earlier commands become durable"
         );
-        let save = reactor.shard().shutdown_requested() != Some(ShutdownMode::NoSave);
+        let requested = reactor.shard().and_then(Shard::shutdown_requested);
+        let save = requested != Some(ShutdownMode::NoSave);
         reactor.stop_input();
         let limit = clock().monotonic_ns.saturating_add(SHUTDOWN_LIMIT.as_nanos() as u64);
         let late = loop {
@@ -30,7 +32,7 @@ impl Server {
                 break false;
             }
             let now = clock();
-            let caught_up = reactor.log_writer().is_none_or(LogWriter::is_caught_up);
+            let caught_up = reactor.is_caught_up();
             // The iteration after the last write sends its reply.
             if reactor.iterate(now).is_err() || caught_up {
                 break false;
