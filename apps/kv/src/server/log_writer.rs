@@ -364,7 +364,7 @@ impl<D: DiskQueue> LogWriter<D> {
     }
 
     /// Most bytes of a snapshot that leave room for the log.
-    fn most_dumped(&self) -> u64 {
+    pub(super) fn most_dumped(&self) -> u64 {
         self.log.capacity() - self.log.capacity() / LOG_SHARE
     }
 

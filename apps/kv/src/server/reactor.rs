@@ -66,16 +66,17 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     /// A reactor of a shard, its log (`None` with
     /// [`crate::foundation::settings::Durability::None`]) and its devices.
     pub fn new(
-        mut shard: Shard,
+        shard: impl Into<Box<Shard>>,
         log_writer: Option<LogWriter<D>>,
         vnic: Option<VnicTransport<Q>>,
         sockets: Option<SocketQueue>,
     ) -> Self {
+        let mut shard = shard.into();
         if let Some(log_writer) = &log_writer {
             log_writer.initialize(&mut shard);
         }
         Self {
-            shard: Some(Box::new(shard)),
+            shard: Some(shard),
             log_writer,
             cores: None,
             gone: Vec::new(),

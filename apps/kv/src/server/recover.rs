@@ -84,8 +84,12 @@ pub(super) fn recover_shards<D: DiskQueue>(
     if let Some(cause) = faults.min_by_key(ReplayError::sequence) {
         return Err(Error::Replay { name: area(), cause });
     }
-    shards.iter_mut().for_each(|shard| shard.enable_journal(true));
-    Ok((writer(log, &report, durability), report))
+    let log_writer = writer(log, &report, durability);
+    for shard in shards {
+        shard.enable_journal(true);
+        shard.limit_snapshot(log_writer.most_dumped());
+    }
+    Ok((log_writer, report))
 }
 
 fn format_unused<D: DiskQueue>(name: &str, mut disk: D, identity: u128) -> Result<D, Error> {

@@ -15,6 +15,7 @@ use crate::foundation::client_id::ClientId;
 use crate::foundation::settings::{Durability, Settings};
 use crate::shard::{Now, Shard};
 
+mod cores;
 mod programs;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 2);
