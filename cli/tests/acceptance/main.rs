@@ -29,6 +29,7 @@ mod ordinary_user;
 mod programs;
 mod published;
 mod served;
+mod shards;
 mod switch;
 mod switch_by_up;
 mod testbed;

@@ -1,16 +1,23 @@
 //! The counters of the loop and its devices, shown to `sietch stat`.
 //!
 //! One page a layer: `kv`, `log`, `tcp`, `nic`. The loop calls [`MetricsPages::update`] before it
-//! sleeps and, while it is busy, once in [`sietch::METRICS_INTERVAL`].
+//! sleeps and, while it is busy, once in [`sietch::METRICS_INTERVAL`]. With several shards, `kv` has
+//! the sums, and the page `shards` some counters of each ([`cores`]).
 
 use sietch::disk::DiskQueue;
 use sietch::nic::NicQueue;
 use sietch::{Kind, Metrics, MetricsError, VnicQueue};
+use sietch_ring::thread_doorbell::EventDoorbell;
 
 use super::reactor::Reactor;
 use super::transport::streams::StreamTransport;
 use crate::foundation::client_path::ClientPath;
 use crate::shard::Shard;
+
+mod cores;
+
+pub(super) use cores::MemberCounters;
+use cores::SharedCounters;
 
 /// The counters of a layer: name, kind, and value.
 type Entries = Vec<(String, Kind, u64)>;
@@ -58,21 +65,30 @@ impl QueueCounters for VnicQueue {
 #[derive(Debug)]
 pub(super) struct MetricsPages {
     pages: Vec<Metrics>,
+    members: SharedCounters,
     next: u64,
 }
 
 impl MetricsPages {
-    /// Pages for the layers of `reactor`.
+    /// Pages for the layers of `reactor`, which is core 0's, beside so many other cores.
     pub(super) fn new<Q: NicQueue + QueueCounters, D: DiskQueue>(
         reactor: &Reactor<Q, D>,
+        members: usize,
     ) -> Result<Self, MetricsError> {
+        let counters = reactor.shard().map_or(0, |shard| store(reactor, shard).len());
+        let members = SharedCounters::new(members, counters);
         let mut pages = Vec::new();
-        for (label, entries) in layers(reactor) {
+        for (label, entries) in layers(reactor, &members) {
             let names: Vec<(&str, Kind)> =
                 entries.iter().map(|(name, kind, _)| (name.as_str(), *kind)).collect();
             pages.push(Metrics::new(label, &names)?);
         }
-        Ok(Self { pages, next: 0 })
+        Ok(Self { pages, members, next: 0 })
+    }
+
+    /// Where each other core leaves its counters. `coordinator` is the doorbell of core 0.
+    pub(super) fn members(&self, coordinator: &EventDoorbell) -> Vec<MemberCounters> {
+        self.members.members(coordinator)
     }
 
     /// The pages, to be shared with the daemon.
@@ -94,7 +110,7 @@ impl MetricsPages {
     ) -> Option<u64> {
         self.next = now.saturating_add(sietch::METRICS_INTERVAL);
         let mut again = None;
-        for (label, entries) in layers(reactor) {
+        for (label, entries) in layers(reactor, &self.members) {
             // The pages of a detached VNIC stay as they are.
             let Some(page) = self.pages.iter_mut().find(|page| page.label() == label) else { continue };
             page.set_all(0, entries.into_iter().map(|(_, _, value)| value));
@@ -111,9 +127,18 @@ impl MetricsPages {
 /// The values of every layer.
 fn layers<Q: NicQueue + QueueCounters, D: DiskQueue>(
     reactor: &Reactor<Q, D>,
+    members: &SharedCounters,
 ) -> Vec<(&'static str, Entries)> {
-    // A lent shard's page stays as it is.
-    let mut layers: Vec<_> = reactor.shard().map(|shard| ("kv", store(reactor, shard))).into_iter().collect();
+    let mut layers = Vec::new();
+    if let Some(shard) = reactor.shard() {
+        let mut entries = store(reactor, shard);
+        let shards = members.shards(&entries);
+        members.sum(&mut entries);
+        layers.push(("kv", entries));
+        if !shards.is_empty() {
+            layers.push(("shards", shards));
+        }
+    }
     if let Some(log_writer) = reactor.log_writer() {
         let log = log_writer.log();
         let counters = log.metrics();

@@ -1,7 +1,8 @@
 //! Runs the server on real devices, from start to end.
 //!
 //! 1. Acquire the storage area (unless no log is kept) and the VNIC from the control plane;
-//!    recover; open the transports; report that the store serves ([`start`], [`devices`]).
+//!    recover; open the transports; start a thread for each shard but the first ([`members`]);
+//!    report that the store serves ([`start`], [`devices`]).
 //! 2. Iterate. After an iteration in which nothing happened, poll for as long as that has paid
 //!    lately ([`idle`]), then sleep on every doorbell ([`doorbells`]).
 //! 3. A revoked VNIC is closed with its clients; everything else continues. So it does if the
@@ -10,35 +11,41 @@
 //!    once it is granted, the store ends, and its supervisor restarts it.
 //! 4. At SIGTERM, SIGINT, SHUTDOWN, or the end of the daemon, the server stops reading, makes all
 //!    effects durable, and closes the log in order ([`shutdown`]).
+//!
+//! This thread is core 0. It alone has the lease, the signals, the VNIC, the log, the key view and
+//! the counters' pages, and it accepts all clients.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use sietch::disk::{AreaQueue, DiskQueue as _};
-use sietch::{Idle, Lease, Vnic, VnicQueue};
+use sietch::{Lease, Vnic, VnicQueue};
+use sietch_ring::thread_doorbell::EventDoorbell;
 
 use super::key_view::KeyView;
-use super::latency::LatencyAttribution;
 use super::metrics::MetricsPages;
 use super::reactor::Reactor;
 use super::{Error, Options};
 use crate::foundation::metrics::Usage;
-use crate::shard::{LONG_ITERATION_NS, Now};
+use crate::shard::Now;
 
 mod devices;
 mod doorbells;
 mod idle;
 mod lost_devices;
+mod members;
+mod pace;
 mod password;
 mod process;
 mod reacquire;
 mod shutdown;
 mod start;
 
-use doorbells::{AREA_GRANTED, LEASE, LINK_GRANTED, LINK_LEASE, SIGNAL};
-use idle::IdlePolicy;
-use process::{clock, has_single_core, is_readable, raise_file_limit, signals};
+use doorbells::{AREA_GRANTED, CORES, LEASE, LINK_GRANTED, LINK_LEASE, SIGNAL};
+use members::Members;
+use pace::Pace;
+use process::{clock, is_readable, raise_file_limit, signals};
 use reacquire::Reacquisition;
 
 /// Serves until it is requested to stop.
@@ -75,6 +82,10 @@ struct Server {
     area: String,
     port: u16,
     stopping: bool,
+    /// The threads of the other cores, if there are several.
+    members: Option<Members>,
+    /// How the other cores wake this one.
+    cores_doorbell: Option<EventDoorbell>,
     /// Readable at SIGTERM and SIGINT.
     signals: UnixStream,
 }
@@ -83,21 +94,10 @@ impl Server {
     /// Iterates until the store must stop.
     fn serve(&mut self) -> Result<(), Error> {
         let mut doorbells = Vec::new();
-        let mut idle_policy = IdlePolicy::new(has_single_core());
-        // When the last iteration began, unless the server has slept or yielded the core since.
-        let mut before = None;
-        let mut latency = LatencyAttribution::default();
-        latency.refresh();
+        let mut pace = Pace::new();
         while !self.stopping {
             let now = clock();
-            if let Some(before) = before.replace(now.monotonic_ns) {
-                let took = now.monotonic_ns.saturating_sub(before);
-                self.reactor.note_iteration(took);
-                if took >= LONG_ITERATION_NS {
-                    latency.long_iteration();
-                    self.reactor.note_latency(&latency);
-                }
-            }
+            pace.begin(&mut self.reactor, now.monotonic_ns);
             let iteration = self
                 .reactor
                 .iterate(now)
@@ -113,6 +113,9 @@ impl Server {
             if let Some(address) = self.reactor.take_ended_listener() {
                 self.listen_again(address);
             }
+            if let Some(cause) = self.members.as_mut().and_then(Members::failure) {
+                return Err(cause);
+            }
             self.reacquire_area();
             if self.area_granted {
                 return Err(Error::AreaReturned { name: self.area.clone() });
@@ -124,28 +127,15 @@ impl Server {
             self.stopping |= self.reactor.is_held() && is_readable(&self.signals);
             let more_requests = self.answer_key_view(now);
             if iteration.busy || more_requests {
-                idle_policy.busy(now.monotonic_ns);
+                pace.busy(now.monotonic_ns);
                 if self.report.is_due(now.monotonic_ns) {
                     self.update(now);
-                    latency.refresh();
-                    before = None;
+                    pace.published();
                 }
-                continue;
-            }
-            if iteration.disk && self.disk_needs_iterations() {
-                continue;
-            }
-            match idle_policy.idle(now.monotonic_ns, iteration.disk, self.reactor.has_rings()) {
-                Idle::Poll => std::hint::spin_loop(),
-                // The time of other threads on the core does not count as a long iteration.
-                Idle::Yield => {
-                    before = None;
-                    rustix::thread::sched_yield();
-                }
-                Idle::Sleep => {
-                    before = None;
-                    self.sleep(now, iteration.deadline)?;
-                }
+            } else if iteration.disk && self.disk_needs_iterations() {
+                // Nothing else notices that the disk has completed it.
+            } else if pace.rests(now.monotonic_ns, iteration.disk, self.reactor.has_rings()) {
+                self.sleep(now, iteration.deadline)?;
             }
         }
         Ok(())
@@ -201,6 +191,11 @@ impl Server {
     fn handle_doorbell(&mut self, doorbell: u64) {
         match doorbell {
             SIGNAL => self.stopping = true,
+            CORES => {
+                if let Some(doorbell) = &self.cores_doorbell {
+                    doorbell.clear();
+                }
+            }
             AREA_GRANTED => self.end_area_reacquisition(),
             LINK_GRANTED => {
                 if let Err(cause) = self.adopt_link() {
