@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use sietch_structures::XorShift64Star;
 
-use crate::clients::{Client, Clients, Closing};
+use crate::clients::{Client, Clients, Closing, WaitsFor};
 use crate::commands::{Table, table};
 use crate::data::index::Seeds;
 use crate::data::journal::Journal;
@@ -43,15 +43,20 @@ mod blocking;
 mod deferred_faults;
 pub mod exclusive;
 mod execute;
+mod forward;
 mod messages;
 mod observe;
 mod peers;
+mod proxies;
 mod recovery;
 mod router;
+mod routing;
 mod snapshot;
 mod snapshot_keys;
 
 use deferred_faults::DeferredFaults;
+use peers::{Halt, Peers};
+use proxies::Proxy;
 use snapshot::SnapshotWalk;
 pub(crate) use snapshot::stamp;
 use snapshot_keys::SnapshotKeys;
@@ -128,6 +133,7 @@ pub struct Shard {
     observed: Vec<bool>,
     placement: Placement,
     totals: Arc<Totals>,
+    peers: Peers,
 }
 
 impl Shard {
@@ -144,9 +150,10 @@ impl Shard {
         let random = XorShift64Star::new(seeds.next());
         let snapshot_keys = SnapshotKeys::new(seeds.next(), seeds.next());
         let observed = vec![true; table.commands().len()];
+        let peers = Peers::new(placement, &table);
         let mut shard = Self {
             store: Store::new(settings, seeds.next(), table.commands().len(), placement),
-            clients: Clients::new(),
+            clients: Clients::new(placement.own(), placement.count()),
             table,
             random,
             now: Now::default(),
@@ -167,6 +174,7 @@ impl Shard {
             observed,
             placement,
             totals,
+            peers,
         };
         shard.observe();
         shard
@@ -193,11 +201,12 @@ impl Shard {
             // As Redis: before the first save, when it started.
             self.store.last_save = self.store.last_save.max(now.unix_ms / 1000);
         }
-        if self.clients.count() >= self.store.settings.maxclients {
+        if self.totals.clients() >= self.store.settings.maxclients as u64 {
             self.store.metrics.refused += 1;
             return Err(Refused::TooManyClients(self.store.settings.maxclients));
         }
         self.store.metrics.connections += 1;
+        self.totals.add_client(self.placement.own());
         let id = self.clients.add(peer, local, now.monotonic_ns);
         let admitted = self.store.users.admits_unauthenticated();
         if let Some(client) = self.clients.get_mut(id) {
@@ -240,6 +249,7 @@ impl Shard {
         self.forget(&mut client);
         self.store.client_bytes -= client.charged;
         self.clients.free(id);
+        self.totals.remove_client(self.placement.own());
     }
 
     /// Removes a client from watches, subscriptions and wait queues.
@@ -277,6 +287,8 @@ impl Shard {
             if client.closing == Closing::No && !held_back {
                 client.closing = Closing::AfterOutput;
                 self.unblock(&mut client);
+            } else if self.peers.halt != Halt::No {
+                self.note_halted(id);
             }
             self.put_back(client);
         }
@@ -286,12 +298,21 @@ impl Shard {
     pub fn seal(&mut self, sequence: u64) {
         let durable = if self.failed.is_some() { u64::MAX } else { self.durable };
         self.clients.seal(sequence, durable);
+        if self.peers.any {
+            for proxy in &mut self.peers.proxies {
+                proxy.client.output.seal(sequence, durable);
+            }
+            self.exchange_totals();
+        }
     }
 
     /// Notes that everything up to `sequence` is durable.
     pub fn durable(&mut self, sequence: u64) {
         self.durable = self.durable.max(sequence);
         self.clients.release(self.durable);
+        for proxy in &mut self.peers.proxies {
+            proxy.client.output.release(self.durable);
+        }
         if !self.clients.syncing.is_empty() {
             self.end_syncs(|wanted| wanted.is_some_and(|wanted| wanted <= sequence), None);
         }
@@ -326,6 +347,7 @@ impl Shard {
         self.unlogged = unlogged;
         self.restricted = true;
         self.clients.fail();
+        self.peers.proxies.iter_mut().for_each(Proxy::fail);
         self.end_saves(u64::MAX, Some(&SAVE_FAILED));
         self.end_syncs(|_| true, Some(&SYNC_FAILED));
         self.store.journal.clear();
@@ -392,7 +414,7 @@ impl Shard {
     pub fn wants_close(&self, id: ClientId) -> bool {
         self.clients.get(id).is_none_or(|client| match client.closing {
             Closing::No => false,
-            Closing::AfterOutput => client.output.pending() == 0,
+            Closing::AfterOutput => client.output.pending() == 0 && client.pending.is_empty(),
             Closing::Now => true,
         })
     }
@@ -404,8 +426,11 @@ impl Shard {
         self.clients.get(id).is_some_and(|client| {
             client.closing == Closing::No
                 && !client.input_ended
-                && client.output.pending() <= soft
-                && (client.blocked.is_none() || client.input.len() <= soft)
+                && client.output.pending() + client.pending.bytes() <= soft
+                && (client.input.len() <= soft
+                    || client.blocked.is_none()
+                        && client.waits_for == WaitsFor::Nothing
+                        && self.peers.halt == Halt::No)
         })
     }
 
@@ -418,7 +443,7 @@ impl Shard {
     /// bounded slice each.
     pub fn tick(&mut self, now: Now) {
         self.now = now;
-        if !self.store.replaying {
+        if !self.store.replaying && self.peers.halt == Halt::No {
             self.expire_due();
         }
         self.store.free_pending(TICK_GRAVES);
@@ -438,15 +463,21 @@ impl Shard {
                 self.put_back(client);
             }
         }
+        self.run_inbox();
         self.serve_ready();
         self.send_events();
     }
 
     /// When [`Shard::tick`] is due next, in monotonic nanoseconds; `None` if nothing will be due.
     pub fn next_deadline(&self) -> Option<u64> {
+        if self.peers.halt != Halt::No {
+            // Nothing else runs before the exclusive section.
+            return self.clients.next_unblock();
+        }
         let at_once = self.behind
             || self.store.has_pending_frees()
             || self.clients.has_resumable()
+            || !self.peers.inbox.is_empty()
             || self.store.has_ready();
         if at_once {
             return Some(self.now.monotonic_ns);

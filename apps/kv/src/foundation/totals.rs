@@ -18,13 +18,11 @@ struct Share {
 
 /// What some shards have together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sums {
+pub(crate) struct Sums {
     /// Bytes in use, as `maxmemory` counts them.
     pub memory: u64,
     /// Bytes that all entries take in a snapshot.
     pub dumped: u64,
-    /// Clients connected.
-    pub clients: u64,
 }
 
 /// The shares of all shards.
@@ -39,21 +37,34 @@ impl Totals {
         Self { shares: (0..shards).map(|_| Share::default()).collect() }
     }
 
-    /// Publishes what shard `own` has.
-    pub fn publish(&self, own: usize, share: Sums) {
-        let Some(slot) = self.shares.get(own) else { return };
-        slot.memory.store(share.memory, Ordering::Relaxed);
-        slot.dumped.store(share.dumped, Ordering::Relaxed);
-        slot.clients.store(share.clients, Ordering::Relaxed);
+    /// Publishes the bytes of shard `own`.
+    pub(crate) fn publish(&self, own: usize, memory: u64, dumped: u64) {
+        let Some(share) = self.shares.get(own) else { return };
+        share.memory.store(memory, Ordering::Relaxed);
+        share.dumped.store(dumped, Ordering::Relaxed);
+    }
+
+    /// Counts a client of shard `own`.
+    pub(crate) fn add_client(&self, own: usize) {
+        self.shares[own].clients.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a client of shard `own` has left.
+    pub(crate) fn remove_client(&self, own: usize) {
+        self.shares[own].clients.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The clients of all shards.
+    pub fn clients(&self) -> u64 {
+        self.shares.iter().map(|share| share.clients.load(Ordering::Relaxed)).sum()
     }
 
     /// What all shards but `own` have together.
-    pub fn others(&self, own: usize) -> Sums {
+    pub(crate) fn others(&self, own: usize) -> Sums {
         let mut sums = Sums::default();
         for (_, share) in self.shares.iter().enumerate().filter(|&(number, _)| number != own) {
             sums.memory += share.memory.load(Ordering::Relaxed);
             sums.dumped += share.dumped.load(Ordering::Relaxed);
-            sums.clients += share.clients.load(Ordering::Relaxed);
         }
         sums
     }
@@ -68,10 +79,13 @@ mod tests {
         let totals = Totals::new(3);
         for own in 0..3 {
             let share = 1 << (8 * own as u64);
-            totals.publish(own, Sums { memory: share, dumped: 2 * share, clients: 3 * share });
+            totals.publish(own, share, 2 * share);
+            totals.add_client(own);
         }
-        totals.publish(1, Sums { memory: 0x200, dumped: 0, clients: 0 });
-        assert_eq!(totals.others(2), Sums { memory: 0x201, dumped: 2, clients: 3 });
+        totals.publish(1, 0x200, 0);
+        assert_eq!(totals.others(2), Sums { memory: 0x201, dumped: 2 });
         assert_eq!(totals.others(0).memory, 0x1_0200);
+        totals.remove_client(1);
+        assert_eq!(totals.clients(), 2);
     }
 }

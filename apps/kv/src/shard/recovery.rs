@@ -189,6 +189,7 @@ impl Shard {
             random: &mut self.random,
             client,
             clients: &mut self.clients,
+            others: &mut self.peers.guests,
             table: &self.table,
             command,
             failed: None,

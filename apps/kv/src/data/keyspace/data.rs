@@ -295,8 +295,9 @@ impl<'a> Data<'a> {
     /// # Errors
     /// `growth` more bytes exceed the limit.
     pub(crate) fn admit(&self, growth: usize) -> Result<(), Fault> {
-        let (there, limit) = (self.store.weight().dumped, self.store.most_dumped);
-        if there.saturating_add(growth) as u64 <= limit || !self.store.records() {
+        let there = self.store.weight().dumped as u64 + self.store.elsewhere.dumped;
+        let limit = self.store.most_dumped;
+        if there.saturating_add(growth as u64) <= limit || !self.store.records() {
             return Ok(());
         }
         Err(Fault::new(format!(

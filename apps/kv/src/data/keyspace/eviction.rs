@@ -30,6 +30,7 @@ impl Store {
     pub(crate) fn make_room(&mut self, now: Now) -> bool {
         let used = self.used_memory();
         self.metrics.peak_memory = self.metrics.peak_memory.max(used);
+        let used = used + self.elsewhere.memory;
         if self.settings.maxmemory == 0 || used <= self.settings.maxmemory {
             return true;
         }
@@ -37,11 +38,13 @@ impl Store {
             return false;
         }
         for _ in 0..EVICTIONS_AT_ONCE {
-            if self.used_memory() <= self.settings.maxmemory {
+            if self.used_memory() + self.elsewhere.memory <= self.settings.maxmemory {
                 return true;
             }
             let Some((database, key)) = self.victim(now) else {
-                return false;
+                // Those that have more than their share evict when they run their next command.
+                let share = self.settings.maxmemory / self.placement().count() as u64;
+                return self.elsewhere.memory > 0 && self.used_memory() <= share;
             };
             if let Some(entry) = self.take(database, &key) {
                 self.discard(&key, entry.into_value());

@@ -155,9 +155,9 @@ impl Partition {
         self.waiting.get(database_key).into_iter().flatten().copied()
     }
 
-    /// Whether a client of another shard than `own` waits for a changed key.
-    pub(super) fn is_ready_elsewhere(&self, own: usize) -> bool {
-        self.ready.iter().any(|(_, ready)| self.waiters(ready).any(|waiter| waiter.shard != own))
+    /// The clients that wait for changed keys.
+    pub(super) fn ready_waiters(&self) -> impl Iterator<Item = Waiter> {
+        self.ready.iter().flat_map(|(_, ready)| self.waiters(ready))
     }
 
     /// Sets a key's expiry; whether it is there.

@@ -25,6 +25,7 @@ use crate::foundation::observation::Observation;
 use crate::foundation::observation::key_events::class;
 use crate::foundation::placement::Placement;
 use crate::foundation::settings::Settings;
+use crate::foundation::totals::Sums;
 
 /// How SHUTDOWN was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub(crate) struct Store {
     pub building: bool,
     /// Most bytes that all entries may take in a snapshot: the room in the log's area.
     pub most_dumped: u64,
+    /// What the shards have whose partitions are not here, as they last published it.
+    pub elsewhere: Sums,
     /// Bytes of the clients' buffers.
     pub client_bytes: usize,
     /// The state of the log, for INFO.
@@ -101,6 +104,7 @@ impl Store {
             replaying: false,
             building: false,
             most_dumped: u64::MAX,
+            elsewhere: Sums::default(),
             client_bytes: 0,
             persistence: Persistence::default(),
             compaction_requested: false,
@@ -264,10 +268,9 @@ impl Store {
         self.partitions.pop_ready()
     }
 
-    /// Whether a client of another shard waits for a changed key.
-    pub(crate) fn has_ready_elsewhere(&self) -> bool {
-        let own = self.placement().own();
-        self.partitions().any(|partition| partition.is_ready_elsewhere(own))
+    /// The clients that wait for changed keys.
+    pub(crate) fn ready_waiters(&self) -> impl Iterator<Item = Waiter> {
+        self.partitions().flat_map(Partition::ready_waiters)
     }
 
     /// Forgets the keys that were changed.

@@ -1,0 +1,1 @@
+//! Several clients at a time.
