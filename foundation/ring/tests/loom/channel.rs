@@ -96,12 +96,13 @@ fn a_sender_that_sleeps_for_room_is_woken() {
         let (from, doorbell) = (ThreadDoorbell::with(woken.clone()), ThreadDoorbell::with(to.clone()));
         let (mut sender, mut receiver) = channel(1, &from, &doorbell);
         let sending = thread::spawn(move || {
-            (0..VALUES).for_each(|number| sender.send(Box::new(number)));
-            sender.flush();
-            while sender.waiting() > 0 {
+            for number in 0..VALUES {
+                sender.send(Box::new(number));
                 from.arm();
-                if sender.flush() == 0 {
+                // Often the first flush for which the ring is full, whose word is not armed yet.
+                while sender.flush() == 0 && sender.waiting() > 0 {
                     woken.wait();
+                    from.arm();
                 }
                 from.disarm();
             }
