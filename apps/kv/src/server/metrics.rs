@@ -188,6 +188,8 @@ fn store<Q: NicQueue, D: DiskQueue>(reactor: &Reactor<Q, D>, shard: &Shard) -> E
     add("http_closed", counters.http_closed);
     add("replayed", counters.replayed);
     add("replay_skipped", counters.replay_skipped);
+    add("forwarded", counters.forwarded);
+    add("exclusive_sections", counters.exclusive_sections);
     entries.push(("longest_iteration_ns".into(), Kind::Gauge, counters.longest_iteration_ns));
     entries.push(("clients".into(), Kind::Gauge, shard.clients() as u64));
     for (name, path) in [
