@@ -96,7 +96,7 @@ impl Partition {
 
     /// Whether clients watch or wait for any key.
     #[inline]
-    pub(super) fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         !self.watched.is_empty() || !self.waiting.is_empty()
     }
 
@@ -348,7 +348,7 @@ impl Partition {
     }
 
     /// Whether flushed databases or large values wait to be freed.
-    pub(super) fn has_pending_frees(&self) -> bool {
+    pub(crate) fn has_pending_frees(&self) -> bool {
         !self.dead_indexes.is_empty() || !self.dead_values.is_empty() || !self.dead_expires.is_empty()
     }
 }
