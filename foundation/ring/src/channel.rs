@@ -1,8 +1,8 @@
 //! A channel of values from one thread to another of the same process, which never blocks its
 //! sender and never loses a value.
 //!
-//! 1. Values move through a ring of slots with two indices ([`crate::spsc`]), each on cache lines of
-//!    its own. A value is written into its slot, published by a release of the producer index, and
+//! 1. Values move through a ring of slots with two indices ([`crate::spsc`]), each on cache lines
+//!    of its own. A value is written into its slot, published by a release of the producer index, and
 //!    moved out after an acquire of it. The slot is written again only after an acquire of the
 //!    consumer index, which the receiver released.
 //! 2. [`Sender::send`] puts a value that finds the ring full into a queue on the sender's side, and
@@ -91,8 +91,8 @@ impl<T> Drop for Shared<T> {
             (self.producer.0.load(Ordering::Acquire), self.consumer.0.load(Ordering::Acquire));
         while consumer != producer {
             // SAFETY: both ends are gone, and published what they did: `producer` covers every
-            // value that was written, `consumer` every value that was moved out. So this slot, which
-            // lies between the two, holds a value that nothing else drops.
+            // value that was written, `consumer` every value that was moved out. So this slot,
+            // which lies between the two, holds a value that nothing else drops.
             self.slot(consumer).with_mut(|slot| unsafe { (*slot).assume_init_drop() });
             consumer = consumer.wrapping_add(1);
         }

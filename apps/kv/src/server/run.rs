@@ -94,7 +94,7 @@ impl Server {
     /// Iterates until the store must stop.
     fn serve(&mut self) -> Result<(), Error> {
         let mut doorbells = Vec::new();
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(1 + self.members.as_ref().map_or(0, Members::count));
         while !self.stopping {
             let now = clock();
             pace.begin(&mut self.reactor, now.monotonic_ns);

@@ -1,9 +1,9 @@
 //! The counters of several cores: their sums, and some of each shard.
 //!
-//! 1. A member copies its counters into memory that core 0 reads ([`MemberCounters::update`]): before it
-//!    sleeps and, while it is busy, once in [`sietch::METRICS_INTERVAL`]. Then it wakes core 0, if
-//!    that sleeps, because core 0 alone publishes pages. A member whose counters do not change
-//!    wakes no one and has no timer.
+//! 1. A member copies its counters into memory that core 0 reads ([`MemberCounters::update`]):
+//!    before it sleeps and, while it is busy, once in [`sietch::METRICS_INTERVAL`]. Then it wakes
+//!    core 0, if that sleeps, because core 0 alone publishes pages. A member whose counters do not
+//!    change has no timer and wakes nothing.
 //! 2. Core 0 adds them to its own ([`SharedCounters::sum`]), and shows some of each shard
 //!    ([`SharedCounters::shards`]).
 
@@ -14,7 +14,7 @@ use sietch::disk::DiskQueue;
 use sietch::nic::NicQueue;
 use sietch_ring::thread_doorbell::EventDoorbell;
 
-use super::{Entries, store};
+use super::store::{Entries, store};
 use crate::server::reactor::Reactor;
 
 /// What is shown of each shard.
@@ -99,7 +99,7 @@ impl MemberCounters {
         reactor: &Reactor<Q, D>,
         now: u64,
     ) -> Option<u64> {
-        // While the shard is lent, they stay as they are.
+        // While core 0 has the shard, they stay as they are.
         let shard = reactor.shard()?;
         let values: Vec<u64> = store(reactor, shard).into_iter().map(|(_, _, value)| value).collect();
         self.leave(values, now)

@@ -3,8 +3,8 @@
 //! 1. [`Members::start`] starts a thread for each. The thread opens its kernel sockets, and its
 //!    poller for clients through memory, and reports whether that succeeded.
 //! 2. A member has no listener, no VNIC and no disk. Core 0 passes clients to it, and writes its
-//!    effects to the log ([`crate::server::cores`]). It sleeps on its sockets and on the doorbell of
-//!    its channels. While nothing happens it has no timer.
+//!    effects to the log ([`crate::server::cores`]). It sleeps on its sockets and on the doorbell
+//!    of its channels. While nothing happens it has no timer.
 //! 3. It ends when core 0 says so, after its clients' last replies were sent.
 //! 4. A member that ends for any other reason (its sockets' queue is broken, or it panics) takes a
 //!    part of the keys with it. [`Members::failure`] reports it, and the store ends: what was
@@ -126,12 +126,17 @@ impl Members {
         }
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.threads.len()
+    }
+
     /// Whether every member still runs.
     pub(super) fn all_run(&self) -> bool {
         !self.ended.load(Ordering::Acquire)
     }
 
-    /// Waits for the end of all members, which core 0 has told to end, for [`END_LIMIT`] at most.
+    /// Waits for the end of all members, which core 0 has requested, for [`END_LIMIT`] at most.
     /// `iterate` passes on what still waits for them.
     pub(super) fn join(self, mut iterate: impl FnMut()) {
         let limit = clock().monotonic_ns.saturating_add(END_LIMIT.as_nanos() as u64);
@@ -166,7 +171,7 @@ impl Member {
         let _ = started.send(());
         drop(started);
         let mut doorbells = Vec::new();
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(placement.count());
         while !reactor.has_ended() {
             let now = clock();
             pace.begin(&mut reactor, now.monotonic_ns);

@@ -21,11 +21,14 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The pace of a loop that is about to begin.
-    pub(super) fn new() -> Self {
+    /// The pace of a loop that is about to begin, one of so many. With more loops than processors,
+    /// polling would take the processor from the loop that is waited for.
+    pub(super) fn new(loops: usize) -> Self {
         let mut latency = LatencyAttribution::default();
         latency.refresh();
-        Self { idle_policy: IdlePolicy::new(has_single_core()), before: None, latency }
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let crowded = has_single_core() || loops > processors;
+        Self { idle_policy: IdlePolicy::new(crowded), before: None, latency }
     }
 
     /// An iteration begins at `now`: counts the last one.

@@ -84,13 +84,16 @@ fn shards(options: &Options, files: usize) -> Result<Vec<Box<Shard>>, Error> {
 }
 
 /// Has the reactor of core 0 join the cores of the `others`, and starts a thread for each of those.
-/// Returns the threads and the doorbell of core 0.
+/// Returns the threads and the doorbell of core 0, or `None` if there are no others.
 fn start_members(
     reactor: &mut Reactor<VnicQueue, AreaQueue>,
     others: Vec<Box<Shard>>,
     report: &MetricsPages,
     choice: Choice,
-) -> Result<(Members, EventDoorbell), Error> {
+) -> Result<Option<(Members, EventDoorbell)>, Error> {
+    if others.is_empty() {
+        return Ok(None);
+    }
     let count = others.len() + 1;
     let channels =
         Channels::connect(count).map_err(|cause| Error::System { action: "connecting the shards", cause })?;
@@ -111,7 +114,7 @@ fn start_members(
         counters,
         choice,
     });
-    Ok((Members::start(members.collect(), &doorbell)?, doorbell))
+    Ok(Some((Members::start(members.collect(), &doorbell)?, doorbell)))
 }
 
 impl Server {
@@ -168,14 +171,8 @@ impl Server {
             reactor.attach_streams(streams);
         }
         let report = MetricsPages::new(&reactor, others.len()).map_err(sietch::Error::from)?;
-        let (members, cores_doorbell) = match others.len() {
-            0 => (None, None),
-            _ => {
-                let choice = socket_choice(&options);
-                let (members, doorbell) = start_members(&mut reactor, others, &report, choice)?;
-                (Some(members), Some(doorbell))
-            }
-        };
+        let (members, cores_doorbell) =
+            start_members(&mut reactor, others, &report, socket_choice(&options))?.unzip();
         for page in report.pages() {
             client.share_metrics(page)?;
         }

@@ -21,8 +21,8 @@
 //! 7. A connection that fails, or whose memory is invalid, ends with its client. Nothing that a
 //!    peer writes has any other effect here.
 //!
-//! A core that does not accept ([`StreamTransport::without_listener`]) gets its connections from the
-//! one that does ([`StreamTransport::adopt`], [`super::spread`]).
+//! A core that does not accept ([`StreamTransport::without_listener`]) gets its connections from
+//! the one that does ([`StreamTransport::adopt`], [`super::spread`]).
 //!
 //! If the application is revoked, the service ends the listening socket and resets the connections.
 //! The server then listens on a new socket of the kernel alone ([`StreamTransport::take_ended`]).
