@@ -175,10 +175,9 @@ impl Cores {
         }
     }
 
-    /// Passes messages on; whether some are left.
-    pub(super) fn flush(&mut self) -> bool {
+    /// Passes messages on. If some are left, their receivers wake this core once there is room.
+    pub(super) fn flush(&mut self) {
         self.passed_on = self.links.flush();
-        !self.passed_on
     }
 
     /// See [`Links::arm`].

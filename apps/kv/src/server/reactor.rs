@@ -346,7 +346,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         }
         busy |= self.log_effects(held, now);
         busy |= self.send_output(now);
-        busy |= self.conclude();
+        self.conclude();
         self.intake.publish(self.routes.total());
         let mut more = false;
         if let Some(vnic) = &mut self.vnic {
@@ -399,18 +399,18 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         busy
     }
 
-    /// Sends what other cores must have; whether some of it is left.
-    fn conclude(&mut self) -> bool {
+    /// Sends what other cores must have.
+    fn conclude(&mut self) {
         let held = self.is_held();
-        let Some(cores) = &mut self.cores else { return false };
+        let Some(cores) = &mut self.cores else { return };
         cores.conclude(&mut self.shard, &mut self.log_writer, &mut self.intake, held);
-        cores.flush()
+        cores.flush();
     }
 
     /// The end of an iteration without the shard: another core has it.
     fn conclude_without_shard(&mut self, busy: bool) -> Iteration {
-        let left = self.conclude();
-        Iteration { busy: busy || left, deadline: None, disk: true }
+        self.conclude();
+        Iteration { busy, deadline: None, disk: true }
     }
 
     /// Whether replies or commands wait for the log.

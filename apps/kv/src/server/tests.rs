@@ -17,6 +17,7 @@ use crate::shard::{Now, Shard};
 
 mod cores;
 mod programs;
+mod recovery;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 2);
 const PORT: u16 = 6379;

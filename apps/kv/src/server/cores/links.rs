@@ -17,8 +17,8 @@ pub(in crate::server) trait Links: Send {
     fn receive(&mut self) -> Option<(usize, Message)>;
 
     /// Passes on everything that was sent and for which there is room, and notifies each peer that
-    /// sleeps and got something. Returns whether everything was passed on. Otherwise the core must
-    /// iterate again soon.
+    /// sleeps and got something. Returns whether everything was passed on. Otherwise the receiver
+    /// wakes this core once there is room.
     fn flush(&mut self) -> bool;
 
     /// Announces that this core is about to sleep until its doorbell. Returns false if a message

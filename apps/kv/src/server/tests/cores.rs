@@ -10,24 +10,38 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use sietch::nic::wire::WireQueue;
-use sietch_sim::disk::{self, Crash, Media, SimDisk};
+use sietch_sim::disk::{self, Crash, Fault, Media, SimDisk};
 use sietch_structures::Random;
 
 use super::SECOND;
 use crate::foundation::client_id::ClientId;
 use crate::foundation::settings::{Durability, Settings};
-use crate::server::Reactor;
 use crate::server::cores::links::Links;
 use crate::server::cores::message::Message;
 use crate::server::recover::recover_shards;
+use crate::server::{LogWriter, Reactor};
 use crate::shard::{Now, Placement, Shard, Totals};
 
 /// Operations that a client has outstanding.
 const PIPELINE: u64 = 3;
-/// Elements that the list of a tag keeps.
-const KEPT: u64 = 20;
 /// Keys with padding of a tag.
 const PADDED: u64 = 4;
+
+/// How much data there is.
+#[derive(Debug, Clone, Copy)]
+struct Scale {
+    /// Bytes of the area.
+    area: usize,
+    /// Most bytes of padding of a key.
+    padding: u64,
+    /// Elements that the list of a tag keeps.
+    kept: u64,
+    /// Bytes of padding of each.
+    element: usize,
+}
+
+/// Keys and lists are short.
+const SMALL: Scale = Scale { area: 1 << 20, padding: 300, kept: 20, element: 0 };
 
 /// The queues between all cores.
 type Wires = Arc<Mutex<Vec<VecDeque<Message>>>>;
@@ -71,12 +85,19 @@ struct Tag {
     sent: u64,
     /// Operations that were answered.
     acknowledged: u64,
+    /// Operations that no crash may undo.
+    certain: u64,
     received: Vec<u8>,
 }
 
 /// How large the padding of operation `n` is.
 fn padding(n: u64, most: u64) -> u64 {
     (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % most
+}
+
+/// Element `n` of a list.
+fn element(n: u64, scale: Scale) -> String {
+    format!("{n}{}", "e".repeat(scale.element))
 }
 
 impl Tag {
@@ -90,14 +111,14 @@ impl Tag {
     }
 
     /// The commands of operation `n`.
-    fn operation(&self, n: u64, most: u64) -> Vec<u8> {
+    fn operation(&self, n: u64, scale: Scale) -> Vec<u8> {
         let number = n.to_string();
-        let padded = format!("{n}:{}", "p".repeat(padding(n, most) as usize));
+        let padded = format!("{n}:{}", "p".repeat(padding(n, scale.padding) as usize));
         [
             self.command(&["MULTI"]),
             self.command(&["SET", "sequence@", &number]),
-            self.command(&["RPUSH", "list@", &number]),
-            self.command(&["LTRIM", "list@", &format!("-{KEPT}"), "-1"]),
+            self.command(&["RPUSH", "list@", &element(n, scale)]),
+            self.command(&["LTRIM", "list@", &format!("-{}", scale.kept), "-1"]),
             self.command(&["APPEND", "text@", "x"]),
             self.command(&["SET", &format!("padded@{}", n % PADDED), &padded]),
             self.command(&["EXEC"]),
@@ -114,12 +135,14 @@ struct Ensemble {
     tags: Vec<Tag>,
     random: Random,
     now: Now,
-    /// Most bytes of padding.
-    most: u64,
+    scale: Scale,
     durability: Durability,
     /// Iterations in which a snapshot had to cover the queue.
     covering: u64,
+    /// Iterations in which no command ran, because the area was full.
+    held: u64,
     compactions: u64,
+    may_fail: bool,
 }
 
 fn shards(count: usize, durability: Durability, seed: u64) -> Vec<Box<Shard>> {
@@ -146,8 +169,8 @@ fn connect(shard: &mut Shard, now: Now) -> ClientId {
     shard.connect(address, address, now).expect("fewer than maxclients")
 }
 
-/// Checks that a tag is as after an operation from `acknowledged` to `sent`, and returns which.
-fn check_tag(shards: &mut [Box<Shard>], tag: &Tag, most: u64, now: Now) -> u64 {
+/// Checks that a tag is as after an operation from `certain` to `sent`, and returns which.
+fn check_tag(shards: &mut [Box<Shard>], tag: &Tag, scale: Scale, now: Now) -> u64 {
     let shard =
         &mut shards[Placement::new(0, shards.len()).shard_of(format!("x{{{}}}", tag.name).as_bytes())];
     let client = connect(shard, now);
@@ -155,15 +178,15 @@ fn check_tag(shards: &mut [Box<Shard>], tag: &Tag, most: u64, now: Now) -> u64 {
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
     let sequence = ask(&["GET", "sequence@"]);
     let found: u64 = sequence.lines().nth(1).and_then(|line| line.parse().ok()).unwrap_or(0);
-    let range = tag.acknowledged..=tag.sent;
+    let range = tag.certain..=tag.sent;
     assert!(range.contains(&found), "{}: {found} is not in {range:?}: {sequence}", tag.name);
     assert_eq!(ask(&["STRLEN", "text@"]), format!(":{found}\r\n"), "{}", tag.name);
-    let first = found.saturating_sub(KEPT) + 1;
-    let list: String = (first..=found).map(|n| bulk(&n.to_string())).collect();
+    let first = found.saturating_sub(scale.kept) + 1;
+    let list: String = (first..=found).map(|n| bulk(&element(n, scale))).collect();
     let list = format!("*{}\r\n{list}", found + 1 - first);
-    assert_eq!(ask(&["LRANGE", "list@", "0", "-1"]), list, "{}", tag.name);
+    assert!(ask(&["LRANGE", "list@", "0", "-1"]) == list, "{}: after {found}", tag.name);
     for n in found.saturating_sub(PADDED - 1).max(1)..=found {
-        let value = format!("{n}:{}", "p".repeat(padding(n, most) as usize));
+        let value = format!("{n}:{}", "p".repeat(padding(n, scale.padding) as usize));
         assert!(ask(&["GET", &format!("padded@{}", n % PADDED)]) == bulk(&value), "{}: {n}", tag.name);
     }
     shard.disconnect(client);
@@ -171,9 +194,9 @@ fn check_tag(shards: &mut [Box<Shard>], tag: &Tag, most: u64, now: Now) -> u64 {
 }
 
 impl Ensemble {
-    fn new(area: usize, cores: usize, most: u64, durability: Durability, seed: u64) -> Self {
+    fn new(scale: Scale, cores: usize, durability: Durability, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let options = disk::Options { tear: 64, ..disk::Options::new(area) };
+        let options = disk::Options { tear: 64, ..disk::Options::new(scale.area) };
         let media = Media::new(options, random.fork());
         let tags = (0..6).map(|number| Tag {
             name: format!("tag{number}"),
@@ -181,6 +204,7 @@ impl Ensemble {
             core: 0,
             sent: 0,
             acknowledged: 0,
+            certain: 0,
             received: Vec::new(),
         });
         let mut ensemble = Self {
@@ -189,10 +213,12 @@ impl Ensemble {
             tags: tags.collect(),
             random,
             now: Now { monotonic_ns: SECOND, unix_ms: 1_700_000_000_000 },
-            most,
+            scale,
             durability,
             covering: 0,
+            held: 0,
             compactions: 0,
+            may_fail: false,
         };
         ensemble.start(cores);
         ensemble
@@ -205,8 +231,8 @@ impl Ensemble {
         let recovered = recover_shards("kv", disk, &mut all, self.durability, 7, self.now);
         let (log_writer, _) = recovered.expect("nothing is damaged");
         for tag in &mut self.tags {
-            let found = check_tag(&mut all, tag, self.most, self.now);
-            (tag.sent, tag.acknowledged) = (found, found);
+            let found = check_tag(&mut all, tag, self.scale, self.now);
+            (tag.sent, tag.acknowledged, tag.certain) = (found, found, found);
             tag.received.clear();
             tag.core = Placement::new(0, cores).shard_of(format!("x{{{}}}", tag.name).as_bytes());
             tag.client = connect(&mut all[tag.core], self.now);
@@ -227,20 +253,21 @@ impl Ensemble {
     /// One core feeds its clients' commands to its shard, as a transport would, and iterates.
     fn iterate(&mut self, core: usize, input: bool) {
         self.now.monotonic_ns += 100_000;
-        let (now, most) = (self.now, self.most);
+        let (now, scale) = (self.now, self.scale);
         let reactor = &mut self.reactors[core];
         let held = reactor.is_held();
         for tag in self.tags.iter_mut().filter(|tag| tag.core == core) {
             let Some(shard) = reactor.shard.as_mut().filter(|_| input && !held) else { continue };
             while tag.sent < tag.acknowledged + PIPELINE && self.random.chance(600) {
                 tag.sent += 1;
-                shard.feed(tag.client, &tag.operation(tag.sent, most), now);
+                shard.feed(tag.client, &tag.operation(tag.sent, scale), now);
             }
         }
         reactor.iterate(now).expect("no device fails here");
         if let Some(log_writer) = reactor.log_writer() {
             self.covering += u64::from(log_writer.needs_all_shards());
-            assert!(!log_writer.has_failed(), "the log has failed");
+            self.held += u64::from(log_writer.is_compacting_for_room());
+            assert!(!log_writer.has_failed() || self.may_fail, "the log has failed");
         }
         let Some(shard) = &mut reactor.shard else { return };
         if core == 0 {
@@ -251,9 +278,13 @@ impl Ensemble {
             shard.consumed(tag.client, output.len());
             tag.received.extend_from_slice(&output);
             let text = String::from_utf8_lossy(&tag.received).into_owned();
-            assert!(!text.contains("\r\n-") && !text.starts_with('-'), "{text}");
+            let refused = text.contains("\r\n-") || text.starts_with('-');
+            assert!(!refused || self.may_fail, "{text}");
             while text.contains(&format!("<{}>\r\n", tag.acknowledged + 1)) {
                 tag.acknowledged += 1;
+            }
+            if self.durability == Durability::Always {
+                tag.certain = tag.acknowledged;
             }
             let marker = format!("<{}>\r\n", tag.acknowledged);
             if let Some(at) = text.find(&marker) {
@@ -275,7 +306,7 @@ impl Ensemble {
         recover_shards("kv", fork.open(), &mut all, self.durability, 7, self.now)
             .expect("nothing is damaged");
         for tag in &self.tags {
-            check_tag(&mut all, tag, self.most, self.now);
+            check_tag(&mut all, tag, self.scale, self.now);
         }
     }
 
@@ -285,8 +316,8 @@ impl Ensemble {
 }
 
 /// Runs with three cores, and crashes at every boundary that an iteration passes.
-fn crash_everywhere(area: usize, most: u64, iterations: usize, seed: u64) -> Ensemble {
-    let mut ensemble = Ensemble::new(area, 3, most, Durability::Always, seed);
+fn crash_everywhere(scale: Scale, iterations: usize, seed: u64) -> Ensemble {
+    let mut ensemble = Ensemble::new(scale, 3, Durability::Always, seed);
     let mut boundaries = 0;
     for _ in 0..iterations {
         ensemble.iterate_any();
@@ -302,22 +333,53 @@ fn crash_everywhere(area: usize, most: u64, iterations: usize, seed: u64) -> Ens
 
 #[test]
 fn acknowledged_operations_survive_a_crash_at_any_boundary() {
-    let ensemble = crash_everywhere(1 << 20, 300, 3000, 1);
+    let ensemble = crash_everywhere(SMALL, 3000, 1);
     assert!(ensemble.acknowledged() > 300, "{} were answered", ensemble.acknowledged());
     assert!(ensemble.compactions > 1, "{} compactions", ensemble.compactions);
 }
 
 #[test]
 fn a_crash_during_a_snapshot_that_covers_what_waits_loses_nothing() {
-    let ensemble = crash_everywhere(1 << 20, 12_000, 2500, 2);
+    let ensemble = crash_everywhere(Scale { padding: 12_000, ..SMALL }, 2500, 2);
     assert!(ensemble.covering > 20, "{} iterations", ensemble.covering);
+    assert!(ensemble.held > 20, "{} iterations", ensemble.held);
     assert!(ensemble.acknowledged() > 100, "{} were answered", ensemble.acknowledged());
 }
 
 #[test]
+fn large_values_that_change_while_all_cores_dump_them_survive_a_crash() {
+    let scale = Scale { area: 24 << 20, kept: 1500, element: 400, ..SMALL };
+    let mut ensemble = Ensemble::new(scale, 3, Durability::Always, 3);
+    let operator = connect(ensemble.reactors[0].shard.as_mut().expect("it is not lent"), ensemble.now);
+    let (mut asked, mut checked) = (0, 0);
+    while ensemble.compactions < 4 {
+        ensemble.iterate_any();
+        let long = ensemble.tags.iter().all(|tag| tag.acknowledged > 900 + 100 * asked);
+        let now = ensemble.now;
+        if long && let Some(shard) = &mut ensemble.reactors[0].shard {
+            shard.feed(operator, b"BGREWRITEAOF\r\n", now);
+            asked += 1;
+        }
+        let dumps = ensemble.reactors[0].shard().and_then(|shard| shard.persistence().compacting_since());
+        if dumps.is_some() && ensemble.random.chance(100) {
+            ensemble.check_crash(1 + asked as usize % 3);
+            checked += 1;
+        }
+        assert!(ensemble.acknowledged() < 50_000, "{} compactions", ensemble.compactions);
+    }
+    assert!(checked > 10, "{checked} crashes");
+    ensemble.check_crash(2);
+}
+
+#[test]
 fn the_number_of_shards_may_change_at_every_crash() {
-    for seed in 10..14 {
-        let mut ensemble = Ensemble::new(1 << 20, 1, 3000, Durability::Always, seed);
+    for (seed, durability) in [
+        (10, Durability::Always),
+        (11, Durability::Always),
+        (12, Durability::Interval),
+        (13, Durability::Never),
+    ] {
+        let mut ensemble = Ensemble::new(Scale { padding: 3000, ..SMALL }, 1, durability, seed);
         let mut compactions = 0;
         for round in 0..20 {
             let boundary = ensemble.media.boundaries() + 1 + ensemble.random.below(120);
@@ -337,4 +399,90 @@ fn the_number_of_shards_may_change_at_every_crash() {
         }
         assert!(compactions > 0, "seed {seed}");
     }
+}
+
+#[test]
+fn nothing_is_acknowledged_on_any_core_after_the_log_has_failed() {
+    for seed in 20..24 {
+        let mut ensemble = Ensemble::new(SMALL, 3, Durability::Always, seed);
+        for _ in 0..100 {
+            ensemble.iterate_any();
+        }
+        ensemble.may_fail = true;
+        ensemble.media.inject(1 + ensemble.random.below(20), Fault::Error(5));
+        for _ in 0..2000 {
+            ensemble.iterate_any();
+        }
+        assert!(ensemble.reactors[0].log_writer().is_some_and(LogWriter::has_failed), "seed {seed}");
+        let now = ensemble.now;
+        for (core, reactor) in ensemble.reactors.iter_mut().enumerate() {
+            let shard = reactor.shard.as_mut().expect("nothing lends it any more");
+            let client = connect(shard, now);
+            let tag = ensemble.tags.iter().find(|tag| tag.core == core).expect("each core has one");
+            let reply = ask(shard, client, &tag.command(&["SET", "sequence@", "x"]), now);
+            assert!(reply.starts_with("-MISCONF"), "seed {seed}, core {core}: {reply}");
+        }
+        ensemble.may_fail = false;
+        ensemble.check_crash(3);
+    }
+}
+
+#[test]
+fn all_cores_stop_in_order_and_keep_everything_that_they_have_run() {
+    for (seed, durability) in [(30, Durability::Always), (31, Durability::Interval), (32, Durability::Never)]
+    {
+        let mut ensemble = Ensemble::new(SMALL, 3, durability, seed);
+        for _ in 0..300 {
+            ensemble.iterate_any();
+        }
+        ensemble.reactors[0].stop_input();
+        let mut iterations = 0;
+        while !ensemble.reactors[0].is_caught_up() {
+            let core = ensemble.random.index(3);
+            ensemble.iterate(core, false);
+            iterations += 1;
+            assert!(iterations < 5000, "seed {seed}: it never stops");
+        }
+        assert!(ensemble.reactors[1..].iter().all(|member| !member.has_ended()));
+        for core in 0..3 {
+            ensemble.iterate(core, false);
+        }
+        for tag in &mut ensemble.tags {
+            assert_eq!(tag.acknowledged, tag.sent, "seed {seed}: {} has not all its replies", tag.name);
+            tag.certain = tag.sent;
+        }
+        let now = ensemble.now;
+        ensemble.reactors[0].close_clients(now).expect("there is no device");
+        for _ in 0..100 {
+            let core = 1 + ensemble.random.index(2);
+            ensemble.reactors[core].iterate(now).expect("there is no device");
+        }
+        assert!(ensemble.reactors[1..].iter().all(Reactor::has_ended), "seed {seed}");
+        let log_writer = ensemble.reactors.swap_remove(0).into_log_writer().expect("core 0 has the log");
+        log_writer.into_log().close().expect("the disk works");
+        ensemble.media.crash(Crash::Nothing);
+        ensemble.start(2);
+    }
+}
+
+#[test]
+fn a_listing_of_the_key_view_has_the_keys_of_all_cores() {
+    let mut ensemble = Ensemble::new(SMALL, 3, Durability::Always, 40);
+    while ensemble.tags.iter().any(|tag| tag.acknowledged < 2 * PADDED) {
+        ensemble.iterate_any();
+    }
+    let mut iterations = 0;
+    while !ensemble.reactors[0].gather_stores() {
+        ensemble.iterate_any();
+        iterations += 1;
+        assert!(iterations < 1000, "the shards never come");
+    }
+    let stores = ensemble.reactors[0].stores();
+    let keys: usize = stores.iter().map(|store| store.keys()).sum();
+    assert_eq!((stores.len(), keys), (3, ensemble.tags.len() * (3 + PADDED as usize)));
+    let before = ensemble.acknowledged();
+    for _ in 0..1000 {
+        ensemble.iterate_any();
+    }
+    assert!(ensemble.acknowledged() > before + 100, "the shards do not come back");
 }
