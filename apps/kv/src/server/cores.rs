@@ -9,6 +9,8 @@
 //!    it is wanted.
 //! 4. Commands of other shards' clients count as input: they wait while no command may run, and
 //!    while the shard is lent.
+//! 5. What a shard announces to clients of others shows what it has done. So it leaves its core when
+//!    a reply would: once all effects before it are durable.
 
 use std::collections::VecDeque;
 
@@ -17,7 +19,7 @@ use sietch::disk::DiskQueue;
 use super::log_writer::LogWriter;
 use super::transport::spread::Intake;
 use crate::foundation::settings::Durability;
-use crate::shard::{Now, Placement, Shard};
+use crate::shard::{Announcements, Now, Placement, Shard};
 
 pub(super) mod channels;
 mod coordinator;
@@ -47,6 +49,8 @@ pub(super) struct Cores {
     role: Role,
     /// Messages for the shard, which wait until commands may run.
     inbox: VecDeque<(usize, Message)>,
+    /// Announcements for other shards, each with the position of the log that it waits for.
+    announced: VecDeque<(u64, usize, Announcements)>,
     /// Whether the last flush has passed on everything.
     passed_on: bool,
 }
@@ -58,7 +62,7 @@ impl Cores {
             0 => Role::Coordinator(Coordinator::new(placement.count())),
             _ => Role::Member(Member::new(durability)),
         };
-        Self { placement, links, role, inbox: VecDeque::new(), passed_on: true }
+        Self { placement, links, role, inbox: VecDeque::new(), announced: VecDeque::new(), passed_on: true }
     }
 
     /// The other cores.
@@ -158,9 +162,15 @@ impl Cores {
         for (core, client) in intake.take_leaving() {
             self.links.send(core, Message::Client(client));
         }
+        let position = self.position(log_writer.as_ref());
         if let Some(shard) = shard {
             for peer in self.peers() {
                 exchange(shard, peer, &mut *self.links);
+                if let Some((position, _)) = position
+                    && let Some(list) = shard.take_announcements(peer)
+                {
+                    self.announced.push_back((position, peer, list));
+                }
             }
             match &mut self.role {
                 Role::Coordinator(coordinator) => {
@@ -169,9 +179,23 @@ impl Cores {
                 Role::Member(member) => member.ask(shard, &mut *self.links),
             }
         }
+        if let Some((_, durable)) = position {
+            while let Some((_, peer, list)) = self.announced.pop_front_if(|(wanted, ..)| *wanted <= durable) {
+                self.links.send(peer, Message::Announcements(list));
+            }
+        }
         if let Role::Member(member) = &mut self.role {
             member.report_stopped(self.passed_on && self.inbox.is_empty(), &mut *self.links);
             member.lend(shard, &mut *self.links);
+        }
+    }
+
+    /// The position of the log that what the shard has done has, and the last that is durable; `None`
+    /// while effects of this core have no position yet.
+    fn position<D: DiskQueue>(&self, log_writer: Option<&LogWriter<D>>) -> Option<(u64, u64)> {
+        match &self.role {
+            Role::Coordinator(_) => log_writer.map_or(Some((0, 0)), LogWriter::own_position),
+            Role::Member(member) => Some(member.position()),
         }
     }
 
@@ -266,8 +290,5 @@ fn exchange(shard: &mut Shard, peer: usize, links: &mut dyn Links) {
     }
     if let Some(replies) = shard.take_replies(peer) {
         links.send(peer, Message::Replies(replies));
-    }
-    if let Some(announcements) = shard.take_announcements(peer) {
-        links.send(peer, Message::Announcements(announcements));
     }
 }

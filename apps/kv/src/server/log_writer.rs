@@ -178,6 +178,15 @@ impl<D: DiskQueue> LogWriter<D> {
         !self.queue.is_empty()
     }
 
+    /// The sequence behind which replies of this core are sealed, and the last that is durable.
+    /// `None` while it has effects that are not in the log.
+    pub(super) fn own_position(&self) -> Option<(u64, u64)> {
+        if self.failed || self.durability != Durability::Always {
+            return Some((0, u64::MAX));
+        }
+        (!self.is_blocked()).then(|| (self.own, self.log.durable()))
+    }
+
     /// Whether all shards must be here, for a snapshot that covers what waits.
     pub(super) fn needs_all_shards(&self) -> bool {
         self.overflow && !self.failed

@@ -117,6 +117,14 @@ impl Member {
         self.dumped - self.progress.dumped < MOST_DUMPED
     }
 
+    /// The number behind which replies are sealed, and the last that is durable.
+    pub(super) fn position(&self) -> (u64, u64) {
+        match self.durability {
+            Durability::Always if !self.failed => (self.number, self.progress.durable),
+            _ => (0, u64::MAX),
+        }
+    }
+
     /// Whether no reply waits for the log.
     fn is_settled(&self) -> bool {
         let done = match self.durability {
