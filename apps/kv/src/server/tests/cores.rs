@@ -482,7 +482,7 @@ fn crash_everywhere(scale: Scale, iterations: usize, seed: u64) -> Ensemble {
 fn acknowledged_operations_survive_a_crash_at_any_boundary() {
     let ensemble = crash_everywhere(SMALL, 3000, 1);
     assert!(ensemble.acknowledged() > 300, "{} were answered", ensemble.acknowledged());
-    assert!(ensemble.heard > 20, "{} were heard of early", ensemble.heard);
+    assert!(ensemble.heard > 5, "{} were heard of early", ensemble.heard);
     assert!(ensemble.crossing.acknowledged > 20, "{} were answered", ensemble.crossing.acknowledged);
     assert!(ensemble.compactions > 1, "{} compactions", ensemble.compactions);
 }
