@@ -211,11 +211,25 @@ fn blocked_clients_and_subscribers_are_reached_from_every_shard() {
                 assert_eq!(client.receive().expect("a message"), expected, "{shards}");
             }
         }
-        let stat = testbed.run(&["stat", "--json"]);
-        let printed = text(&stat.stdout);
-        for shard in 0..shards {
-            let shown = printed.contains(&format!("shards.{shard}.keys"));
-            assert_eq!(shown, shards > 1, "{printed}");
+        // Every shard has some of the clients, and the sums have all of them.
+        let number = |source: &str, name: &str| {
+            let stat: serde_json::Value =
+                serde_json::from_slice(&testbed.run(&["stat", "--json"]).stdout).expect("JSON");
+            let groups = stat["groups"].as_array()?.clone();
+            groups.iter().find(|group| group["source"] == source)?["values"][name].as_u64()
+        };
+        wait_for("the counters", || (number("kv", "clients") == Some(2 * CLIENTS as u64)).then_some(()));
+        let each: Vec<_> = (0..=shards).map(|shard| number("shards", &format!("{shard}.clients"))).collect();
+        match shards {
+            1 => assert_eq!(each, [None, None]),
+            _ => {
+                assert!(
+                    each[..shards].iter().all(|clients| clients.is_some_and(|clients| clients > 0)),
+                    "{each:?}"
+                );
+                assert_eq!(each.iter().flatten().sum::<u64>(), 2 * CLIENTS as u64, "{each:?}");
+                assert_eq!(each[shards], None);
+            }
         }
     });
 }
