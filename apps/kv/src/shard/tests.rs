@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 
+use super::peers::Peers;
 use super::*;
 
 mod access;
@@ -55,13 +56,16 @@ impl Bench {
         let own = partitions / 2;
         let others = (0..partitions).filter(|&other| other != own).map(make).collect();
         let mut bench = Self { shard: make(own), now, sequence: 0, others, dumped: 0 };
+        // It has all keys, so it runs all commands itself; and it has all clients.
+        bench.shard.peers = Peers::default();
+        bench.shard.clients = Clients::new(0, 1);
         bench.host();
         bench
     }
 
     fn host(&mut self) {
-        let lent = |other: &mut Shard| (other.store.placement().own(), other.store.take_partition());
-        let guests = self.others.iter_mut().map(lent).collect();
+        let taken = |other: &mut Shard| (other.store.placement().own(), other.store.take_partition());
+        let guests = self.others.iter_mut().map(taken).collect();
         self.shard.store.host(guests);
     }
 
@@ -69,7 +73,7 @@ impl Bench {
     fn apart<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         for (owner, partition) in self.shard.store.release_guests() {
             let other = self.others.iter_mut().find(|other| other.store.placement().own() == owner);
-            other.expect("it lent the partition").store.put_partition(partition);
+            other.expect("its partition was taken").store.put_partition(partition);
         }
         let result = work(self);
         self.host();

@@ -217,8 +217,8 @@ impl Partition {
         self.weight.exchange(before, after);
     }
 
-    /// Sets a key to the entry that `make` builds with a look at the old one, which keeps its expiry
-    /// if `keep_expiry`. Returns whether the key is a new one.
+    /// Sets a key to the entry that `make` builds with a look at the old one. It has the expiry of
+    /// the old one if `keep_expiry`. Returns whether the key is a new one.
     pub(super) fn put(
         &mut self,
         database: usize,

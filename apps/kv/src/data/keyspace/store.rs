@@ -2,7 +2,8 @@
 //!
 //! 1. Whatever is known by key is in the shard's [`Partition`], and everything else is here.
 //! 2. The methods route by key ([`Partitions`]): to the own partition, or to one of the guests
-//!    while there are any. Changes of guests are recorded in this shard's journal, and counted here.
+//!    while there are any. Changes of guests are recorded in this shard's journal, and counted
+//!    here.
 //! 3. A client may stop to watch or wait for a key of another shard while that shard has the
 //!    partition. This is noted, and done when the partition is a guest again.
 
