@@ -82,6 +82,9 @@ impl Output {
     /// Puts everything so far behind a barrier at `sequence`, or releases it if `sequence` is
     /// `durable` already and no barrier is before it.
     pub(crate) fn seal(&mut self, sequence: u64, durable: u64) {
+        if !self.is_held() {
+            return;
+        }
         if sequence <= durable && self.barriers.is_empty() {
             self.released = self.bytes.len();
             return;

@@ -146,7 +146,6 @@ impl Shard {
                 queue.pop_front();
                 self.peers.left = COMMANDS_OF_CLIENT;
             }
-            self.clients.note_output(&mut client);
             // The event loop may read from it again.
             self.clients.note_ready(&mut client);
             self.put_back(client);

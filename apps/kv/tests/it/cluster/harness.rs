@@ -41,6 +41,8 @@ pub(super) struct Cluster {
     /// Clients that the shards have closed.
     pub(super) closed: Vec<Handle>,
     pub(super) sections: usize,
+    /// Nothing becomes durable.
+    pub(super) hold_durability: bool,
 }
 
 impl Cluster {
@@ -68,6 +70,7 @@ impl Cluster {
             received: BTreeMap::new(),
             closed: Vec::new(),
             sections: 0,
+            hold_durability: false,
         }
     }
 
@@ -86,6 +89,9 @@ impl Cluster {
     /// Hands bytes to a client's shard.
     pub(super) fn send(&mut self, client: Handle, bytes: &[u8]) {
         self.shards[client.0].feed(client.1, bytes, self.now);
+        if self.random.index(2) == 0 {
+            self.end_iteration(client.0);
+        }
     }
 
     pub(super) fn send_command(&mut self, client: Handle, line: &str) {
@@ -93,7 +99,7 @@ impl Cluster {
     }
 
     /// Ends a shard's iteration: its effects go to the log, its messages into the queues.
-    fn end_iteration(&mut self, number: usize) {
+    pub(super) fn end_iteration(&mut self, number: usize) {
         let shard = &mut self.shards[number];
         if let Some(record) = shard.journal().take() {
             self.numbers[number].0 += 1;
@@ -158,7 +164,8 @@ impl Cluster {
                 (0..count).filter(|&to| !self.queues[number][to].is_empty()).map(|to| (0, number, to)),
             );
             choices.extend(self.is_due(number).then_some((1, number, 0)));
-            choices.extend((self.numbers[number].1 < self.numbers[number].0).then_some((2, number, 0)));
+            let waits = self.numbers[number].1 < self.numbers[number].0 && !self.hold_durability;
+            choices.extend(waits.then_some((2, number, 0)));
             choices.extend(self.shards[number].wants_exclusive().then_some((3, 0, 0)));
         }
         if choices.is_empty() {
@@ -312,9 +319,11 @@ fn elements(reply: Reply, together: usize) -> Vec<Reply> {
 }
 
 /// Seeds of a run: the same each time, or others with `SIETCH_SIM_FRESH=1`. `KV_CLUSTER_SEED=n` runs
-/// one again.
+/// one again, and `KV_CLUSTER_SEEDS=n` runs more or fewer.
 pub(super) fn seeds(count: u64) -> std::ops::Range<u64> {
-    match std::env::var("KV_CLUSTER_SEED").ok().and_then(|text| text.parse().ok()) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let count = number("KV_CLUSTER_SEEDS").unwrap_or(count);
+    match number("KV_CLUSTER_SEED") {
         Some(seed) => seed..seed + 1,
         None => {
             let first = sietch_sim::seeds::first(1);

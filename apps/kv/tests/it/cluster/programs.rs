@@ -57,7 +57,7 @@ fn compare(count: usize, seed: u64) -> usize {
         let part = &steps[at..at + together];
         at += together;
         let commands: Vec<&[Vec<u8>]> = part.iter().map(|step| step.words.as_slice()).collect();
-        let expected = one.request_all(alone, &commands);
+        let expected: Vec<Reply> = one.request_all(alone, &commands);
         let got = many.request_all(client, &commands);
         many.now = one.now.max_of(many.now);
         one.now = many.now;
@@ -66,8 +66,9 @@ fn compare(count: usize, seed: u64) -> usize {
         assert_eq!(
             expected.len(),
             got.len(),
-            "seed {seed}, {count} shards: replies are missing\n    {}",
-            before()
+            "seed {seed}, {count} shards: replies are missing\n    {}\n  received: {:?}",
+            before(),
+            got.iter().map(Reply::to_string).collect::<Vec<_>>()
         );
         for (step, (expected, got)) in part.iter().zip(expected.into_iter().zip(got)) {
             let text = format!("{expected}\n  of several: {got}");
