@@ -211,6 +211,10 @@ fn blocked_clients_and_subscribers_are_reached_from_every_shard() {
                 assert_eq!(client.receive().expect("a message"), expected, "{shards}");
             }
         }
+        let Reply::Bulk(list) = ask(&mut pushing[0], "CLIENT LIST") else { panic!("no list") };
+        let named = |shard: usize| text(&list).matches(&format!(" shard={shard}\n")).count();
+        let shown: usize = (0..shards).map(named).sum();
+        assert_eq!(shown, if shards > 1 { 2 * CLIENTS } else { 0 }, "{}", text(&list));
         // Every shard has some of the clients, and the sums have all of them.
         let number = |source: &str, name: &str| {
             let stat: serde_json::Value =

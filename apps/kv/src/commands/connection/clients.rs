@@ -37,7 +37,8 @@ pub(super) fn client(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
         }
         (b"setinfo", 4) => return set_info(context, arguments),
         (b"info", 2) => {
-            let line = describe(context.client, context.data.now().monotonic_ns);
+            let shards = context.data.store_ref().settings.shards;
+            let line = describe(context.client, shards, context.data.now().monotonic_ns);
             context.reply.verbatim(&line);
         }
         (b"list", _) => return list(context, arguments),
@@ -171,8 +172,8 @@ fn reply_mode(context: &mut Context<'_>, mode: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// One line of CLIENT LIST.
-fn describe(client: &Client, now_ns: u64) -> Vec<u8> {
+/// One line of CLIENT LIST, in a store of so many shards.
+fn describe(client: &Client, shards: usize, now_ns: u64) -> Vec<u8> {
     let seconds = |since: u64| now_ns.saturating_sub(since) / 1_000_000_000;
     let mut flags = String::new();
     if client.monitor {
@@ -228,6 +229,11 @@ fn describe(client: &Client, now_ns: u64) -> Vec<u8> {
     line.extend_from_slice(&client.library_version);
     line.extend_from_slice(b" path=");
     line.extend_from_slice(client.path.name().as_bytes());
+    if shards > 1 {
+        // Each shard counts its clients from its own number on, in steps of their number.
+        let shard = client.number.saturating_sub(1) % shards as u64;
+        line.extend_from_slice(format!(" shard={shard}").as_bytes());
+    }
     line.push(b'\n');
     line
 }
@@ -266,13 +272,14 @@ fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         _ => return Err(Fault::SYNTAX),
     }
     let now = context.data.now().monotonic_ns;
+    let shards = context.data.store_ref().settings.shards;
     let mut lines: Vec<(u64, Vec<u8>)> = context
         .all_clients()
         .flat_map(Clients::iter)
         .chain(std::iter::once(&*context.client))
         .filter(|client| kind(client))
         .filter(|client| numbers.as_ref().is_none_or(|numbers| numbers.contains(&client.number)))
-        .map(|client| (client.number, describe(client, now)))
+        .map(|client| (client.number, describe(client, shards, now)))
         .collect();
     lines.sort_unstable();
     let text: Vec<u8> = lines.into_iter().flat_map(|(_, line)| line).collect();

@@ -83,28 +83,37 @@ impl Members {
     /// # Errors
     /// A thread cannot be started, or cannot open its devices.
     pub(super) fn start(members: Vec<Member>, coordinator: &EventDoorbell) -> Result<Self, Error> {
-        let ended = Arc::new(AtomicBool::new(false));
+        let mut all = Self { threads: Vec::new(), ended: Arc::default() };
         let (started, starts) = channel();
-        let mut threads = Vec::with_capacity(members.len());
         for member in members {
             let started = started.clone();
-            let notice = EndNotice { ended: Arc::clone(&ended), coordinator: coordinator.clone() };
-            let thread = std::thread::Builder::new()
-                .name(format!("sietch-kv-{}", member.placement.own()))
-                .spawn(move || {
-                    let _notice = notice;
-                    member.run(started)
-                })
-                .map_err(|cause| Error::System { action: "starting a thread for each shard", cause })?;
-            threads.push(thread);
+            all.spawn(member.placement.own(), coordinator, move || member.run(started))?;
         }
         drop(started);
         let serving = starts.iter().count();
-        let mut members = Self { threads, ended };
-        if serving < members.threads.len() {
-            return Err(members.wait_for_failure());
+        if serving < all.threads.len() {
+            return Err(all.wait_for_failure());
         }
-        Ok(members)
+        Ok(all)
+    }
+
+    /// Starts the thread of core `own`, which does `work`.
+    fn spawn(
+        &mut self,
+        own: usize,
+        coordinator: &EventDoorbell,
+        work: impl FnOnce() -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let notice = EndNotice { ended: Arc::clone(&self.ended), coordinator: coordinator.clone() };
+        let thread = std::thread::Builder::new()
+            .name(format!("sietch-kv-{own}"))
+            .spawn(move || {
+                let _notice = notice;
+                work()
+            })
+            .map_err(|cause| Error::System { action: "starting a thread for each shard", cause })?;
+        self.threads.push(thread);
+        Ok(())
     }
 
     /// Why a member has ended, if one has.
@@ -196,5 +205,37 @@ impl Member {
             }
         }
         reactor.close_clients(clock()).map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_member_wakes_core_0_and_is_reported() {
+        let panics: fn() -> Result<(), Error> = || std::panic::resume_unwind(Box::new("a member's panic"));
+        let fails: fn() -> Result<(), Error> = || Err(Error::NoWayIn);
+        for (work, expected) in [(panics, "thread of a shard"), (fails, "neither a VNIC")] {
+            let doorbell = EventDoorbell::new().expect("a descriptor");
+            let mut members = Members { threads: Vec::new(), ended: Arc::default() };
+            let (release, wait) = channel::<()>();
+            let lives = move || {
+                let _ = wait.recv();
+                Ok(())
+            };
+            members.spawn(1, &doorbell, lives).expect("a thread");
+            assert!(members.failure().is_none() && members.all_run());
+            doorbell.arm();
+            members.spawn(2, &doorbell, work).expect("a thread");
+            let asleep = poll(&mut [PollFd::new(&doorbell, PollFlags::IN)], None);
+            assert_eq!(asleep, Ok(1), "core 0 sleeps no longer");
+            let failure = members.failure().expect("a member has ended");
+            assert!(failure.to_string().contains(expected), "{failure}");
+            drop(release);
+            members.join(|| {});
+        }
     }
 }
