@@ -151,8 +151,10 @@ impl Shard {
         let snapshot_keys = SnapshotKeys::new(seeds.next(), seeds.next());
         let observed = vec![true; table.commands().len()];
         let peers = Peers::new(placement, &table);
+        let mut store = Store::new(settings, seeds.next(), table.commands().len(), placement);
+        store.totals = (placement.count() > 1).then(|| Arc::clone(&totals));
         let mut shard = Self {
-            store: Store::new(settings, seeds.next(), table.commands().len(), placement),
+            store,
             clients: Clients::new(placement.own(), placement.count()),
             table,
             random,

@@ -2,8 +2,10 @@
 //!
 //! 1. Each shard publishes its share here, once an iteration, and reads the sum of the others.
 //!    Limits (`maxmemory`, the room in the log, `maxclients`) are checked against the sum.
-//! 2. The counters are the only memory that the shards share. Nothing is ordered by them, so a sum
-//!    may be as old as the last iteration of each shard.
+//! 2. A sum may be as old as the last iteration of each shard. Where that is not good enough, a
+//!    shard [claims](Totals::claim) what it is about to add: of two that claim at the same time, at
+//!    least one sees the other's claim.
+//! 3. The counters are the only memory that the shards share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,6 +44,20 @@ impl Totals {
         let Some(share) = self.shares.get(own) else { return };
         share.memory.store(memory, Ordering::Relaxed);
         share.dumped.store(dumped, Ordering::Relaxed);
+    }
+
+    /// Claims that shard `own` will have `dumped` bytes, and returns what the others have or have
+    /// claimed. `None` if that is at most `slack` more than it has published: then the last sum is
+    /// good enough.
+    pub(crate) fn claim(&self, own: usize, dumped: u64, slack: u64) -> Option<u64> {
+        let share = self.shares.get(own)?;
+        if dumped <= share.dumped.load(Ordering::Relaxed).saturating_add(slack) {
+            return None;
+        }
+        // Sequentially consistent: a shard stores its claim before it reads those of others.
+        share.dumped.store(dumped, Ordering::SeqCst);
+        let others = self.shares.iter().enumerate().filter(|&(number, _)| number != own);
+        Some(others.map(|(_, share)| share.dumped.load(Ordering::SeqCst)).sum())
     }
 
     /// Counts a client of shard `own`.
@@ -87,5 +103,15 @@ mod tests {
         assert_eq!(totals.others(0).memory, 0x1_0200);
         totals.remove_client(1);
         assert_eq!(totals.clients(), 2);
+    }
+
+    #[test]
+    fn a_claim_is_seen_by_others_before_it_is_published() {
+        let totals = Totals::new(2);
+        assert_eq!(totals.claim(0, 10, 10), None, "it is within the slack");
+        assert_eq!(totals.claim(0, 11, 10), Some(0));
+        assert_eq!(totals.claim(1, 100, 10), Some(11));
+        totals.publish(0, 0, 5);
+        assert_eq!(totals.claim(1, 120, 10), Some(5));
     }
 }

@@ -8,9 +8,9 @@
 //!    and dumps, then commands, replies and announcements for other shards, then its own shard if
 //!    it is wanted.
 //! 4. Commands of other shards' clients count as input: they wait while no command may run, and
-//!    while the shard is lent.
-//! 5. What a shard announces to clients of others shows what it has done. So it leaves its core when
-//!    a reply would: once all effects before it are durable.
+//!    while another core has the shard.
+//! 5. What a shard announces to clients of others shows what it has done. So it leaves its core
+//!    when a reply would: once all effects before it are durable.
 
 use std::collections::VecDeque;
 
@@ -71,7 +71,8 @@ impl Cores {
         (0..self.placement.count()).filter(move |&peer| peer != own)
     }
 
-    /// Takes what has arrived. `shard` is not there while it is lent.
+    /// Takes what has arrived. `shard` is not there while the
+    /// coordinator has it.
     pub(super) fn receive<D: DiskQueue>(
         &mut self,
         shard: &mut Option<Box<Shard>>,
@@ -150,8 +151,8 @@ impl Cores {
         }
     }
 
-    /// Sends what the shard has for others, what the log has for members, and new clients; lends the
-    /// shard or gives others back. `held`: no command may run.
+    /// Sends what the shard has for others, what the log has for members, and new clients. Gives the
+    /// shard to the coordinator, or others back. `held`: no command may run.
     pub(super) fn conclude<D: DiskQueue>(
         &mut self,
         shard: &mut Option<Box<Shard>>,
@@ -190,8 +191,8 @@ impl Cores {
         }
     }
 
-    /// The position of the log that what the shard has done has, and the last that is durable; `None`
-    /// while effects of this core have no position yet.
+    /// The position in the log of what the shard has done, and the last that is durable. `None` while
+    /// effects of this core have no position yet.
     fn position<D: DiskQueue>(&self, log_writer: Option<&LogWriter<D>>) -> Option<(u64, u64)> {
         match &self.role {
             Role::Coordinator(_) => log_writer.map_or(Some((0, 0)), LogWriter::own_position),

@@ -38,14 +38,15 @@ use crate::foundation::settings::Durability;
 use crate::shard::{Now, Shard};
 
 mod compaction;
+mod dumps;
 mod log_state;
 mod order;
 
-pub(super) use compaction::SLICE_BYTES;
+pub(super) use dumps::SLICE_BYTES;
 pub(super) use log_state::LogState;
 pub(super) use order::{Progress, Queued};
 
-use compaction::{Compaction, Dump, Walks};
+use dumps::{Compaction, Dump, Walks};
 use order::Positions;
 
 /// Nanoseconds between two flushes with `--durability interval`.
@@ -102,7 +103,7 @@ pub struct LogWriter<D: DiskQueue> {
     /// A compaction made no room: the shard refuses commands that need room.
     refusing: bool,
     failed: bool,
-    /// Whether the members were told that no command runs.
+    /// Whether the members know that no command runs.
     held: bool,
     flush_due: Option<u64>,
     /// Clients wait for a flush (WAIT).
@@ -470,7 +471,7 @@ impl<D: DiskQueue> LogWriter<D> {
         }
     }
 
-    /// Has a member told once everything up to here is durable, if its replies wait for that.
+    /// Has a member notified once everything up to here is durable, if its replies wait for that.
     fn mark(&mut self, member: usize, number: u64) {
         if self.durability == Durability::Always {
             self.positions.mark(self.last, member, number);

@@ -43,7 +43,7 @@ pub struct Reactor<Q: NicQueue, D: DiskQueue> {
     log_writer: Option<LogWriter<D>>,
     /// The other cores, if there are any.
     cores: Option<Cores>,
-    /// Clients that have gone while the shard was lent.
+    /// Clients that have gone while another core had the shard.
     gone: Vec<ClientId>,
     vnic: Option<VnicTransport<Q>>,
     sockets: Option<SocketQueue>,

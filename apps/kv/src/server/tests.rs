@@ -57,7 +57,7 @@ impl Scene {
     }
 
     fn shard(&mut self) -> &mut Shard {
-        self.reactor.shard.as_mut().expect("it is never lent")
+        self.reactor.shard.as_mut().expect("one core keeps its shard")
     }
 
     fn iterate(&mut self) -> super::Iteration {

@@ -50,7 +50,10 @@ pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
         later.append(section);
         *section = later;
     }
+    // What each has now; its own publication is an iteration away.
+    shards.iter_mut().for_each(|shard| shard.exchange_totals());
     for shard in shards.iter_mut() {
+        shard.exchange_totals();
         shard.end_halt();
         if shard.store.observation.changed {
             shard.observe();
@@ -164,10 +167,9 @@ impl Shard {
         }
         self.peers.left -= 1;
         self.execute(client, arguments);
-        let unblocks = |guest: &Box<Self>| guest.clients.has_unblock_requests();
         if self.store.has_ready()
             || self.clients.has_unblock_requests()
-            || self.peers.guests.iter().any(unblocks)
+            || self.peers.guests.iter().any(|guest| guest.clients.has_unblock_requests())
         {
             self.peers.halt = Halt::Ready;
         }

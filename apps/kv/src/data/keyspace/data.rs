@@ -295,11 +295,12 @@ impl<'a> Data<'a> {
     /// # Errors
     /// `growth` more bytes exceed the limit.
     pub(crate) fn admit(&self, growth: usize) -> Result<(), Fault> {
-        let there = self.store.weight().dumped as u64 + self.store.elsewhere.dumped;
         let limit = self.store.most_dumped;
-        if there.saturating_add(growth as u64) <= limit || !self.store.records() {
+        let after = self.store.dumped_after(growth as u64);
+        if after <= limit || !self.store.records() {
             return Ok(());
         }
+        let there = after.saturating_sub(growth as u64);
         Err(Fault::new(format!(
             "MISCONF the storage area is full: it has room for {limit} bytes of data, {there} are there, and this needs {growth} more; delete data, or make the area larger"
         )))

@@ -73,6 +73,11 @@ impl Partitions {
         guest.map_or(&mut self.own, |(_, partition)| partition)
     }
 
+    /// Whether all partitions are held, as in an exclusive section.
+    pub(super) fn has_guests(&self) -> bool {
+        !self.guests.is_empty()
+    }
+
     /// The partition of a key, or `None` if another shard has it.
     pub(super) fn find_mut(&mut self, key: &[u8]) -> Option<&mut Partition> {
         let is_held = !self.guests.is_empty() || self.placement.is_own(key);

@@ -7,6 +7,8 @@
 //! 3. A client may stop to watch or wait for a key of another shard while that shard has the
 //!    partition. This is noted, and done when the partition is a guest again.
 
+use std::sync::Arc;
+
 use sietch_structures::XorShift64Star;
 
 use super::clock::{NEVER, Now};
@@ -26,7 +28,7 @@ use crate::foundation::observation::Observation;
 use crate::foundation::observation::key_events::class;
 use crate::foundation::placement::Placement;
 use crate::foundation::settings::Settings;
-use crate::foundation::totals::Sums;
+use crate::foundation::totals::{Sums, Totals};
 
 /// How SHUTDOWN was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +72,8 @@ pub(crate) struct Store {
     pub most_dumped: u64,
     /// What the shards have whose partitions are not here, as they last published it.
     pub elsewhere: Sums,
+    /// Where the shards publish it, if there are several.
+    pub totals: Option<Arc<Totals>>,
     /// Bytes of the clients' buffers.
     pub client_bytes: usize,
     /// The state of the log, for INFO.
@@ -89,6 +93,10 @@ pub(crate) struct Store {
     pub(super) seeds: Seeds,
 }
 
+/// What all shards may add between two publications without a claim is one part of this many of
+/// the room in the log's area: little beside what a snapshot leaves free.
+const SLACK: u64 = 64;
+
 impl Store {
     /// An empty store of the shard at this place.
     pub(crate) fn new(settings: Settings, seed: u64, commands: usize, placement: Placement) -> Self {
@@ -106,6 +114,7 @@ impl Store {
             building: false,
             most_dumped: u64::MAX,
             elsewhere: Sums::default(),
+            totals: None,
             client_bytes: 0,
             persistence: Persistence::default(),
             compaction_requested: false,
@@ -116,6 +125,17 @@ impl Store {
             random: XorShift64Star::new(seeds.next()),
             seeds,
         }
+    }
+
+    /// Bytes that all entries take in a snapshot, if the ones here take `growth` more.
+    pub(super) fn dumped_after(&self, growth: u64) -> u64 {
+        let here = (self.weight().dumped as u64).saturating_add(growth);
+        let claimed = self.totals.as_ref().filter(|_| !self.partitions.has_guests()).and_then(|totals| {
+            let placement = self.placement();
+            let slack = self.most_dumped / (SLACK * placement.count() as u64);
+            totals.claim(placement.own(), here, slack)
+        });
+        here.saturating_add(claimed.unwrap_or(self.elsewhere.dumped))
     }
 
     /// The place of the shard among all shards.

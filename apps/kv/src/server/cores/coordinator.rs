@@ -24,7 +24,7 @@ use crate::shard::{Now, Shard, exclusive};
 #[derive(Default)]
 struct Asked {
     /// The shard and its last number, once it is here.
-    lent: Option<(Box<Shard>, u64)>,
+    arrived: Option<(Box<Shard>, u64)>,
     /// What it must hear when it arrives.
     states: Vec<LogState>,
 }
@@ -126,7 +126,7 @@ impl Coordinator {
                 }
                 return;
             }
-            Message::Lent { shard, number } => return self.note_arrival(member, shard, number),
+            Message::Shard { shard, number } => return self.note_arrival(member, shard, number),
             Message::Stopped => {
                 self.stopped += 1;
                 return;
@@ -143,10 +143,10 @@ impl Coordinator {
         let Shards::Coming(coming) = &mut self.shards else { return };
         let Some(asked) = coming.get_mut(member - 1) else { return };
         asked.states.drain(..).for_each(|state| state.apply(&mut shard));
-        asked.lent = Some((shard, number));
-        if coming.iter().all(|asked| asked.lent.is_some()) {
-            let lent = coming.drain(..).filter_map(|asked| asked.lent);
-            let (shards, mut numbers): (Vec<_>, Vec<_>) = lent.unzip();
+        asked.arrived = Some((shard, number));
+        if coming.iter().all(|asked| asked.arrived.is_some()) {
+            let arrived = coming.drain(..).filter_map(|asked| asked.arrived);
+            let (shards, mut numbers): (Vec<_>, Vec<_>) = arrived.unzip();
             numbers.insert(0, 0);
             self.here = shards;
             self.shards = Shards::Here(numbers);
@@ -228,7 +228,7 @@ impl Coordinator {
             Shards::Away => {}
             Shards::Coming(coming) => {
                 for asked in coming {
-                    match &mut asked.lent {
+                    match &mut asked.arrived {
                         Some((shard, _)) => state.apply(shard),
                         None => asked.states.push(state.clone()),
                     }

@@ -135,7 +135,8 @@ impl Member {
         self.failed || done >= self.number
     }
 
-    /// Takes a message of the coordinator. `shard` is not there while it is lent.
+    /// Takes a message of the coordinator. `shard` is not there while the
+    /// coordinator has it.
     pub(super) fn take(&mut self, message: Message, shard: &mut Option<Box<Shard>>) {
         match message {
             Message::Progress(progress) => {
@@ -146,7 +147,7 @@ impl Member {
             }
             Message::LogState(state) => {
                 self.note_state(&state);
-                // The coordinator tells a lent shard itself.
+                // The coordinator tells a shard that it has.
                 if let Some(shard) = shard {
                     state.apply(shard);
                 }
@@ -250,7 +251,7 @@ impl Member {
             && let Some(shard) = shard.take()
         {
             self.lend = false;
-            links.send(COORDINATOR, Message::Lent { shard, number: self.number });
+            links.send(COORDINATOR, Message::Shard { shard, number: self.number });
         }
     }
 

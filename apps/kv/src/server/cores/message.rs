@@ -3,8 +3,8 @@
 //! | message | from, to |
 //! | --- | --- |
 //! | requests, replies, announcements | any core, any other |
-//! | effects, dumps, wants, a lent shard, stopped | member, coordinator |
-//! | clients, progress and state of the log, lend, a returned shard, stop, end | coordinator, member |
+//! | effects, dumps, wants, a shard, stopped | member, coordinator |
+//! | clients, progress, log state, lend, a returned shard, stop, end | coordinator, member |
 //!
 //! A member numbers the records of its effects. A number stands for a position of the log that the
 //! coordinator knows: the member seals replies behind its own numbers, and hears which of them are
@@ -49,7 +49,7 @@ pub(in crate::server) enum Message {
     WantSync(u64),
     /// The member's shard, in answer to [`Message::Lend`]. All its effects up to `number` were sent
     /// before.
-    Lent {
+    Shard {
         /// The shard.
         shard: Box<Shard>,
         /// The number of its last record.

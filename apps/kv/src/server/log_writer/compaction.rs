@@ -11,13 +11,9 @@
 use sietch::disk::DiskQueue;
 use sietch::persist::{MAX_RECORD, SnapshotError};
 
+use super::dumps::{Compaction, Dump, SLICE_BYTES, Walks};
 use super::{LogState, LogWriter};
 use crate::shard::{Now, Shard, stamp};
-
-/// Bytes of a snapshot that one iteration writes: 2600 keys with values of 64 bytes, about half a
-/// millisecond of work. With less, the log would grow faster than the snapshot that is to replace
-/// it.
-pub(in crate::server) const SLICE_BYTES: usize = 256 << 10;
 
 /// Nanoseconds before a compaction that found no room is tried again.
 const RETRY: u64 = 5_000_000_000;
@@ -25,35 +21,6 @@ const RETRY: u64 = 5_000_000_000;
 /// After a compaction, a full area accepts growth again if one part of this many is free: with less
 /// it would be full at once.
 const ROOMY: u64 = 16;
-
-/// The state of a compaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Compaction {
-    Idle,
-    /// Slices of the snapshot are being dumped.
-    Dumping,
-    /// Everything is dumped; some records wait for room in the log's queue.
-    Draining,
-    /// The log switches to the snapshot.
-    Finishing,
-}
-
-/// Which shards are dumped already.
-#[derive(Debug, Default)]
-pub(super) struct Walks {
-    /// This core's.
-    own: bool,
-    /// Members whose walks go on.
-    members: usize,
-}
-
-/// A snapshot record that waits for room.
-#[derive(Debug)]
-pub(super) struct Dump {
-    record: Vec<u8>,
-    /// The member that dumped it, and the bytes of its dump that end with this record.
-    source: Option<(usize, usize)>,
-}
 
 impl<D: DiskQueue> LogWriter<D> {
     /// Advances the snapshot that replaces what waits.

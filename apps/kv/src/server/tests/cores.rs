@@ -3,8 +3,8 @@
 //! 1. Each tag has a client at the core that owns its keys. Operation `n` on a tag is a transaction
 //!    that leaves traces of `n` in several keys ([`Tag`]), some of which would show an effect that
 //!    was lost or applied twice.
-//! 2. One client works on the keys of all tags ([`Crossing`]): in transactions that need all shards,
-//!    and in commands that are forwarded to one of them.
+//! 2. One client works on the keys of all tags ([`Crossing`]): in transactions that need all
+//!    shards, and in commands that are forwarded to one of them.
 //! 3. A crash may come at any boundary of the disk. What is recovered, with any number of shards,
 //!    must have every acknowledged operation of each client, and be as after some whole operation.
 
@@ -499,7 +499,7 @@ fn a_crash_during_a_snapshot_that_covers_what_waits_loses_nothing() {
 fn large_values_that_change_while_all_cores_dump_them_survive_a_crash() {
     let scale = Scale { area: 24 << 20, kept: 1500, element: 400, ..SMALL };
     let mut ensemble = Ensemble::new(scale, 3, Durability::Always, 3);
-    let operator = connect(ensemble.reactors[0].shard.as_mut().expect("it is not lent"), ensemble.now);
+    let operator = connect(ensemble.reactors[0].shard.as_mut().expect("it is here"), ensemble.now);
     let (mut asked, mut checked) = (0, 0);
     while ensemble.compactions < 4 {
         ensemble.iterate_any();
@@ -569,7 +569,7 @@ fn nothing_is_acknowledged_on_any_core_after_the_log_has_failed() {
         }
         let now = ensemble.now;
         for (core, reactor) in ensemble.reactors.iter_mut().enumerate() {
-            let shard = reactor.shard.as_mut().expect("it is not lent");
+            let shard = reactor.shard.as_mut().expect("it is here");
             let client = connect(shard, now);
             let tag = ensemble.tags.iter().find(|tag| tag.core == core).expect("each core has one");
             let reply = ask(shard, client, &tag.command(&["SET", "sequence@", "x"]), now);
@@ -640,4 +640,106 @@ fn a_listing_of_the_key_view_has_the_keys_of_all_cores() {
         ensemble.iterate_any();
     }
     assert!(ensemble.acknowledged() > before + 100, "the shards do not come back");
+}
+
+impl Ensemble {
+    /// A client on a core.
+    fn join(&mut self, core: usize) -> ClientId {
+        let now = self.now;
+        connect(self.reactors[core].shard.as_mut().expect("it is here"), now)
+    }
+
+    /// Sends a command of a client on a core once the shard is there, and returns the reply.
+    fn request(&mut self, core: usize, client: ClientId, command: &str) -> String {
+        let (mut sent, mut reply) = (false, Vec::new());
+        for _ in 0..20_000 {
+            let (held, now) = (self.reactors[core].is_held(), self.now);
+            if let Some(shard) = self.reactors[core].shard.as_mut().filter(|_| !sent && !held) {
+                shard.feed(client, format!("{command}\r\n").as_bytes(), now);
+                sent = true;
+            }
+            self.iterate_any();
+            let Some(shard) = &mut self.reactors[core].shard else { continue };
+            let text = received(shard, client, &mut reply);
+            if text.ends_with("\r\n") {
+                return text;
+            }
+        }
+        panic!("no reply to {command} on core {core}");
+    }
+}
+
+#[test]
+fn wait_save_and_info_concern_the_log_of_all_cores() {
+    for (seed, durability) in [(50, Durability::Always), (51, Durability::Interval), (52, Durability::Never)]
+    {
+        let mut ensemble = Ensemble::new(SMALL, 3, durability, seed);
+        let clients: Vec<_> = (0..3).map(|core| ensemble.join(core)).collect();
+        for (core, &client) in clients.iter().enumerate() {
+            for _ in 0..200 {
+                ensemble.iterate_any();
+            }
+            let before: Vec<u64> = ensemble.tags.iter().map(|tag| tag.acknowledged).collect();
+            assert_eq!(ensemble.request(core, client, "WAIT 1 0"), ":0\r\n");
+            for (tag, before) in std::iter::zip(&mut ensemble.tags, before) {
+                tag.certain = tag.certain.max(before);
+            }
+            ensemble.check_crash(3);
+            let before = ensemble.compactions;
+            assert_eq!(ensemble.request(core, client, "SAVE"), "+OK\r\n");
+            assert!(ensemble.compactions > before, "{durability:?}, core {core}");
+            let info = ensemble.request(core, client, "INFO persistence");
+            let field = |name: &str| -> u64 {
+                let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+                line.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no {name} in {info}"))
+            };
+            assert!(field("log_last_sequence") > 50, "{durability:?}, core {core}: {info}");
+            assert_eq!(field("log_failed"), 0);
+            assert!(field("aof_rewrites") > before, "{durability:?}, core {core}: {info}");
+        }
+    }
+}
+
+#[test]
+fn shards_that_grow_at_the_same_time_never_exceed_the_room_of_a_snapshot() {
+    let scale = Scale { area: 4 << 20, padding: 10, ..SMALL };
+    let mut ensemble = Ensemble::new(scale, 3, Durability::Always, 60);
+    for tag in &mut ensemble.tags {
+        // These clients do nothing here.
+        tag.sent = PIPELINE;
+    }
+    ensemble.crossing.client = None;
+    let clients: Vec<_> = (0..3).map(|core| ensemble.join(core)).collect();
+    let (mut stored, mut refused) = (0, 0);
+    for _ in 0..150 {
+        let now = ensemble.now;
+        for (core, &client) in clients.iter().enumerate() {
+            let tag = ensemble.tags.iter().find(|tag| tag.core == core).expect("each core has one");
+            let length = ensemble.random.index(900_000);
+            let key = format!("large{}@", ensemble.random.below(3));
+            let command = match ensemble.random.below(3) {
+                0 => tag.command(&["DEL", &key]),
+                _ => tag.command(&["SET", &key, &"v".repeat(length)]),
+            };
+            let reactor = &mut ensemble.reactors[core];
+            let held = reactor.is_held();
+            if let Some(shard) = reactor.shard.as_mut().filter(|_| !held) {
+                shard.feed(client, &command, now);
+            }
+        }
+        let shards = ensemble.reactors.iter().filter_map(Reactor::shard);
+        let dumped: u64 = shards.map(|shard| shard.store().weight().dumped as u64).sum();
+        let room = ensemble.reactors[0].log_writer().map_or(0, LogWriter::most_dumped);
+        assert!(dumped <= room + room / 32, "{dumped} bytes in {room}");
+        for _ in 0..60 {
+            ensemble.iterate_any();
+        }
+        for (core, &client) in clients.iter().enumerate() {
+            let Some(shard) = &mut ensemble.reactors[core].shard else { continue };
+            let text = received(shard, client, &mut Vec::new());
+            stored += text.matches("+OK").count();
+            refused += text.matches("-MISCONF").count();
+        }
+    }
+    assert!(stored > 50 && refused > 20, "{stored} were stored, {refused} were refused");
 }
