@@ -186,8 +186,10 @@ impl Cores {
             }
         }
         if let Role::Member(member) = &mut self.role {
-            member.report_stopped(self.passed_on && self.inbox.is_empty(), &mut *self.links);
             member.lend(shard, &mut *self.links);
+            // A shard that is away may have replies that can leave.
+            let passed_on = self.passed_on && self.inbox.is_empty() && shard.is_some();
+            member.report_stopped(passed_on, &mut *self.links);
         }
     }
 

@@ -43,10 +43,12 @@ struct Scale {
     kept: u64,
     /// Bytes of padding of each.
     element: usize,
+    /// The longest that a request of the disk takes, in polls.
+    patience: u64,
 }
 
 /// Keys and lists are short.
-const SMALL: Scale = Scale { area: 1 << 20, padding: 300, kept: 20, element: 0 };
+const SMALL: Scale = Scale { area: 1 << 20, padding: 300, kept: 20, element: 0, patience: 3 };
 
 /// The queues between all cores.
 type Wires = Arc<Mutex<Vec<VecDeque<Message>>>>;
@@ -302,7 +304,7 @@ fn answered(text: &str, before: u64, received: &mut Vec<u8>) -> u64 {
 impl Ensemble {
     fn new(scale: Scale, cores: usize, durability: Durability, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let options = disk::Options { tear: 64, ..disk::Options::new(scale.area) };
+        let options = disk::Options { tear: 64, patience: scale.patience, ..disk::Options::new(scale.area) };
         let media = Media::new(options, random.fork());
         let tags = (0..TAGS).map(|number| Tag {
             name: format!("tag{number}"),
@@ -464,12 +466,15 @@ impl Ensemble {
     }
 }
 
-/// Runs with three cores, and crashes at every boundary that an iteration passes.
-fn crash_everywhere(scale: Scale, iterations: usize, seed: u64) -> Ensemble {
+/// Runs with three cores, and crashes at every boundary that an iteration passes, until everything
+/// that is to be seen was seen `enough`.
+fn crash_everywhere(scale: Scale, seed: u64, enough: impl Fn(&Ensemble) -> bool) {
     let mut ensemble = Ensemble::new(scale, 3, Durability::Always, seed);
     ensemble.subscribe();
-    let mut boundaries = 0;
-    for _ in 0..iterations {
+    let (mut boundaries, mut iterations) = (0, 0);
+    while !enough(&ensemble) || iterations < 2500 {
+        iterations += 1;
+        assert!(iterations < 40_000, "seed {seed}: too little happens");
         ensemble.iterate_any();
         (0..3).for_each(|core| ensemble.hear(core));
         let passed = ensemble.media.boundaries();
@@ -479,24 +484,21 @@ fn crash_everywhere(scale: Scale, iterations: usize, seed: u64) -> Ensemble {
             ensemble.check_crash(after);
         }
     }
-    ensemble
 }
 
 #[test]
 fn acknowledged_operations_survive_a_crash_at_any_boundary() {
-    let ensemble = crash_everywhere(SMALL, 3000, 1);
-    assert!(ensemble.acknowledged() > 300, "{} were answered", ensemble.acknowledged());
-    assert!(ensemble.heard > 5, "{} were heard of early", ensemble.heard);
-    assert!(ensemble.crossing.acknowledged > 20, "{} were answered", ensemble.crossing.acknowledged);
-    assert!(ensemble.compactions > 1, "{} compactions", ensemble.compactions);
+    crash_everywhere(SMALL, 1, |ensemble| {
+        let own = ensemble.acknowledged() > 300 && ensemble.heard > 5;
+        own && ensemble.crossing.acknowledged > 20 && ensemble.compactions > 1
+    });
 }
 
 #[test]
 fn a_crash_during_a_snapshot_that_covers_what_waits_loses_nothing() {
-    let ensemble = crash_everywhere(Scale { padding: 12_000, ..SMALL }, 2500, 2);
-    assert!(ensemble.covering > 20, "{} iterations", ensemble.covering);
-    assert!(ensemble.held > 20, "{} iterations", ensemble.held);
-    assert!(ensemble.acknowledged() > 100, "{} were answered", ensemble.acknowledged());
+    crash_everywhere(Scale { padding: 12_000, ..SMALL }, 2, |ensemble| {
+        ensemble.covering > 15 && ensemble.held > 20 && ensemble.acknowledged() > 100
+    });
 }
 
 #[test]
@@ -604,11 +606,8 @@ fn all_cores_stop_in_order_and_keep_everything_that_they_have_run() {
         for core in 0..3 {
             ensemble.iterate(core, false);
         }
-        ensemble.crossing.client = None;
-        for tag in &mut ensemble.tags {
-            assert_eq!(tag.acknowledged, tag.sent, "seed {seed}: {} has not all its replies", tag.name);
-            tag.certain = tag.sent;
-        }
+        // What has run was answered. Commands that waited for a section may not have run.
+        let answered: Vec<u64> = ensemble.tags.iter().map(|tag| tag.acknowledged).collect();
         let now = ensemble.now;
         ensemble.reactors[0].close_clients(now).expect("there is no device");
         for _ in 0..100 {
@@ -620,6 +619,8 @@ fn all_cores_stop_in_order_and_keep_everything_that_they_have_run() {
         log_writer.into_log().close().expect("the disk works");
         ensemble.media.crash(Crash::Nothing);
         ensemble.start(2);
+        let found: Vec<u64> = ensemble.tags.iter().map(|tag| tag.acknowledged).collect();
+        assert_eq!(found, answered, "seed {seed}");
     }
 }
 
@@ -677,7 +678,8 @@ impl Ensemble {
 fn wait_save_and_info_concern_the_log_of_all_cores() {
     for (seed, durability) in [(50, Durability::Always), (51, Durability::Interval), (52, Durability::Never)]
     {
-        let mut ensemble = Ensemble::new(SMALL, 3, durability, seed);
+        let scale = Scale { patience: 60, ..SMALL };
+        let mut ensemble = Ensemble::new(scale, 3, durability, seed);
         let clients: Vec<_> = (0..3).map(|core| ensemble.join(core)).collect();
         for (core, &client) in clients.iter().enumerate() {
             for _ in 0..200 {
