@@ -428,7 +428,7 @@ impl Shard {
         self.clients.get(id).is_some_and(|client| {
             client.closing == Closing::No
                 && !client.input_ended
-                && client.output.pending() + client.pending.bytes() <= soft
+                && client.output.pending() + client.pending.bytes_to_come() <= soft
                 && (client.input.len() <= soft
                     || client.blocked.is_none()
                         && client.waits_for == WaitsFor::Nothing

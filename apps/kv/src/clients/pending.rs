@@ -4,7 +4,10 @@
 //!    runs here meanwhile takes a slot, too, so that replies leave in the order of the commands.
 //! 2. The first slot always waits. Once its reply is there, it goes to the output, with all slots
 //!    behind it that are complete.
-//! 3. A forwarded command has a *ticket*, the number of its slot. A reply with another ticket than
+//! 3. A reply that is owed counts for the client's output before it is there: with the size of the
+//!    largest recent one. Without this, a pipeline of short commands for large values would all be
+//!    forwarded, and its replies would take gigabytes.
+//! 4. A forwarded command has a *ticket*, the number of its slot. A reply with another ticket than
 //!    one that waits is dropped.
 
 use std::collections::VecDeque;
@@ -14,21 +17,38 @@ use super::output::Output;
 /// Bytes that a slot counts beside those of its command.
 const SLOT: usize = 64;
 
+/// What the reply of a new client's command is taken for: with the usual limit, 16 commands are
+/// forwarded before the first reply.
+const FIRST_REPLY: usize = 64 << 10;
+
+/// A smaller reply takes this part off the estimate: after two dozen, it is that of the small ones.
+const FORGETS: usize = 4;
+
 #[derive(Debug)]
 enum Slot {
-    /// The reply is not there; so many bytes are counted for it.
-    Waiting(usize),
+    /// The reply is not there. So many bytes are counted for its command, and are expected of it.
+    Waiting { counted: usize, expected: usize },
     /// The reply is there. `durable`: it shows only what is durable.
     Done { bytes: Vec<u8>, durable: bool },
 }
 
 /// The slots of a client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PendingReplies {
     slots: VecDeque<Slot>,
     /// The ticket of the first slot.
     first: u32,
     bytes: usize,
+    /// Bytes that are expected of all replies that are not there.
+    expected: usize,
+    /// Bytes of the next reply, as far as recent ones tell.
+    estimate: usize,
+}
+
+impl Default for PendingReplies {
+    fn default() -> Self {
+        Self { slots: VecDeque::new(), first: 0, bytes: 0, expected: 0, estimate: FIRST_REPLY }
+    }
 }
 
 impl PendingReplies {
@@ -43,11 +63,18 @@ impl PendingReplies {
         self.bytes
     }
 
+    /// The same, with the bytes that are expected of the replies.
+    pub(crate) fn bytes_to_come(&self) -> usize {
+        self.bytes + self.expected
+    }
+
     /// Adds a slot for a forwarded command of so many bytes; its ticket.
     pub(crate) fn expect(&mut self, bytes: usize) -> u32 {
         let ticket = self.first.wrapping_add(self.slots.len() as u32);
-        self.bytes += bytes + SLOT;
-        self.slots.push_back(Slot::Waiting(bytes + SLOT));
+        let (counted, expected) = (bytes + SLOT, self.estimate);
+        self.bytes += counted;
+        self.expected += expected;
+        self.slots.push_back(Slot::Waiting { counted, expected });
         ticket
     }
 
@@ -64,8 +91,10 @@ impl PendingReplies {
     /// owed.
     pub(crate) fn fulfil(&mut self, ticket: u32, reply: &[u8], output: &mut Output) -> bool {
         let at = ticket.wrapping_sub(self.first) as usize;
-        let Some(&Slot::Waiting(counted)) = self.slots.get(at) else { return false };
+        let Some(&Slot::Waiting { counted, expected }) = self.slots.get(at) else { return false };
         self.bytes -= counted;
+        self.expected -= expected;
+        self.estimate = reply.len().max(self.estimate - self.estimate.div_ceil(FORGETS));
         if at > 0 {
             self.bytes += reply.len();
             self.slots[at] = Slot::Done { bytes: reply.to_vec(), durable: true };
@@ -94,6 +123,24 @@ impl PendingReplies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn replies_that_are_owed_count_as_the_largest_recent_one() {
+        let (mut pending, mut output) = (PendingReplies::default(), Output::default());
+        let first = pending.expect(10);
+        assert!(pending.bytes_to_come() >= FIRST_REPLY, "nothing is known of its size");
+        assert!(pending.fulfil(first, &[b'x'; 1_000_000], &mut output));
+        assert_eq!(pending.bytes_to_come(), 0);
+        let next = pending.expect(10);
+        assert!(pending.bytes_to_come() >= 1_000_000);
+        assert!(pending.fulfil(next, b"+OK\r\n", &mut output));
+        for _ in 0..60 {
+            let ticket = pending.expect(10);
+            assert!(pending.fulfil(ticket, b"+OK\r\n", &mut output));
+        }
+        pending.expect(10);
+        assert!(pending.bytes_to_come() < 200, "large replies are forgotten: {}", pending.bytes_to_come());
+    }
 
     #[test]
     fn replies_leave_in_the_order_of_their_commands() {

@@ -25,7 +25,8 @@ impl Shard {
     pub(super) fn may_run_placed(&self, client: &Client) -> bool {
         client.waits_for == WaitsFor::Nothing
             && self.peers.halt == Halt::No
-            && client.output.pending() + client.pending.bytes() <= self.store.settings.output_soft_limit
+            && client.output.pending() + client.pending.bytes_to_come()
+                <= self.store.settings.output_soft_limit
     }
 
     /// Runs, queues, forwards or refuses one command. Returns false if it may not run yet: it stays
