@@ -24,6 +24,11 @@ pub(crate) use json::JsonArguments;
 /// The port of the store, as every Redis client expects it.
 pub(crate) const DEFAULT_PORT: u16 = 6379;
 
+/// The most shards of the store.
+pub(crate) const MAX_SHARDS: u16 = 64;
+const _: () = assert!(MAX_SHARDS as usize == sietch_kv::settings::MAX_SHARDS);
+const _: () = assert!(MAX_SHARDS == sietch_daemon::configuration::MAX_KV_SHARDS);
+
 /// Kernel-bypass network and storage for servers on stock Linux.
 #[derive(Debug, Parser)]
 #[command(name = "sietch", version, disable_help_subcommand = true, propagate_version = true)]
@@ -216,6 +221,11 @@ pub(crate) struct StoreArguments {
     /// TCP port of the store [default: 6379]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
+
+    /// Cores that the store's keys are divided among, a thread each; may change between two starts
+    /// [default: one less than there are processors]
+    #[arg(long, value_name = "CORES", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_SHARDS)))]
+    pub shards: Option<u16>,
 
     /// Where the store also answers on kernel sockets: an address, an address with a port, or
     /// `none` [default: 127.0.0.1]

@@ -70,6 +70,7 @@ fn run_store(settings: Settings, socket: PathBuf, ready: OwnedFd) -> Result<(), 
         vnic: settings.vnic,
         vsa: settings.vsa,
         port: settings.port,
+        shards: settings.shards.into(),
         durability: match settings.durability {
             Durability::Always => sietch_kv::settings::Durability::Always,
             Durability::Interval => sietch_kv::settings::Durability::Interval,

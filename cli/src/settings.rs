@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use clap::ValueEnum as _;
 use sietch_daemon::configuration::Kv;
 
-use crate::arguments::{Bytes, DEFAULT_PORT, Durability, Listen, Net, StoreArguments};
+use crate::arguments::{Bytes, DEFAULT_PORT, Durability, Listen, MAX_SHARDS, Net, StoreArguments};
 
 /// Every option of the store with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub(crate) struct Settings {
     pub durability: Durability,
     /// TCP port.
     pub port: u16,
+    /// Cores that its keys are divided among.
+    pub shards: u16,
     /// Its address on kernel sockets.
     pub listen: Listen,
     /// Memory for keys and values; 0 is no limit.
@@ -36,12 +38,20 @@ pub(crate) struct Settings {
     pub without_io_uring: bool,
 }
 
+/// The shards of a store for which no number was chosen: a core each, and one core for the clients
+/// and the rest of the machine.
+fn usual_shards() -> u16 {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u16::try_from(processors.saturating_sub(1)).unwrap_or(MAX_SHARDS).clamp(1, MAX_SHARDS)
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
             net: Net::Auto,
             durability: Durability::Always,
             port: DEFAULT_PORT,
+            shards: usual_shards(),
             listen: Listen::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             maxmemory: Bytes(0),
             maxmemory_policy: "noeviction".to_owned(),
@@ -59,6 +69,7 @@ impl From<&Kv> for Settings {
             // The daemon has checked the word.
             durability: Durability::from_str(&kv.durability, false).unwrap_or_default(),
             port: kv.port,
+            shards: kv.shards.unwrap_or_else(usual_shards),
             listen: kv.listen.first().map_or(Listen::None, |address| Listen::Address(*address)),
             maxmemory: Bytes(kv.maxmemory),
             maxmemory_policy: kv.maxmemory_policy.clone(),
@@ -76,6 +87,7 @@ impl Settings {
             net,
             durability,
             port,
+            shards,
             listen,
             maxmemory,
             maxmemory_policy,
@@ -87,6 +99,7 @@ impl Settings {
             net,
             durability: durability.unwrap_or(self.durability),
             port: port.unwrap_or(self.port),
+            shards: shards.unwrap_or(self.shards),
             listen: listen.unwrap_or(self.listen),
             maxmemory: maxmemory.unwrap_or(self.maxmemory),
             maxmemory_policy: maxmemory_policy.unwrap_or(self.maxmemory_policy),
@@ -102,6 +115,7 @@ impl Settings {
             ("--net", self.net.word().to_owned()),
             ("--durability", self.durability.word().to_owned()),
             ("--port", self.port.to_string()),
+            ("--shards", self.shards.to_string()),
             ("--listen", self.listen.to_string()),
             ("--maxmemory", self.maxmemory.to_string()),
             ("--maxmemory-policy", self.maxmemory_policy.clone()),
@@ -137,6 +151,7 @@ mod tests {
             net: Net::AfXdp,
             durability: Durability::Interval,
             port: 7000,
+            shards: 3,
             listen: "[::1]:7001".parse().expect("valid"),
             maxmemory: Bytes(1 << 20),
             maxmemory_policy: "allkeys-lru".to_owned(),

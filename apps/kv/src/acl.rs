@@ -485,7 +485,7 @@ fn parse_hash(digits: &[u8]) -> Result<[u8; 32], &'static str> {
 }
 
 /// All users; see the module documentation.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Users {
     users: BTreeMap<Vec<u8>, User>,
     open: bool,

@@ -2,7 +2,8 @@
 //!
 //! 1. The log is read as recovery reads it ([`persist::verify`]), and every record is replayed into
 //!    a store in memory, which takes as much of it as the store itself. What recovery would refuse
-//!    is refused here, for the same reason; nothing is written.
+//!    is refused here, for the same reason; nothing is written. The log does not know how many
+//!    shards the store has, and one shard reads it whatever their number.
 //! 2. The first thing that is wrong is a [`Finding`]: where it lies, what is wrong, what that means
 //!    for data that was acknowledged, and what to do.
 //! 3. A log that ends in an append that was cut short is good: a crash leaves that, and nothing on

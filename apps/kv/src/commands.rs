@@ -29,6 +29,7 @@
 mod collection;
 mod connection;
 mod context;
+mod everywhere;
 mod hash;
 mod keys;
 mod list;
@@ -41,7 +42,8 @@ mod sorted_set;
 mod string;
 mod transaction;
 
-pub(crate) use context::{Command, Context, Table, added_bytes};
+pub(crate) use context::{Command, Context, Others, Table, added_bytes};
+pub(crate) use observed::monitor_line;
 pub(crate) use transaction::runs_inside;
 
 /// All families. A new family is added here and nowhere else.

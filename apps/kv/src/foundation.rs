@@ -9,6 +9,8 @@
 //!  client_id            the identity of a client
 //!  client_path          the way on which a client reaches the store
 //!  allocation           bytes that the allocator takes
+//!  placement            which shard owns a key
+//!  totals               what all shards have together
 //! ```
 
 pub(crate) mod allocation;
@@ -17,6 +19,8 @@ pub(crate) mod client_path;
 pub(crate) mod command;
 pub(crate) mod metrics;
 pub(crate) mod observation;
+pub(crate) mod placement;
 pub(crate) mod protocol;
 pub mod settings;
 pub(crate) mod text;
+pub(crate) mod totals;

@@ -16,10 +16,11 @@
 //! are in `shard/recovery.rs`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use sietch_structures::XorShift64Star;
 
-use crate::clients::{Client, Clients, Closing};
+use crate::clients::{Client, Clients, Closing, WaitsFor};
 use crate::commands::{Table, table};
 use crate::data::index::Seeds;
 use crate::data::journal::Journal;
@@ -33,17 +34,31 @@ pub use crate::data::journal::ReplayError;
 pub use crate::data::keyspace::Now;
 pub use crate::foundation::client_id::ClientId;
 pub use crate::foundation::observation::time::TimeSource;
+pub use crate::foundation::placement::Placement;
+pub use crate::foundation::totals::Totals;
+pub use messages::{Announcements, Replies, Requests};
+pub use router::{Batch, Router, Share};
 
 mod blocking;
 mod deferred_faults;
+pub mod exclusive;
 mod execute;
+mod forward;
+mod messages;
 mod observe;
+mod peers;
+mod proxies;
 mod recovery;
+mod router;
+mod routing;
 mod snapshot;
 mod snapshot_keys;
 
 use deferred_faults::DeferredFaults;
+use peers::{Halt, Peers};
+use proxies::Proxy;
 use snapshot::SnapshotWalk;
+pub(crate) use snapshot::stamp;
 use snapshot_keys::SnapshotKeys;
 
 /// Entries of flushed databases that one tick frees.
@@ -116,19 +131,31 @@ pub struct Shard {
     behind: bool,
     /// By the number of the command: whether it takes the longer way of `shard/observe.rs`.
     observed: Vec<bool>,
+    placement: Placement,
+    totals: Arc<Totals>,
+    peers: Peers,
 }
 
 impl Shard {
-    /// An empty shard. `seed` decides the order of keys and must be unpredictable to clients.
+    /// An empty shard, the only one of its store. `seed` decides the order of keys and must be
+    /// unpredictable to clients.
     pub fn new(settings: Settings, seed: u64) -> Self {
+        Self::with_placement(settings, seed, Placement::single(), Arc::new(Totals::new(1)))
+    }
+
+    /// An empty shard among others; `totals` is that of all.
+    pub fn with_placement(settings: Settings, seed: u64, placement: Placement, totals: Arc<Totals>) -> Self {
         let table = table();
         let mut seeds = Seeds::new(seed);
         let random = XorShift64Star::new(seeds.next());
         let snapshot_keys = SnapshotKeys::new(seeds.next(), seeds.next());
         let observed = vec![true; table.commands().len()];
+        let peers = Peers::new(placement, &table);
+        let mut store = Store::new(settings, seeds.next(), table.commands().len(), placement);
+        store.totals = (placement.count() > 1).then(|| Arc::clone(&totals));
         let mut shard = Self {
-            store: Store::new(settings, seeds.next(), table.commands().len()),
-            clients: Clients::new(),
+            store,
+            clients: Clients::new(placement.own(), placement.count()),
             table,
             random,
             now: Now::default(),
@@ -147,6 +174,9 @@ impl Shard {
             next_idle_check: 0,
             behind: false,
             observed,
+            placement,
+            totals,
+            peers,
         };
         shard.observe();
         shard
@@ -173,11 +203,12 @@ impl Shard {
             // As Redis: before the first save, when it started.
             self.store.last_save = self.store.last_save.max(now.unix_ms / 1000);
         }
-        if self.clients.count() >= self.store.settings.maxclients {
+        if self.totals.clients() >= self.store.settings.maxclients as u64 {
             self.store.metrics.refused += 1;
             return Err(Refused::TooManyClients(self.store.settings.maxclients));
         }
         self.store.metrics.connections += 1;
+        self.totals.add_client(self.placement.own());
         let id = self.clients.add(peer, local, now.monotonic_ns);
         let admitted = self.store.users.admits_unauthenticated();
         if let Some(client) = self.clients.get_mut(id) {
@@ -220,6 +251,7 @@ impl Shard {
         self.forget(&mut client);
         self.store.client_bytes -= client.charged;
         self.clients.free(id);
+        self.totals.remove_client(self.placement.own());
     }
 
     /// Removes a client from watches, subscriptions and wait queues.
@@ -257,6 +289,8 @@ impl Shard {
             if client.closing == Closing::No && !held_back {
                 client.closing = Closing::AfterOutput;
                 self.unblock(&mut client);
+            } else if self.peers.halt != Halt::No {
+                self.note_halted(id);
             }
             self.put_back(client);
         }
@@ -266,12 +300,21 @@ impl Shard {
     pub fn seal(&mut self, sequence: u64) {
         let durable = if self.failed.is_some() { u64::MAX } else { self.durable };
         self.clients.seal(sequence, durable);
+        if self.peers.any {
+            for proxy in &mut self.peers.proxies {
+                proxy.client.output.seal(sequence, durable);
+            }
+            self.exchange_totals();
+        }
     }
 
     /// Notes that everything up to `sequence` is durable.
     pub fn durable(&mut self, sequence: u64) {
         self.durable = self.durable.max(sequence);
         self.clients.release(self.durable);
+        for proxy in &mut self.peers.proxies {
+            proxy.client.output.release(self.durable);
+        }
         if !self.clients.syncing.is_empty() {
             self.end_syncs(|wanted| wanted.is_some_and(|wanted| wanted <= sequence), None);
         }
@@ -306,6 +349,7 @@ impl Shard {
         self.unlogged = unlogged;
         self.restricted = true;
         self.clients.fail();
+        self.peers.proxies.iter_mut().for_each(Proxy::fail);
         self.end_saves(u64::MAX, Some(&SAVE_FAILED));
         self.end_syncs(|_| true, Some(&SYNC_FAILED));
         self.store.journal.clear();
@@ -372,7 +416,7 @@ impl Shard {
     pub fn wants_close(&self, id: ClientId) -> bool {
         self.clients.get(id).is_none_or(|client| match client.closing {
             Closing::No => false,
-            Closing::AfterOutput => client.output.pending() == 0,
+            Closing::AfterOutput => client.output.pending() == 0 && client.pending.is_empty(),
             Closing::Now => true,
         })
     }
@@ -384,8 +428,11 @@ impl Shard {
         self.clients.get(id).is_some_and(|client| {
             client.closing == Closing::No
                 && !client.input_ended
-                && client.output.pending() <= soft
-                && (client.blocked.is_none() || client.input.len() <= soft)
+                && client.output.pending() + client.pending.bytes_to_come() <= soft
+                && (client.input.len() <= soft
+                    || client.blocked.is_none()
+                        && client.waits_for == WaitsFor::Nothing
+                        && self.peers.halt == Halt::No)
         })
     }
 
@@ -398,7 +445,7 @@ impl Shard {
     /// bounded slice each.
     pub fn tick(&mut self, now: Now) {
         self.now = now;
-        if !self.store.replaying {
+        if !self.store.replaying && self.peers.halt == Halt::No {
             self.expire_due();
         }
         self.store.free_pending(TICK_GRAVES);
@@ -418,16 +465,22 @@ impl Shard {
                 self.put_back(client);
             }
         }
+        self.run_inbox();
         self.serve_ready();
         self.send_events();
     }
 
     /// When [`Shard::tick`] is due next, in monotonic nanoseconds; `None` if nothing will be due.
     pub fn next_deadline(&self) -> Option<u64> {
+        if self.peers.halt != Halt::No {
+            // Nothing else runs before the exclusive section.
+            return self.clients.next_unblock();
+        }
         let at_once = self.behind
             || self.store.has_pending_frees()
             || self.clients.has_resumable()
-            || !self.store.ready.is_empty();
+            || !self.peers.inbox.is_empty()
+            || self.store.has_ready();
         if at_once {
             return Some(self.now.monotonic_ns);
         }
@@ -518,7 +571,7 @@ impl Shard {
 
     /// Keys in all databases.
     pub fn keys(&self) -> usize {
-        self.store.databases().iter().map(|database| database.index().len()).sum()
+        self.store.keys()
     }
 
     /// Clients connected.

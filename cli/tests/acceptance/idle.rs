@@ -40,5 +40,6 @@ fn an_idle_system_takes_under_one_percent_of_a_core() {
         let testbed = Testbed::new("idle");
         assert_idle(&testbed, &[], &[testbed.vnic(), testbed.kernel()]);
         assert_idle(&testbed, &["--net", "linux", "--without-io-uring"], &[testbed.kernel()]);
+        assert_idle(&testbed, &["--net", "linux", "--shards", "5"], &[testbed.kernel()]);
     });
 }

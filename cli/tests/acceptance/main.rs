@@ -7,7 +7,8 @@
 //! 2. Tests run one after another, even if the harness has several threads: rates, idle time and
 //!    replies must be measured on an otherwise idle machine.
 //! 3. As an ordinary user they are skipped, and print that.
-//! 4. `SIETCH_KILLS=100` and `SIETCH_IDLE_SECONDS=60` run the long forms.
+//! 4. `SIETCH_KILLS=100` and `SIETCH_IDLE_SECONDS=60` run the long forms. With `SIETCH_SHARDS=3`
+//!    the store of every test has three shards.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod bad_input;
@@ -29,6 +30,7 @@ mod ordinary_user;
 mod programs;
 mod published;
 mod served;
+mod shards;
 mod switch;
 mod switch_by_up;
 mod testbed;

@@ -131,6 +131,7 @@ impl Testbed {
         let own = rustix::process::geteuid();
         let store = if own.is_root() { STORE_USER } else { own.as_raw() };
         let (uid, port) = (self.user.unwrap_or(store), self.port);
+        let shards = crate::number("SIETCH_SHARDS", 1);
         format!(
             "[[vnic]]\nname = \"kv\"\nuid = {uid}\naddress = \"{VNIC}/24\"\nhost_address = \"10.84.0.1\"\n\
              address6 = \"{VNIC6}/64\"\nhost_address6 = \"fd84::1\"\ntcp_ports = [\"{port}\"]\n\n\
@@ -138,7 +139,7 @@ impl Testbed {
              host_address = \"10.84.1.1\"\naddress6 = \"fd84:1::2/64\"\n\
              host_address6 = \"fd84:1::1\"\nudp_ports = [\"7000-7009\"]\nrate = \"8Mbit/s\"\n\n\
              [[vsa]]\nname = \"store\"\nuid = {uid}\nsize = \"64MiB\"\n\n\
-             [kv]\nuid = {uid}\nport = {port}\nvsa = \"store\"\n"
+             [kv]\nuid = {uid}\nport = {port}\nvsa = \"store\"\nshards = {shards}\n"
         )
     }
 

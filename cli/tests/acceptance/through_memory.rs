@@ -137,7 +137,8 @@ fn unmodified_clients_come_through_memory() {
 #[test]
 fn memory_serves_what_kernel_sockets_serve() {
     test("memory_serves_what_kernel_sockets_serve", |testbed| {
-        for options in [&["--net", "linux"][..], &["--net", "linux", "--without-io-uring"]] {
+        let several = &["--net", "linux", "--shards", "3"][..];
+        for options in [&["--net", "linux"][..], &["--net", "linux", "--without-io-uring"], several] {
             let up = up(testbed, options);
             let all = "addresses\npipelines\nlarge_values\nsessions\nends\nlimits\n";
             for sietch in [true, false] {

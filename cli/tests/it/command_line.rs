@@ -107,6 +107,8 @@ fn a_wrong_command_line_is_refused_with_status_2_before_anything_is_touched() {
         &["up", "--durability", "sometimes"][..],
         &["up", "--port", "0"],
         &["up", "--maxmemory", "much"],
+        &["up", "--shards", "0"],
+        &["kv", "--shards", "65"],
         &["up", "--listen", "somewhere"],
         &["up", "--detach", "--foreground"],
         &["kv", "--run-as", "0:0"],

@@ -45,6 +45,7 @@ pub use volumes::{Quota, Volume};
 pub use vsas::Vsa;
 
 pub(crate) use limits::MAX_DEVICES;
+pub use limits::MAX_KV_SHARDS;
 pub(crate) use rules::derived_mac;
 
 /// The whole file, checked.

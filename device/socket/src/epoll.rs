@@ -229,6 +229,12 @@ impl Epoll {
                     address::refuse(connection.socket, words);
                 }
             }
+            Verdict::Release => {
+                // Its descriptor stays in use.
+                if let Some(connection) = self.connections.remove_at(id.0.index()) {
+                    handler.released(connection.socket);
+                }
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Connections, and what the owner of a queue does with what happens on them.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
 use sietch_structures::Key;
 
@@ -15,6 +16,8 @@ pub enum Verdict {
     Accept(u64),
     /// Say these last words and close it.
     Refuse(&'static [u8]),
+    /// Give its socket to the handler, with [`Handler::released`].
+    Release,
 }
 
 /// Whether a connection should be read further.
@@ -30,6 +33,11 @@ pub enum Appetite {
 pub trait Handler {
     /// A peer has connected.
     fn accepted(&mut self, id: ConnectionId, peer: SocketAddr, local: SocketAddr) -> Verdict;
+
+    /// The socket of a new connection after [`Verdict::Release`]. Another queue may adopt it.
+    fn released(&mut self, socket: OwnedFd) {
+        drop(socket);
+    }
 
     /// Bytes have arrived.
     fn received(&mut self, user: u64, bytes: &[u8]) -> Appetite;

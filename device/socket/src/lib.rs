@@ -12,8 +12,9 @@
 //!    when there is room again. [`SocketQueue::flush`] hands everything queued to the kernel with
 //!    one system call.
 //! 4. [`SocketQueue::close`] sends what was taken, then closes.
-//! 5. [`SocketQueue::adopt`] takes a connection that another process accepted, and
-//!    [`SocketQueue::listen_on`] a listening socket that another process may shut down.
+//! 5. [`SocketQueue::adopt`] takes a connection that was accepted elsewhere: by another process, or
+//!    by another queue, whose handler had it released ([`Verdict::Release`]).
+//!    [`SocketQueue::listen_on`] takes a listening socket that another process may shut down.
 //! 6. A peer can cost its own connection and nothing else: every per-connection memory is bounded,
 //!    and running out of file descriptors pauses accepting.
 //!

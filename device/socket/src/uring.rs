@@ -403,6 +403,11 @@ impl Uring {
                     address::refuse(connection.socket, words);
                 }
             }
+            Verdict::Release => {
+                if let Some(connection) = self.connections.remove_at(id.0.index()) {
+                    handler.released(connection.socket);
+                }
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use sietch_socket::{Appetite, Choice, ConnectionId, Handler, SocketQueue, Verdict};
@@ -22,6 +23,9 @@ struct Owner {
     /// Bytes of one connection after which it has had enough.
     limit: Option<usize>,
     refuse: bool,
+    /// Connections are released, and these are their sockets.
+    release: bool,
+    released: Vec<OwnedFd>,
 }
 
 impl Handler for Owner {
@@ -30,9 +34,15 @@ impl Handler for Owner {
         if self.refuse {
             return Verdict::Refuse(b"-ERR max number of clients reached\r\n");
         }
+        if self.release {
+            return Verdict::Release;
+        }
         self.next += 1;
         self.connections.insert(self.next, id);
         Verdict::Accept(self.next)
+    }
+    fn released(&mut self, socket: OwnedFd) {
+        self.released.push(socket);
     }
     fn received(&mut self, user: u64, bytes: &[u8]) -> Appetite {
         let all = self.received.entry(user).or_default();
@@ -105,6 +115,26 @@ fn bytes_go_both_ways_and_a_half_close_is_heard() {
         poll_until(&mut queue, &mut owner, |_, _| reader.is_finished());
         assert_eq!(reader.join().unwrap().unwrap(), "+PONG\r\n");
         assert!(owner.broken.is_empty());
+    });
+}
+
+#[test]
+fn a_released_connection_is_served_by_another_queue() {
+    each(|mut queue| {
+        let mut other = SocketQueue::open(Choice::Automatic).unwrap();
+        let address = listen(&mut queue);
+        let mut acceptor = Owner { release: true, ..Owner::default() };
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(b"PING\r\n").unwrap();
+        poll_until(&mut queue, &mut acceptor, |_, acceptor| !acceptor.released.is_empty());
+        let mut owner = Owner::default();
+        other.adopt(acceptor.released.pop().unwrap(), &mut owner);
+        poll_until(&mut other, &mut owner, |_, owner| owner.received.contains_key(&1));
+        assert_eq!(owner.received[&1], b"PING\r\n");
+        drop(client);
+        poll_until(&mut other, &mut owner, |_, owner| owner.ended == [1]);
+        queue.poll(&mut acceptor).unwrap();
+        assert!(acceptor.received.is_empty() && acceptor.broken.is_empty());
     });
 }
 

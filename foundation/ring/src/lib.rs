@@ -11,6 +11,8 @@
 //! - [`tail_hint`]: the newest entry of such a ring, beside the word that its consumer polls.
 //! - [`need_wakeup`]: how one side sleeps and the other wakes it, without a lost wake-up and
 //!   without a system call while both are awake.
+//! - [`thread_doorbell`]: a need-wakeup word with an eventfd, for a thread that others wake.
+//! - [`channel`]: values that move from one thread of this process to another.
 //! - [`spin`]: how long an idle loop polls before it sleeps.
 //! - [`stream`]: a stream of bytes each way between two processes that share memory, as TCP has it.
 //! - [`pool`]: the owner of each buffer of a queue.
@@ -40,6 +42,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod channel;
 #[cfg(not(loom))]
 pub mod guarded;
 #[cfg(not(loom))]
@@ -58,6 +61,7 @@ pub mod spsc;
 pub mod stream;
 mod sync;
 pub mod tail_hint;
+pub mod thread_doorbell;
 pub mod untrusted;
 
 #[cfg(not(loom))]

@@ -3,6 +3,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p sietch-ring --test loom --release`
 #![cfg(loom)]
 
+#[path = "loom/channel.rs"]
+mod channel;
 #[path = "loom/doorbell.rs"]
 mod doorbell;
 

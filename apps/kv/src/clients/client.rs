@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::output::Output;
+use super::pending::PendingReplies;
 use crate::acl::DEFAULT;
 use crate::data::keyspace::{DatabaseKey, Store};
 use crate::foundation::client_id::ClientId;
@@ -53,6 +54,8 @@ pub(crate) struct Blocked {
     pub(crate) on_timeout: TimeoutReply,
     /// The command, which is run again.
     pub(crate) arguments: Vec<Vec<u8>>,
+    /// It waits for keys of other shards, too, so the command is run again in an exclusive section.
+    pub(crate) shared: bool,
 }
 
 impl Blocked {
@@ -74,6 +77,19 @@ pub(crate) struct Pause {
     pub(crate) until: u64,
     /// Every command is postponed, not only those that write.
     pub(crate) all: bool,
+}
+
+/// What a client's next command waits for, in a store of several shards. The command is still in
+/// the client's input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum WaitsFor {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The replies that other shards owe.
+    Replies,
+    /// An exclusive section.
+    Section,
 }
 
 /// Commands between MULTI and EXEC.
@@ -108,6 +124,17 @@ pub(crate) enum ReplyMode {
     SkipThis,
     /// No reply is sent for the next command.
     SkipNext,
+}
+
+impl ReplyMode {
+    /// The mode after a command.
+    pub(crate) fn after_command(self) -> Self {
+        match self {
+            Self::SkipThis => Self::SkipNext,
+            Self::SkipNext => Self::On,
+            mode => mode,
+        }
+    }
 }
 
 /// A watched key.
@@ -162,6 +189,10 @@ pub(crate) struct Client {
     pub(crate) input: Vec<u8>,
     pub(crate) parser: Parser,
     pub(crate) output: Output,
+    /// The replies that other shards owe it.
+    pub(crate) pending: PendingReplies,
+    /// What its next command waits for.
+    pub(crate) waits_for: WaitsFor,
     pub(crate) closing: Closing,
     pub(crate) reply_mode: ReplyMode,
     pub(crate) transaction: Option<Transaction>,
@@ -209,6 +240,8 @@ impl Client {
             input: Vec::new(),
             parser: Parser::default(),
             output: Output::default(),
+            pending: PendingReplies::default(),
+            waits_for: WaitsFor::Nothing,
             closing: Closing::No,
             reply_mode: ReplyMode::On,
             transaction: None,
@@ -265,6 +298,7 @@ impl Client {
             + self.input.capacity()
             + self.parser.memory()
             + self.output.bytes.capacity()
+            + self.pending.bytes()
             + self.transaction.as_ref().map_or(0, |transaction| transaction.bytes)
     }
 
@@ -282,6 +316,7 @@ impl Client {
                 waited.push((database, key.into()));
             }
         }
-        self.block_request = Some(Blocked { keys: waited, deadline, on_timeout, arguments: Vec::new() });
+        self.block_request =
+            Some(Blocked { keys: waited, deadline, on_timeout, arguments: Vec::new(), shared: false });
     }
 }

@@ -53,9 +53,38 @@ impl Output {
         }
     }
 
+    /// Appends bytes that may leave as soon as everything before them may.
+    pub(crate) fn append_durable(&mut self, bytes: &[u8]) {
+        let all = self.released == self.bytes.len() && self.barriers.is_empty();
+        self.bytes.extend_from_slice(bytes);
+        if all {
+            self.released = self.bytes.len();
+        }
+    }
+
+    /// Takes all releasable bytes, as if they were sent.
+    pub(crate) fn take_releasable(&mut self) -> Vec<u8> {
+        if self.sent == 0 && self.released == self.bytes.len() && self.barriers.is_empty() {
+            self.base += self.released as u64;
+            self.released = 0;
+            return std::mem::take(&mut self.bytes);
+        }
+        let taken = self.releasable().to_vec();
+        self.consumed(taken.len());
+        taken
+    }
+
+    /// The bytes that may not leave yet.
+    pub(crate) fn held(&self) -> &[u8] {
+        &self.bytes[self.released..]
+    }
+
     /// Puts everything so far behind a barrier at `sequence`, or releases it if `sequence` is
     /// `durable` already and no barrier is before it.
     pub(crate) fn seal(&mut self, sequence: u64, durable: u64) {
+        if !self.is_held() {
+            return;
+        }
         if sequence <= durable && self.barriers.is_empty() {
             self.released = self.bytes.len();
             return;
@@ -134,6 +163,24 @@ mod tests {
         assert!(output.releasable().is_empty());
         output.release(5);
         assert_eq!(output.releasable(), b"slowread");
+    }
+
+    #[test]
+    fn taken_bytes_are_those_that_may_leave() {
+        let mut output = Output::default();
+        output.append_durable(b"a");
+        written(&mut output, b"b");
+        output.append_durable(b"c");
+        output.seal(4, 3);
+        assert_eq!(output.held(), b"bc");
+        assert_eq!(output.take_releasable(), b"a");
+        output.release(4);
+        assert_eq!(output.take_releasable(), b"bc");
+        written(&mut output, b"d");
+        output.seal(5, 4);
+        assert_eq!(output.take_releasable(), b"");
+        output.release(5);
+        assert_eq!((output.take_releasable(), output.pending()), (b"d".to_vec(), 0));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A message is appended to the output of each subscriber at once, within the limit of its output
 //! buffer. The client that is being served is not among the others: its messages are returned.
 
+use super::announcement::Announcement;
 use super::table::Clients;
 use crate::foundation::client_id::ClientId;
 use crate::foundation::protocol::Reply;
@@ -64,6 +65,24 @@ impl Clients {
             });
         }
         delivery
+    }
+
+    /// As [`Clients::publish`], to the subscribers of all shards.
+    pub(crate) fn publish_everywhere(
+        &mut self,
+        channel: &[u8],
+        message: &[u8],
+        limit: u64,
+        own: Option<ClientId>,
+    ) -> Delivery {
+        self.announce(&Announcement::Published { channel: channel.into(), message: message.into() });
+        self.publish(channel, message, limit, own)
+    }
+
+    /// Sends a line to the monitors of all shards, as [`Clients::send_to_monitors`] does.
+    pub(crate) fn send_to_all_monitors(&mut self, line: &[u8], limit: u64) {
+        self.announce_line(line);
+        self.send_to_monitors(line, limit);
     }
 
     /// Sends a line to every monitor but the client that is being served. The output of each may

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use super::client::{Client, Closing, Pause};
+use super::announcement::Announcement;
+use super::client::{Client, Closing, Pause, WaitsFor};
 use crate::foundation::client_id::ClientId;
 
 #[derive(Debug, Default)]
@@ -49,15 +50,28 @@ pub(crate) struct Clients {
     pub(crate) unblock_requests: Vec<(ClientId, bool)>,
     /// Clients closed because their output exceeded the limit.
     pub(crate) overflowed: u64,
+    /// The difference between the numbers of two clients that come one after the other: the number
+    /// of shards.
+    stride: u64,
+    /// By shard: what it must know. None of them in a store of one shard.
+    announcements: Vec<Vec<Announcement>>,
+    own: usize,
+    /// The other shards that have monitors, each with the period of its monitors.
+    pub(crate) monitored_by: BTreeMap<usize, u64>,
+    /// How often there were first no monitors here, and then some.
+    monitor_period: u64,
+    /// The other shards know of the monitors here.
+    monitors_known: bool,
 }
 
 impl Clients {
-    pub(crate) fn new() -> Self {
+    /// No clients, of shard `own` of `count`.
+    pub(crate) fn new(own: usize, count: usize) -> Self {
         Self {
             slots: Vec::new(),
             vacant: Vec::new(),
             count: 0,
-            next_number: 1,
+            next_number: own as u64 + 1,
             unsealed: Vec::new(),
             sealed: VecDeque::new(),
             ready: Vec::new(),
@@ -73,6 +87,12 @@ impl Clients {
             monitors: BTreeSet::new(),
             saving: Vec::new(),
             overflowed: 0,
+            stride: count as u64,
+            announcements: if count > 1 { vec![Vec::new(); count] } else { Vec::new() },
+            own,
+            monitored_by: BTreeMap::new(),
+            monitor_period: 0,
+            monitors_known: false,
         }
     }
 
@@ -85,7 +105,7 @@ impl Clients {
         let id = ClientId { slot, generation: entry.generation };
         entry.used = true;
         entry.client = Some(Box::new(Client::new(id, self.next_number, peer, local, now_ns)));
-        self.next_number += 1;
+        self.next_number += self.stride;
         self.count += 1;
         id
     }
@@ -258,6 +278,48 @@ impl Clients {
         self.deadlines.first().map(|&(deadline, _)| deadline)
     }
 
+    /// Whether there are monitors, here or on another shard.
+    pub(crate) fn are_monitored(&self) -> bool {
+        !self.monitors.is_empty() || !self.monitored_by.is_empty()
+    }
+
+    /// Notes that the other shards learn of the monitors here: they are monitored by this shard,
+    /// from this period on.
+    pub(crate) fn monitors_become_known(&mut self) -> (usize, u64) {
+        if !self.monitors_known {
+            self.monitors_known = true;
+            self.monitor_period += 1;
+        }
+        (self.own, self.monitor_period)
+    }
+
+    /// Tells the other shards when there are no monitors here any more.
+    pub(crate) fn announce_monitors(&mut self) {
+        if self.monitors_known && self.monitors.is_empty() {
+            self.monitors_known = false;
+            self.announce(&Announcement::NoMonitors { period: self.monitor_period });
+        }
+    }
+
+    /// Tells all other shards.
+    pub(crate) fn announce(&mut self, announcement: &Announcement) {
+        let own = self.own;
+        let others = self.announcements.iter_mut().enumerate().filter(|&(shard, _)| shard != own);
+        others.for_each(|(_, list)| list.push(announcement.clone()));
+    }
+
+    /// Tells the other shards that have monitors of a line.
+    pub(super) fn announce_line(&mut self, line: &[u8]) {
+        for &shard in self.monitored_by.keys() {
+            self.announcements[shard].push(Announcement::MonitorLine(line.into()));
+        }
+    }
+
+    /// What another shard must know, since the last call.
+    pub(crate) fn take_announcements(&mut self, shard: usize) -> Vec<Announcement> {
+        self.announcements.get_mut(shard).map(std::mem::take).unwrap_or_default()
+    }
+
     /// Closes a client that is not the one being served.
     pub(crate) fn close(&mut self, id: ClientId, closing: Closing) {
         if let Some(mut client) = self.take(id) {
@@ -280,7 +342,8 @@ impl Clients {
     pub(crate) fn close_idle(&mut self, now_ns: u64, limit_ns: u64) -> u64 {
         let idle: Vec<ClientId> = self
             .iter()
-            .filter(|client| client.blocked.is_none() && !client.is_subscriber() && !client.monitor)
+            .filter(|client| client.blocked.is_none() && client.waits_for == WaitsFor::Nothing)
+            .filter(|client| !client.is_subscriber() && !client.monitor)
             .filter(|client| now_ns.saturating_sub(client.active_ns) > limit_ns)
             .map(Client::id)
             .collect();

@@ -83,7 +83,7 @@ fn select(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     }
     let number = usize::try_from(number)
         .ok()
-        .filter(|&number| number < context.data.store_ref().databases().len())
+        .filter(|&number| number < context.data.store_ref().database_count())
         .ok_or(Fault::of("ERR DB index is out of range"))?;
     context.client.database = number;
     context.data.select(number);

@@ -6,7 +6,7 @@
 use sietch_structures::XorShift64Star;
 
 use crate::clients::{Client, Clients, ReplyMode, TimeoutReply};
-use crate::data::keyspace::Data;
+use crate::data::keyspace::{Data, Store};
 use crate::data::value;
 use crate::foundation::command::{CommandSpec, Flags, Keys, Names, refused_subcommand, subcommands};
 use crate::foundation::observation::key_events::EventClasses;
@@ -95,6 +95,21 @@ pub(crate) fn added_bytes(data: &Data<'_>, command: &CommandSpec, arguments: &[&
     }
 }
 
+/// The other shards of the store, in their order, as a command that concerns all of them sees them.
+/// Their keys are in the store of the shard that runs the command.
+pub(crate) trait Others {
+    /// How many.
+    fn count(&self) -> usize;
+    /// One of them: all but its keys.
+    fn store(&self, number: usize) -> &Store;
+    /// The same, to be changed.
+    fn store_mut(&mut self, number: usize) -> &mut Store;
+    /// Its clients.
+    fn clients(&self, number: usize) -> &Clients;
+    /// The same, to be changed.
+    fn clients_mut(&mut self, number: usize) -> &mut Clients;
+}
+
 /// The part of the shard that a handler works on.
 pub(crate) struct Context<'a> {
     /// The selected database, the journal, the clock reading of this batch.
@@ -105,8 +120,10 @@ pub(crate) struct Context<'a> {
     pub random: &'a mut XorShift64Star,
     /// The client that sent the command. It is not among `clients` meanwhile.
     pub client: &'a mut Client,
-    /// All other clients, and their subscriptions.
+    /// All other clients of this shard, and their subscriptions.
     pub clients: &'a mut Clients,
+    /// The other shards, during an exclusive section. There are none at other times.
+    pub others: &'a mut dyn Others,
     /// The command table.
     pub table: &'a Table,
     /// The row of the command that runs.

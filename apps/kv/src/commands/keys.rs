@@ -171,7 +171,7 @@ fn renamenx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 fn database(context: &Context<'_>, argument: &[u8], out_of_range: &Fault) -> Result<usize, Fault> {
     usize::try_from(integer(argument)?)
         .ok()
-        .filter(|&number| number < context.data.store_ref().databases().len())
+        .filter(|&number| number < context.data.store_ref().database_count())
         .ok_or_else(|| out_of_range.clone())
 }
 

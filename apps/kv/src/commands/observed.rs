@@ -10,8 +10,9 @@
 
 use super::context::Context;
 use crate::acl::subcommand_belongs;
-use crate::clients::{ReplyMode, write_message};
-use crate::foundation::command::{flag, subcommand};
+use crate::clients::{Client, ReplyMode, write_message};
+use crate::data::keyspace::Now;
+use crate::foundation::command::{CommandSpec, flag, subcommand};
 use crate::foundation::observation::Timed;
 use crate::foundation::observation::latency::Cause;
 use crate::foundation::observation::monitor::{self, unix_microseconds};
@@ -23,7 +24,7 @@ impl Context<'_> {
     /// As [`Context::run`], and records what the settings request.
     pub(crate) fn run_observed(&mut self, number: u16, arguments: &[&[u8]]) {
         self.run_observed_again(number, arguments);
-        if !self.clients.monitors.is_empty() {
+        if self.clients.are_monitored() {
             self.feed_monitors(arguments);
         }
     }
@@ -57,7 +58,8 @@ impl Context<'_> {
         let mut own = Reply::new(Vec::new(), self.reply.resp3);
         for event in &events {
             for (channel, message) in event.messages(classes) {
-                let delivery = self.clients.publish(&channel, message, limit, Some(self.client.id()));
+                let own_id = Some(self.client.id());
+                let delivery = self.clients.publish_everywhere(&channel, message, limit, own_id);
                 for pattern in &delivery.own {
                     write_message(&mut own, pattern.as_deref(), &channel, message);
                 }
@@ -71,20 +73,10 @@ impl Context<'_> {
 
     /// Sends the command to the monitors. Like Redis, it hides administrative commands.
     fn feed_monitors(&mut self, arguments: &[&[u8]]) {
-        let spec = &self.command.spec;
-        let hidden = match subcommand(spec, arguments) {
-            Some(name) => subcommand_belongs(spec, name, "admin"),
-            None => spec.flags.has(flag::ADMIN),
-        };
-        if hidden {
-            return;
-        }
         let now = self.data.now();
-        let microseconds = unix_microseconds(now.unix_ms, now.monotonic_ns);
-        let shown = redacted(spec.name, arguments);
-        let line = monitor::line(microseconds, self.client.database, self.client.peer, &shown);
+        let Some(line) = monitor_line(self.client, &self.command.spec, now, arguments) else { return };
         let limit = self.data.settings().output_limit_pubsub;
-        self.clients.send_to_monitors(&line, limit);
+        self.clients.send_to_all_monitors(&line, limit);
         if self.client.monitor && matches!(self.client.reply_mode, ReplyMode::On) {
             self.reply.bytes.extend_from_slice(&line);
         } else if self.client.monitor {
@@ -123,4 +115,20 @@ impl Context<'_> {
             store.observation.histograms.entry((number, name)).or_default().record(took);
         }
     }
+}
+
+/// The line of a client's command for monitors; none if the command is hidden from them.
+pub(crate) fn monitor_line(
+    client: &Client,
+    spec: &CommandSpec,
+    now: Now,
+    arguments: &[&[u8]],
+) -> Option<Vec<u8>> {
+    let hidden = match subcommand(spec, arguments) {
+        Some(name) => subcommand_belongs(spec, name, "admin"),
+        None => spec.flags.has(flag::ADMIN),
+    };
+    let microseconds = unix_microseconds(now.unix_ms, now.monotonic_ns);
+    let line = || monitor::line(microseconds, client.database, client.peer, &redacted(spec.name, arguments));
+    (!hidden).then(line)
 }

@@ -4,8 +4,10 @@
 //! [`Clients`](crate::clients::Clients), where PUBLISH finds the subscribers. A message is appended
 //! to each subscriber's output at once, within the limit of its output buffer.
 
+use std::collections::BTreeSet;
+
 use super::context::{Command, Context, Outcome};
-use crate::clients::write_message;
+use crate::clients::{Clients, write_message};
 use crate::foundation::command::{Flags, Keys, flag, is};
 use crate::foundation::text::glob;
 
@@ -108,7 +110,11 @@ fn publish(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         write_message(&mut context.reply, pattern.as_deref(), channel, message);
         context.push(start);
     }
-    context.reply.count(delivery.receivers);
+    let others = 0..context.others.count();
+    let elsewhere: usize = others
+        .map(|number| context.others.clients_mut(number).publish(channel, message, limit, None).receivers)
+        .sum();
+    context.reply.count(delivery.receivers + elsewhere);
     Ok(())
 }
 
@@ -116,12 +122,16 @@ fn pubsub(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let subcommand = arguments[1];
     if is(subcommand, "channels") && arguments.len() <= 3 {
         let pattern = arguments.get(2);
-        let names: Vec<Vec<u8>> = context
-            .clients
-            .channels()
+        let mut names: Vec<Vec<u8>> = context
+            .all_clients()
+            .flat_map(Clients::channels)
             .filter(|(channel, _)| pattern.is_none_or(|pattern| glob::matches(pattern, channel)))
             .map(|(channel, _)| channel.to_vec())
             .collect();
+        if context.others.count() > 0 {
+            names.sort_unstable();
+            names.dedup();
+        }
         context.reply.array(names.len());
         names.iter().for_each(|name| context.reply.bulk(name));
     } else if is(subcommand, "numsub") {
@@ -129,10 +139,12 @@ fn pubsub(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         context.reply.array(2 * (arguments.len() - 2));
         for channel in &arguments[2..] {
             context.reply.bulk(channel);
-            context.reply.count(context.clients.subscribers(channel).len());
+            let count = context.all_clients().map(|clients| clients.subscribers(channel).len()).sum();
+            context.reply.count(count);
         }
     } else if is(subcommand, "numpat") && arguments.len() == 2 {
-        context.reply.count(context.clients.patterns().count());
+        let count = pattern_count(context);
+        context.reply.count(count);
     } else if is(subcommand, "help") && arguments.len() == 2 {
         context.reply.help(
             "PUBSUB",
@@ -150,4 +162,16 @@ fn pubsub(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         return Err(context.subcommand_fault(arguments));
     }
     Ok(())
+}
+
+/// Patterns that have subscribers on any shard.
+pub(super) fn pattern_count(context: &Context<'_>) -> usize {
+    let patterns = context.all_clients().flat_map(Clients::patterns).map(|(pattern, _)| pattern);
+    patterns.collect::<BTreeSet<_>>().len()
+}
+
+/// Channels that have subscribers on any shard.
+pub(super) fn channel_count(context: &Context<'_>) -> usize {
+    let channels = context.all_clients().flat_map(Clients::channels).map(|(channel, _)| channel);
+    channels.collect::<BTreeSet<_>>().len()
 }

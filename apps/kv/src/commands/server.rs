@@ -86,7 +86,7 @@ fn flushdb(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 }
 
 fn swapdb(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let count = context.data.store_ref().databases().len();
+    let count = context.data.store_ref().database_count();
     let number = |argument: &[u8], bad: Fault| {
         let value = integer(argument).map_err(|_| bad)?;
         usize::try_from(value)
@@ -161,7 +161,7 @@ fn request_compaction(context: &mut Context<'_>) -> Outcome {
     if let Some(reason) = context.failed {
         return Err(Fault::new(format!("MISCONF Errors writing to the AOF file: {reason}")));
     }
-    let store = context.data.store();
+    let store = context.coordinator_mut();
     if !store.settings.durability.keeps_log() {
         return Err(Fault::of("ERR nothing is saved: the store runs with --durability none"));
     }
@@ -172,7 +172,7 @@ fn request_compaction(context: &mut Context<'_>) -> Outcome {
 fn save(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     request_compaction(context)?;
     // Waits for the next snapshot: a running one may lack the last writes.
-    let number = context.data.store_ref().persistence.begun + 1;
+    let number = context.coordinator().persistence.begun + 1;
     context.clients.saving.push((number, context.client.id()));
     context.client.want_block(&[], 0, None, TimeoutReply::Done);
     Ok(())
@@ -196,7 +196,7 @@ fn bgrewriteaof(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
 }
 
 fn lastsave(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
-    let at = context.data.store_ref().last_save;
+    let at = context.coordinator().last_save;
     context.reply.integer(at as i64);
     Ok(())
 }
@@ -213,7 +213,7 @@ fn shutdown(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         }
     }
     // No reply: the connection closes when the server ends.
-    context.data.store().shutdown_requested = Some(mode);
+    context.coordinator_mut().shutdown_requested = Some(mode);
     Ok(())
 }
 
@@ -234,9 +234,11 @@ fn config(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         }
         (b"set", 4..) => return config_set(context, &arguments[2..]),
         (b"resetstat", 2) => {
-            context.data.store().metrics.reset();
-            context.data.store().observation.histograms.clear();
-            context.data.store().observation.commits.clear();
+            context.each_store(|store| {
+                store.metrics.reset();
+                store.observation.histograms.clear();
+                store.observation.commits.clear();
+            });
             context.reply.ok();
         }
         (b"rewrite", 2) => {
@@ -282,8 +284,10 @@ fn config_set(context: &mut Context<'_>, pairs: &[&[u8]]) -> Outcome {
     store.observation.changed = true;
     if let Some(at) = named.iter().position(|name| name == "requirepass") {
         store.users.require(pairs[2 * at + 1]);
+        context.share_users();
         crate::acl::warn_of_restart("CONFIG SET requirepass");
     }
+    context.share_settings();
     context.reply.ok();
     Ok(())
 }

@@ -113,7 +113,7 @@ fn watched_key_changed(context: &Context<'_>) -> bool {
         let changed = store.version(&watch.key) != watch.version;
         if watch.overdue {
             // The removal of such a key is no change: its time was over when the watch began.
-            changed && store.databases()[database].index().contains(key)
+            changed && store.find(database, key).is_some()
         } else {
             changed || store.is_overdue(database, key, now)
         }

@@ -50,7 +50,7 @@ const ELEMENTS_A_SLOT: usize = 8;
 
 /// Bits of a scan cursor: exact in the doubles that some clients keep numbers in, and fine
 /// enough that hardly ever two elements share a position.
-const CURSOR_BITS: u32 = 48;
+pub(crate) const CURSOR_BITS: u32 = 48;
 
 /// Tries of [`Index::random`] before it accepts any element: even in an index that was just thinned
 /// out, one in ten succeeds.

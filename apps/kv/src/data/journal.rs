@@ -83,6 +83,14 @@ impl Journal {
         self.bytes.shrink_to(1 << 20);
     }
 
+    /// Adds the effects of a record, which another journal has gathered.
+    pub fn append_record(&mut self, record: &[u8]) {
+        match record {
+            [EFFECTS, effects @ ..] if !self.bytes.is_empty() => self.bytes.extend_from_slice(effects),
+            _ => self.bytes.extend_from_slice(record),
+        }
+    }
+
     /// Adds an effect. One of [`SPLIT`] with more than [`MOST_ARGUMENTS`] becomes several. ZADD is
     /// recorded without options.
     pub fn append(&mut self, database: usize, arguments: &[&[u8]]) {
@@ -215,6 +223,16 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads effects without a head, which stood in the record `sequence`.
+    pub(crate) fn of_effects(bytes: &'a [u8], sequence: u64) -> Self {
+        Self { bytes, at: 0, sequence }
+    }
+
+    /// Bytes read so far.
+    pub(crate) fn position(&self) -> usize {
+        self.at
+    }
+
     /// Whether nothing follows.
     pub fn is_at_end(&self) -> bool {
         self.at == self.bytes.len()
@@ -305,6 +323,27 @@ mod tests {
                 prop_assert_eq!(&arguments, expected);
             }
             prop_assert_eq!(reader.effect(&mut arguments), Ok(None));
+        }
+
+        #[test]
+        fn records_are_put_together(first in prop::collection::vec(any::<u8>(), 0..9), second in any::<u64>()) {
+            let mut journals = [Journal::default(), Journal::default()];
+            journals.iter_mut().for_each(|journal| journal.enable(true));
+            let [all, other] = &mut journals;
+            let numbers = [second.to_be_bytes(), second.to_le_bytes()];
+            other.append(1, &[b"SET", &first]);
+            all.append_record(&other.take().expect("an effect"));
+            for number in &numbers {
+                other.append(2, &[b"DEL", number]);
+            }
+            all.append_record(&other.take().expect("two effects"));
+            let record = all.take().expect("three effects");
+            let mut reader = Reader::new(&record, EFFECTS, 1).expect("a record of effects");
+            let (mut arguments, mut read) = (Vec::new(), Vec::new());
+            while let Some(database) = reader.effect(&mut arguments).expect("its own record") {
+                read.push((database, arguments[1].to_vec()));
+            }
+            prop_assert_eq!(read, [(1, first), (2, numbers[0].to_vec()), (2, numbers[1].to_vec())]);
         }
 
         #[test]

@@ -10,8 +10,9 @@
 //!    record a DEL. While a log is replayed nothing expires: the log holds the deletions.
 //! 4. Each change calls [`Store::signal`]: it increments the version of a watched key, and queues a
 //!    key that clients wait for.
-//! 5. FLUSHALL sets whole databases aside; [`Store::free_pending`] frees them in bounded slices.
-//! 6. [`Data`] is one database as a command sees it, with the clock reading of the batch.
+//! 5. The keys of one shard are its [`Partition`], which another shard may hold for a while.
+//! 6. FLUSHALL sets whole databases aside; [`Store::free_pending`] frees them in bounded slices.
+//! 7. [`Data`] is one database as a command sees it, with the clock reading of the batch.
 
 mod candidates;
 mod clock;
@@ -21,6 +22,8 @@ mod entry;
 mod eviction;
 mod key;
 mod partial_dump;
+mod partition;
+mod partitions;
 mod record;
 mod store;
 
@@ -30,4 +33,5 @@ pub(crate) use data::Data;
 pub(crate) use entry::Entry;
 pub(crate) use key::DatabaseKey;
 pub(crate) use partial_dump::{DumpedPart, EffectDetail, PartialDump};
+pub(crate) use partition::{Partition, Waiter};
 pub(crate) use store::{ShutdownMode, Store};

@@ -32,6 +32,10 @@ pub struct Metrics {
     pub connections: u64,
     /// Clients refused because of `maxclients`.
     pub refused: u64,
+    /// Commands sent to the shards that own their keys.
+    pub forwarded: u64,
+    /// Exclusive sections, counted by the first shard.
+    pub exclusive_sections: u64,
     /// Bytes of requests.
     pub input_bytes: u64,
     /// Bytes of replies sent.
@@ -96,6 +100,46 @@ impl Metrics {
             *count += 1;
         } else if self.by_error.len() < ERROR_CODES {
             self.by_error.insert(code.to_vec(), 1);
+        }
+    }
+
+    /// Adds the counters of another shard.
+    pub fn add(&mut self, other: &Self) {
+        self.commands += other.commands;
+        self.connections += other.connections;
+        self.refused += other.refused;
+        self.forwarded += other.forwarded;
+        self.exclusive_sections += other.exclusive_sections;
+        self.input_bytes += other.input_bytes;
+        self.output_bytes += other.output_bytes;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.expired += other.expired;
+        self.evicted += other.evicted;
+        self.effects += other.effects;
+        self.errors += other.errors;
+        self.protocol_errors += other.protocol_errors;
+        self.query_limit_closed += other.query_limit_closed;
+        self.output_limit_closed += other.output_limit_closed;
+        self.idle_closed += other.idle_closed;
+        self.http_closed += other.http_closed;
+        self.replayed += other.replayed;
+        self.replay_skipped += other.replay_skipped;
+        self.longest_iteration_ns = self.longest_iteration_ns.max(other.longest_iteration_ns);
+        self.long_iterations += other.long_iterations;
+        self.own_long_iterations += other.own_long_iterations;
+        self.long_iteration_faults += other.long_iteration_faults;
+        self.snapshots = self.snapshots.max(other.snapshots);
+        self.peak_memory += other.peak_memory;
+        for (count, more) in self.by_command.iter_mut().zip(&other.by_command) {
+            count.calls += more.calls;
+            count.rejected += more.rejected;
+            count.failed += more.failed;
+            count.timed += more.timed;
+            count.nanoseconds += more.nanoseconds;
+        }
+        for (code, count) in &other.by_error {
+            *self.by_error.entry(code.clone()).or_default() += count;
         }
     }
 

@@ -113,11 +113,17 @@ impl Durability {
     }
 }
 
+/// The most shards of a store. Each pair of cores has two channels of a few kilobytes, and a machine
+/// with more cores has several sockets, between which one log serves the store badly.
+pub const MAX_SHARDS: usize = 64;
+
 /// The settings of a shard.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Number of databases.
     pub databases: usize,
+    /// Cores that the keys are divided among.
+    pub shards: usize,
     /// Bytes that the data set and the clients' buffers may take; 0: no limit.
     pub maxmemory: u64,
     /// The eviction policy.
@@ -218,6 +224,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             databases: 16,
+            shards: 1,
             maxmemory: 0,
             policy: Policy::NoEviction,
             maxmemory_samples: 5,
@@ -291,6 +298,7 @@ impl Settings {
             ("notify-keyspace-events", self.notify_keyspace_events.to_string()),
             ("port", self.port.to_string()),
             ("proto-max-bulk-len", self.proto_max_bulk_len.to_string()),
+            ("shards", self.shards.to_string()),
             ("slowlog-log-slower-than", self.slowlog_log_slower_than.to_string()),
             ("slowlog-max-len", self.slowlog_max_len.to_string()),
             ("tcp-keepalive", self.tcp_keepalive.to_string()),

@@ -1,6 +1,7 @@
 //! Why the store could not start, or had to end.
 
 use crate::data::journal::ReplayError;
+use crate::foundation::settings::MAX_SHARDS;
 
 /// Why the store could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +94,17 @@ pub enum Error {
     /// The store could not be reached: it has neither a VNIC nor a kernel socket.
     #[error("kv: neither a VNIC nor an address to listen on; give --listen an address, or drop --net linux")]
     NoWayIn,
+    /// The thread of a shard has ended by itself.
+    #[error(
+        "kv: the thread of a shard has ended, and a part of the keys with it; start the store again (under `sietch up` that happens by itself); all that was acknowledged is in the log"
+    )]
+    MemberEnded,
+    /// More or fewer shards than a store may have.
+    #[error("kv: {shards} is no number of shards; give --shards 1 to {MAX_SHARDS}")]
+    Shards {
+        /// The number.
+        shards: usize,
+    },
     /// A system call failed that every Linux supports.
     #[error("kv: {action}: {cause}")]
     System {

@@ -9,16 +9,19 @@
 //!    through the view do not count as accesses for eviction.
 //! 3. No answer shows a write that a crash can undo: like a reply, it waits until everything that
 //!    it could show is durable.
+//! 4. With several cores, a request waits until the shards of all are gathered, as for an exclusive
+//!    section. A listing goes through the shards in order, and its cursor has the number of the
+//!    shard above the [`CURSOR_BITS`] of the position in it.
 
 use std::collections::VecDeque;
 
 use sietch::view::{FileAttributes, Unavailable, View, ViewError, ViewPage, ViewTarget, escape, unescape};
 use sietch::{Grant, Lease, PreparedReply};
 
-use crate::data::index::Keyed as _;
+use crate::data::index::{CURSOR_BITS, Keyed as _};
 use crate::data::keyspace::{Entry, Store};
 use crate::data::value::ValueRef;
-use crate::shard::Now;
+use crate::shard::{Now, Placement};
 
 /// Keys scanned for one page.
 const SCANNED: usize = 128;
@@ -45,14 +48,15 @@ impl KeyView {
         Self { grant, pending: VecDeque::new() }
     }
 
-    /// Answers a request, if there is one and all effects so far are in the log up to the record
-    /// `sequence`. Returns whether another iteration should follow soon.
-    pub(super) fn answer(&mut self, lease: &Lease, store: &Store, now: Now, sequence: Option<u64>) -> bool {
-        if !lease.has_view_request() {
-            return false;
-        }
-        let Some(sequence) = sequence else { return true };
-        let (reply, more) = lease.prepare_view_reply(&self.grant, &mut Keys { store, now });
+    /// Whether there is a request.
+    pub(super) fn is_wanted(&self, lease: &Lease) -> bool {
+        lease.has_view_request()
+    }
+
+    /// Answers a request from the data sets of all shards. All effects so far are in the log up to
+    /// the record `sequence`. Returns whether another iteration should follow soon.
+    pub(super) fn answer(&mut self, lease: &Lease, stores: &[&Store], now: Now, sequence: u64) -> bool {
+        let (reply, more) = lease.prepare_view_reply(&self.grant, &mut Keys { stores, now });
         self.pending.extend(reply.map(|reply| (sequence, reply)));
         more
     }
@@ -69,7 +73,8 @@ impl KeyView {
 
 /// The tree of directories and files.
 struct Keys<'a> {
-    store: &'a Store,
+    /// Of each shard.
+    stores: &'a [&'a Store],
     now: Now,
 }
 
@@ -93,11 +98,12 @@ impl<'a> Keys<'a> {
             [KEYS] => Ok(Node::Databases),
             [KEYS, number, rest @ ..] if rest.len() <= 1 => {
                 let database = number.parse().ok().filter(|database: &usize| database.to_string() == *number);
-                let database = database.filter(|&database| database < self.store.databases().len());
+                let database = database.filter(|&database| database < self.databases());
                 let database = database.ok_or_else(missing)?;
                 let [name] = rest else { return Ok(Node::Database(database)) };
                 let key = unescape(name).ok_or_else(missing)?;
-                let entry = self.store.databases()[database].index().get(&key);
+                let owner = Placement::new(0, self.stores.len()).shard_of(&key);
+                let entry = self.stores[owner].find(database, &key);
                 let entry = entry.filter(|entry| self.is_alive(entry)).ok_or_else(missing)?;
                 Ok(Node::Key(entry.value()))
             }
@@ -105,14 +111,26 @@ impl<'a> Keys<'a> {
         }
     }
 
+    fn databases(&self) -> usize {
+        self.stores.first().map_or(0, |store| store.database_count())
+    }
+
     /// About `count` keys of `database` from `cursor` on, or `None` if they do not fit a page.
     fn scan(&self, database: usize, cursor: u64, count: usize) -> Option<(ViewPage, u64)> {
         let (mut page, mut fits) = (ViewPage::default(), true);
-        let next = self.store.databases()[database].index().scan(cursor, count, &mut |entry: &Entry| {
+        let shard = cursor >> CURSOR_BITS;
+        let Some(store) = self.stores.get(shard as usize) else { return Some((page, 0)) };
+        let next = store.scan(database, cursor, count, &mut |entry: &Entry| {
             if let Some(name) = escape(entry.key()).filter(|_| self.is_alive(entry)) {
                 fits &= page.push(&name, attributes(entry.value()));
             }
         });
+        let last = shard as usize + 1 == self.stores.len();
+        let next = match next {
+            0 if last => 0,
+            0 => (shard + 1) << CURSOR_BITS,
+            next => next,
+        };
         fits.then_some((page, next))
     }
 }
@@ -139,8 +157,8 @@ impl View for Keys<'_> {
                 page.push(KEYS, FileAttributes::DIRECTORY);
             }
             Node::Databases => {
-                for (number, database) in self.store.databases().iter().enumerate() {
-                    if number == 0 || !database.index().is_empty() {
+                for number in 0..self.databases() {
+                    if number == 0 || self.stores.iter().any(|store| store.len(number) > 0) {
                         page.push(&number.to_string(), FileAttributes::DIRECTORY);
                     }
                 }

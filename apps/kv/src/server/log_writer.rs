@@ -1,4 +1,4 @@
-//! The log writer: appends the shard's effects, and releases replies once they are durable.
+//! The log writer: appends the effects of all shards, and releases replies once they are durable.
 //!
 //! Each iteration:
 //!
@@ -9,8 +9,10 @@
 //! 2. All replies made so far are sealed behind the last record. With `always` they leave when it
 //!    is durable, otherwise at once.
 //! 3. When the log should be compacted, or a command requests it, a snapshot of the shard is
-//!    written beside the appends, a slice per iteration. When it is durable, the log drops the
-//!    records that it replaces.
+//!    written beside the appends, a slice per iteration ([`compaction`]). When it is durable, the
+//!    log drops the records that it replaces.
+//! 4. With several cores, effects and dumps of the members wait in one queue ([`order`]). What this
+//!    core has recorded itself stands behind what has arrived before.
 //!
 //! Exceptional states:
 //!
@@ -19,23 +21,33 @@
 //! - The area is full: the current record goes into the log's reserve, and the event loop waits for
 //!   a compaction. If that makes no room, commands that need room are refused with the reason.
 //!   Deletions are still accepted, and a later compaction ends the refusal.
-//! - The current record has no room in the reserve either, or is larger than a record may be (the
-//!   effects of a batch, of expiry and of eviction have no bound). The log is blocked, and a
-//!   snapshot *covers* the record: it includes the record's effects and replaces it. This cannot
-//!   fail, because the shard refuses commands that would make its state too large for a snapshot.
+//! - A record has no room in the reserve either, or is larger than a record may be (the effects of
+//!   a batch, of expiry and of eviction have no bound). The log is blocked, and a snapshot *covers*
+//!   the record and everything that waits behind it: it includes their effects and replaces them.
+//!   This cannot fail, because shards refuse commands that would make the data set too large for a
+//!   snapshot. With several cores, all shards must be here until it is durable.
 //! - The log has failed: writes are refused for good, and no reply that waits for durability is
 //!   sent.
 
+use std::collections::VecDeque;
+
 use sietch::disk::DiskQueue;
-use sietch::persist::{AppendError, Failure, Log, SnapshotError};
+use sietch::persist::{AppendError, Failure, Log};
 
 use crate::foundation::settings::Durability;
 use crate::shard::{Now, Shard};
 
-/// Bytes of a snapshot that one iteration writes: 2600 keys with values of 64 bytes, about half a
-/// millisecond of work. With less, the log would grow faster than the snapshot that is to replace
-/// it.
-const SLICE_BYTES: usize = 256 << 10;
+mod compaction;
+mod dumps;
+mod log_state;
+mod order;
+
+pub(super) use dumps::SLICE_BYTES;
+pub(super) use log_state::LogState;
+pub(super) use order::{Progress, Queued};
+
+use dumps::{Compaction, Dump, Walks};
+use order::Positions;
 
 /// Nanoseconds between two flushes with `--durability interval`.
 const FLUSH_INTERVAL: u64 = 1_000_000_000;
@@ -48,38 +60,31 @@ const LAZY_BYTES: usize = 256 << 10;
 /// much.
 const LAZY_INTERVAL: u64 = 20_000_000;
 
-/// Nanoseconds before a compaction that found no room is tried again.
-const RETRY: u64 = 5_000_000_000;
-
 /// Share of the capacity that is kept for the log (one part of this many); the state may take the
 /// rest.
 const LOG_SHARE: u64 = 8;
 
-/// After a compaction, a full area accepts growth again if one part of this many is free: with less
-/// it would be full at once.
-const ROOMY: u64 = 16;
-
-/// The state of a compaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Compaction {
-    Idle,
-    /// Slices of the snapshot are being dumped.
-    Dumping,
-    /// Everything is dumped; some records wait for room in the log's queue.
-    Draining,
-    /// The log switches to the snapshot.
-    Finishing,
-}
-
-/// Writes the log of a shard.
+/// Writes the log of a store.
 pub struct LogWriter<D: DiskQueue> {
     log: Log<D>,
     durability: Durability,
+    /// How many cores the store has.
+    cores: usize,
     /// The sequence of the last record.
     last: u64,
+    /// The sequence of the last record with effects that replies of this core may show.
+    own: u64,
+    /// What waits for its turn. With one core it is one record, if the log is blocked.
+    queue: VecDeque<Queued>,
+    positions: Positions,
+    /// What the members must hear.
+    states: Vec<LogState>,
     compaction: Compaction,
+    /// The number of the last snapshot.
+    snapshot: u64,
+    walks: Walks,
     /// Snapshot records that the log's queue had no room for yet.
-    waiting: std::collections::VecDeque<Vec<u8>>,
+    waiting: VecDeque<Dump>,
     /// A compaction was requested.
     requested: bool,
     /// The current compaction failed.
@@ -89,20 +94,22 @@ pub struct LogWriter<D: DiskQueue> {
     /// The last compaction made no room: the last sequence and the bytes in use then. Another one
     /// is useless until something is appended.
     futile: Option<(u64, u64)>,
-    /// The current record is not in the log yet.
-    blocked: bool,
-    /// The current record has no room in the log: a snapshot must replace it.
+    /// The first record of the queue has no room in the log: a snapshot must replace it.
     overflow: bool,
-    /// The running snapshot includes the effects of the current record.
+    /// The running snapshot includes the effects of all records of the queue.
     covering: bool,
     /// The area is full except for the reserve.
     full: bool,
     /// A compaction made no room: the shard refuses commands that need room.
     refusing: bool,
     failed: bool,
+    /// Whether the members know that no command runs.
+    held: bool,
     flush_due: Option<u64>,
     /// Clients wait for a flush (WAIT).
     syncing: bool,
+    /// Such clients of members have come: the log is to be flushed.
+    flush_wanted: bool,
     /// When the batched records must be written.
     write_due: Option<u64>,
     retry_at: u64,
@@ -122,25 +129,39 @@ impl<D: DiskQueue> LogWriter<D> {
     pub fn new(log: Log<D>, durability: Durability) -> Self {
         Self {
             last: log.last(),
+            own: log.last(),
             log,
             durability,
+            cores: 1,
+            queue: VecDeque::new(),
+            positions: Positions::default(),
+            states: Vec::new(),
             compaction: Compaction::Idle,
-            waiting: std::collections::VecDeque::new(),
+            snapshot: 0,
+            walks: Walks::default(),
+            waiting: VecDeque::new(),
             requested: false,
             given_up: false,
             abandoned: false,
             futile: None,
-            blocked: false,
             overflow: false,
             covering: false,
             full: false,
             refusing: false,
             failed: false,
+            held: false,
             flush_due: None,
             syncing: false,
+            flush_wanted: false,
             write_due: None,
             retry_at: 0,
         }
+    }
+
+    /// Writes the effects of so many cores.
+    pub(super) fn serve_cores(&mut self, cores: usize) {
+        self.cores = cores;
+        self.positions = Positions::new(cores);
     }
 
     /// The log, for its counters.
@@ -155,7 +176,57 @@ impl<D: DiskQueue> LogWriter<D> {
 
     /// Whether the log cannot take the effects of commands that have already run.
     pub fn is_blocked(&self) -> bool {
-        self.blocked
+        !self.queue.is_empty()
+    }
+
+    /// The sequence behind which replies of this core are sealed, and the last that is durable.
+    /// `None` while it has effects that are not in the log.
+    pub(super) fn own_position(&self) -> Option<(u64, u64)> {
+        if self.failed || self.durability != Durability::Always {
+            return Some((0, u64::MAX));
+        }
+        (!self.is_blocked()).then(|| (self.own, self.log.durable()))
+    }
+
+    /// Whether all shards must be here, for a snapshot that covers what waits.
+    pub(super) fn needs_all_shards(&self) -> bool {
+        self.overflow && !self.failed
+    }
+
+    /// Puts what another core has done behind everything that has come before.
+    pub(super) fn push(&mut self, queued: Queued) {
+        if !self.failed {
+            self.queue.push_back(queued);
+        }
+    }
+
+    /// Puts what the shard has recorded behind everything that has come before.
+    pub(super) fn push_own(&mut self, shard: &mut Shard) {
+        if let Some(record) = shard.journal().take() {
+            self.push(Queued::Own(record));
+        }
+    }
+
+    /// Requests a compaction, as a command of this core's shard does.
+    pub(super) fn request_compaction(&mut self) {
+        self.requested = true;
+    }
+
+    /// What the members must hear, since the last call.
+    pub(super) fn take_states(&mut self) -> Vec<LogState> {
+        std::mem::take(&mut self.states)
+    }
+
+    /// The progress of a member, if it has changed since the last call.
+    pub(super) fn take_progress(&mut self, member: usize) -> Option<Progress> {
+        self.positions.take_news(member)
+    }
+
+    /// Notes what the members must hear.
+    fn tell(&mut self, state: LogState) {
+        if self.cores > 1 {
+            self.states.push(state);
+        }
     }
 
     /// Whether the log has failed for good.
@@ -172,136 +243,139 @@ impl<D: DiskQueue> LogWriter<D> {
     /// Whether replies wait for the disk, or commands for room in the log.
     pub fn is_awaited(&self) -> bool {
         let replies = self.durability == Durability::Always && self.log.durable() < self.last;
-        !self.failed && (self.blocked || self.is_compacting_for_room() || replies || self.syncing)
+        !self.failed && (self.is_blocked() || self.is_compacting_for_room() || replies || self.syncing)
     }
 
     /// Whether everything appended is as durable as it can become.
     pub fn is_settled(&self) -> bool {
-        self.failed || (!self.blocked && self.log.is_idle())
+        self.failed || (!self.is_blocked() && self.log.is_idle())
     }
 
     /// Whether no reply waits for the log.
     pub fn is_caught_up(&self) -> bool {
         let durable = self.durability != Durability::Always || self.log.durable() >= self.last;
-        self.failed || (!self.blocked && durable)
+        self.failed || (!self.is_blocked() && durable)
     }
 
     /// When the next iteration is due even if nothing happens, in monotonic nanoseconds. A blocked
     /// log waits for the disk alone, unless a snapshot must be taken.
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.failed || (self.blocked && !self.overflow) {
+        if self.failed || (self.is_blocked() && !self.overflow) {
             return None;
         }
         let wanted = self.requested || (self.full && self.is_useful());
         let retry = (wanted && self.compaction == Compaction::Idle).then_some(self.retry_at);
-        let dump = (self.compaction == Compaction::Dumping && self.waiting.is_empty()).then_some(0);
+        let dumps = self.compaction == Compaction::Dumping && self.waiting.is_empty();
+        let dump = (dumps && !self.waits_for_walks()).then_some(0);
         [retry, dump, self.flush_due, self.write_due, self.log.next_deadline()].into_iter().flatten().min()
     }
 
-    /// Does the log's part of an iteration; returns whether anything progressed.
+    /// Does the log's part of an iteration of the only core; returns whether anything progressed.
     pub fn iterate(&mut self, shard: &mut Shard, now: Now) -> bool {
+        self.iterate_with(shard, &mut [], now)
+    }
+
+    /// The same of the first core of several. `others` are the shards of all members, if they are
+    /// here.
+    pub(super) fn iterate_with(&mut self, shard: &mut Shard, others: &mut [Box<Shard>], now: Now) -> bool {
         if self.failed {
             shard.journal().clear();
             shard.seal(self.last);
             return false;
         }
-        match self.try_iterate(shard, now) {
+        match self.try_iterate(shard, others, now) {
             Ok(busy) => busy,
             Err(reason) => {
-                tracing::error!("{reason}");
-                self.failed = true;
-                shard.persistence_mut().failed = true;
-                shard.persistence_mut().abandon_compaction(self.compaction != Compaction::Idle);
-                let behind = self.log.durable() < self.last || !shard.journal().is_empty();
-                shard.fail_writes(&reason, behind && self.durability == Durability::Always);
-                shard.seal(self.last);
+                self.fail(shard, &reason);
                 true
             }
         }
     }
 
-    fn try_iterate(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
+    fn fail(&mut self, shard: &mut Shard, reason: &str) {
+        tracing::error!("{reason}");
+        self.failed = true;
+        shard.persistence_mut().failed = true;
+        shard.persistence_mut().abandon_compaction(self.compaction != Compaction::Idle);
+        let behind = self.log.durable() < self.last || self.is_blocked() || !shard.journal().is_empty();
+        let unlogged = behind && self.durability == Durability::Always;
+        self.queue.clear();
+        shard.fail_writes(reason, unlogged);
+        shard.seal(self.last);
+        self.tell(LogState::Failed { reason: reason.to_owned(), unlogged });
+    }
+
+    fn try_iterate(
+        &mut self,
+        shard: &mut Shard,
+        others: &mut [Box<Shard>],
+        now: Now,
+    ) -> Result<bool, String> {
         let mut busy = self.append(shard, now)?;
         let durable = self.log.poll().map_err(|cause| cause.to_string())?;
         self.log.write_due_proof(now.monotonic_ns).map_err(|cause| cause.to_string())?;
+        self.positions.durable(durable);
         shard.limit_snapshot(self.most_dumped());
         if busy || durable > shard.persistence().durable_sequence || self.compaction != Compaction::Idle {
             self.update_status(shard, durable, now);
         }
-        if self.blocked {
+        if self.is_blocked() {
             // Replies to commands whose effects are not in the log must not leave. They are sealed
             // once the record is appended.
             busy |= shard_durable(shard, durable);
-            if self.overflow {
-                busy |= self.cover(shard, now)?;
+            if self.overflow && others.len() + 1 == self.cores {
+                busy |= self.cover(shard, others, now)?;
             }
+            self.tell_held();
             return Ok(busy);
         }
         if self.durability == Durability::Always {
-            shard.seal(self.last);
+            shard.seal(self.own);
             busy |= shard_durable(shard, durable);
         } else {
-            shard.seal(0);
-            if shard.begin_syncs(self.last) {
-                self.write_due = None;
-                self.log.submit().and_then(|()| self.log.flush()).map_err(|cause| cause.to_string())?;
-            }
-            self.write_lazily(busy, now).map_err(|cause| cause.to_string())?;
-            if shard.has_syncs() {
-                busy |= shard_durable(shard, durable);
-                // What has ended is sent in the next iteration, or at once if others end.
-                shard.seal(0);
-            }
-            self.syncing = shard.has_syncs();
+            busy |= self.seal_and_sync(shard, durable, busy, now).map_err(|cause| cause.to_string())?;
         }
-        busy |= self.compact(shard, now)?;
+        busy |= self.compact(shard, others, now)?;
+        self.tell_held();
         Ok(busy)
     }
 
-    /// Most bytes of a snapshot that leave room for the log.
-    fn most_dumped(&self) -> u64 {
-        self.log.capacity() - self.log.capacity() / LOG_SHARE
+    /// Seals replies that do not wait for the disk, except those of WAIT.
+    fn seal_and_sync(
+        &mut self,
+        shard: &mut Shard,
+        durable: u64,
+        appended: bool,
+        now: Now,
+    ) -> Result<bool, Failure> {
+        let mut busy = false;
+        shard.seal(0);
+        if shard.begin_syncs(self.last) || std::mem::take(&mut self.flush_wanted) {
+            self.write_due = None;
+            self.log.submit().and_then(|()| self.log.flush())?;
+        }
+        self.write_lazily(appended, now)?;
+        if shard.has_syncs() {
+            busy = shard_durable(shard, durable);
+            // What has ended is sent in the next iteration, or at once if others end.
+            shard.seal(0);
+        }
+        self.syncing = shard.has_syncs() || self.positions.is_awaited();
+        Ok(busy)
     }
 
-    /// Advances the snapshot that replaces the current record.
-    fn cover(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
-        match self.compaction {
-            Compaction::Idle => {
-                self.covering = true;
-                self.requested = true;
-                self.retry_at = 0;
-                let moved = self.compact(shard, now)?;
-                if self.compaction == Compaction::Idle && !self.log.is_snapshotting() {
-                    return Err(self.uncovered());
-                }
-                Ok(moved)
-            }
-            Compaction::Dumping | Compaction::Draining if !self.covering => {
-                // This snapshot has older states of the keys that the record changes.
-                self.abandon(shard, now, 0);
-                Ok(true)
-            }
-            _ => {
-                let moved = self.compact(shard, now)?;
-                if self.compaction == Compaction::Idle && self.covering {
-                    self.covering = false;
-                    if self.given_up {
-                        return Err(self.uncovered());
-                    }
-                    if !self.abandoned {
-                        shard.journal().clear();
-                        self.blocked = false;
-                        self.overflow = false;
-                    }
-                }
-                Ok(moved)
-            }
+    /// Tells the members whether commands run.
+    fn tell_held(&mut self) {
+        let held = self.is_compacting_for_room();
+        if self.held != held {
+            self.held = held;
+            self.tell(LogState::Held(held));
         }
     }
 
-    /// Why the log fails when there is room neither for a record nor for a snapshot.
-    fn uncovered(&self) -> String {
-        format!("{}; the effects of the last commands cannot be logged", self.full_reason())
+    /// Most bytes of a snapshot that leave room for the log.
+    pub(super) fn most_dumped(&self) -> u64 {
+        self.log.capacity() - self.log.capacity() / LOG_SHARE
     }
 
     /// Initialises the state that INFO persistence shows, and the shard's limit, before the first
@@ -329,15 +403,84 @@ impl<D: DiskQueue> LogWriter<D> {
         }
     }
 
-    /// Appends the batch's effects and starts their write.
+    /// Appends what waits, then the batch's effects, and starts their write.
     fn append(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
-        let Some(record) = shard.journal().record() else {
-            self.blocked = false;
-            return Ok(false);
-        };
-        if self.covering {
+        let before = self.last;
+        if !self.queue.is_empty() {
+            self.push_own(shard);
+            if self.covering {
+                return Ok(false);
+            }
+            self.append_queue()?;
+        } else if let Some(record) = shard.journal().record() {
+            if self.append_record(record)? {
+                self.own = self.last;
+                shard.journal().clear();
+            } else {
+                self.push_own(shard);
+            }
+        }
+        if self.last == before {
             return Ok(false);
         }
+        shard.persistence_mut().commits.appended(self.last, now.monotonic_ns);
+        if self.durability == Durability::Always {
+            self.log.submit().map_err(|cause| cause.to_string())?;
+        }
+        if self.refusing {
+            shard.refuse_growth(Some(&self.full_reason()));
+        }
+        Ok(true)
+    }
+
+    /// Appends what waits, in order, as far as there is room.
+    fn append_queue(&mut self) -> Result<(), String> {
+        while let Some(queued) = self.queue.pop_front() {
+            if let Queued::Own(record) | Queued::Record { record, .. } = &queued
+                && !self.append_record(record)?
+            {
+                self.queue.push_front(queued);
+                break;
+            }
+            self.note_turn(queued);
+        }
+        Ok(())
+    }
+
+    /// Notes that everything before `queued`, and its own record, is in the log.
+    fn note_turn(&mut self, queued: Queued) {
+        match queued {
+            Queued::Own(_) => self.own = self.last,
+            Queued::Record { member, number, .. } => {
+                self.positions.appended(member, number);
+                self.mark(member, number);
+            }
+            Queued::Section(numbers) => {
+                self.own = self.last;
+                for (member, number) in numbers.into_iter().enumerate().skip(1) {
+                    self.positions.appended(member, number);
+                    self.mark(member, number);
+                }
+            }
+            Queued::Sync { member, number } => {
+                self.positions.mark(self.last, member, number);
+                self.flush_wanted = true;
+            }
+            Queued::Dumped { member, snapshot, pieces, complete } => {
+                self.take_dumped(member, snapshot, &pieces, complete);
+            }
+        }
+    }
+
+    /// Has a member notified once everything up to here is durable, if its replies wait for that.
+    fn mark(&mut self, member: usize, number: u64) {
+        if self.durability == Durability::Always {
+            self.positions.mark(self.last, member, number);
+        }
+    }
+
+    /// Appends a record; false if there is no room for it now.
+    fn append_record(&mut self, record: &[u8]) -> Result<bool, String> {
         let outcome = match self.log.append(record) {
             Err(AppendError::Full { .. }) => {
                 let appended = self.log.append_shrinking(record);
@@ -349,24 +492,11 @@ impl<D: DiskQueue> LogWriter<D> {
         match outcome {
             Ok(sequence) => {
                 self.last = sequence;
-                self.blocked = false;
                 self.overflow = false;
-                shard.journal().clear();
-                shard.persistence_mut().commits.appended(sequence, now.monotonic_ns);
-                if self.durability == Durability::Always {
-                    self.log.submit().map_err(|cause| cause.to_string())?;
-                }
-                if self.refusing {
-                    shard.refuse_growth(Some(&self.full_reason()));
-                }
                 Ok(true)
             }
-            Err(AppendError::Busy { .. }) => {
-                self.blocked = true;
-                Ok(false)
-            }
+            Err(AppendError::Busy { .. }) => Ok(false),
             Err(AppendError::Full { .. } | AppendError::TooLarge { .. }) => {
-                self.blocked = true;
                 self.overflow = true;
                 Ok(false)
             }
@@ -401,147 +531,6 @@ impl<D: DiskQueue> LogWriter<D> {
             }
         }
         Ok(())
-    }
-
-    /// Whether a compaction might make room.
-    fn is_useful(&self) -> bool {
-        self.futile.is_none_or(|(sequence, _)| sequence != self.last)
-    }
-
-    /// Advances a compaction by a slice, or starts one that is due.
-    fn compact(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
-        match self.compaction {
-            Compaction::Idle => {
-                self.requested |= shard.compaction_requested();
-                shard.persistence_mut().compaction_wanted = self.requested;
-                let due = self.requested || (self.is_useful() && (self.full || self.log.should_compact()));
-                // Deletions use up the reserve: then the compaction must not pause.
-                let urgent = self.is_compacting_for_room()
-                    || self.futile.is_some_and(|(_, used)| self.log.used() > used);
-                if !due || (now.monotonic_ns < self.retry_at && !urgent) {
-                    return Ok(false);
-                }
-                self.requested = false;
-                self.given_up = false;
-                self.abandoned = false;
-                match self.log.begin_snapshot() {
-                    Ok(_) => {
-                        shard.begin_snapshot();
-                        shard.persistence_mut().begin_compaction(now.monotonic_ns);
-                        self.compaction = Compaction::Dumping;
-                    }
-                    Err(SnapshotError::Failed(cause)) => return Err(cause.to_string()),
-                    Err(_) => {
-                        shard.persistence_mut().abandon_compaction(true);
-                        shard.snapshot_failed();
-                        self.futile = Some((self.last, self.log.used()));
-                        self.refuse(shard);
-                        self.retry_at = now.monotonic_ns.saturating_add(RETRY);
-                    }
-                }
-                Ok(true)
-            }
-            Compaction::Dumping => {
-                let before = self.waiting.len();
-                if self.drain(shard, now)? && self.compaction == Compaction::Dumping {
-                    self.dump(shard, now)?;
-                    return Ok(true);
-                }
-                // Otherwise the disk must take some records first.
-                Ok(self.waiting.len() != before)
-            }
-            Compaction::Draining => {
-                if self.drain(shard, now)? && self.compaction == Compaction::Draining {
-                    self.compaction = Compaction::Finishing;
-                    self.log.finish_snapshot().map_err(|cause| cause.to_string())?;
-                }
-                Ok(false)
-            }
-            Compaction::Finishing => {
-                if self.log.is_snapshotting() {
-                    return Ok(false);
-                }
-                self.compaction = Compaction::Idle;
-                if !self.abandoned {
-                    shard.snapshot_finished(now);
-                    shard.persistence_mut().finish_compaction(now.monotonic_ns, self.log.used());
-                }
-                // If the snapshot is hardly smaller than the records that it replaces, the area is
-                // still full.
-                let free = self.log.capacity().saturating_sub(self.log.used());
-                let roomy = free >= self.log.capacity() / ROOMY;
-                if self.full && !self.given_up && roomy {
-                    self.full = false;
-                    self.refusing = false;
-                    shard.refuse_growth(None);
-                } else if self.full && (self.given_up || !self.abandoned) {
-                    self.refuse(shard);
-                    self.retry_at = self.retry_at.max(now.monotonic_ns.saturating_add(RETRY));
-                    self.futile = Some((self.last, self.log.used()));
-                }
-                Ok(true)
-            }
-        }
-    }
-
-    /// Makes the shard refuse commands that need room, if the area is full.
-    fn refuse(&mut self, shard: &mut Shard) {
-        if self.full {
-            self.refusing = true;
-            shard.refuse_growth(Some(&self.full_reason()));
-        }
-    }
-
-    fn dump(&mut self, shard: &mut Shard, now: Now) -> Result<(), String> {
-        if shard.snapshot_aborted() {
-            self.abandon(shard, now, 0);
-            return Ok(());
-        }
-        let waiting = &mut self.waiting;
-        let done =
-            shard.snapshot_slice(self.last, SLICE_BYTES, &mut |record| waiting.push_back(record.to_vec()));
-        if shard.snapshot_aborted() {
-            self.abandon(shard, now, 0);
-        } else if done {
-            self.compaction = Compaction::Draining;
-        }
-        self.drain(shard, now).map(drop)
-    }
-
-    /// Appends waiting snapshot records to the log; true when none is left.
-    fn drain(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
-        while let Some(record) = self.waiting.front() {
-            match self.log.snapshot_append(record) {
-                Ok(()) => {
-                    self.waiting.pop_front();
-                }
-                Err(SnapshotError::Busy { .. }) => return Ok(false),
-                Err(SnapshotError::Failed(cause)) => return Err(cause.to_string()),
-                Err(cause) => {
-                    tracing::warn!("compaction abandoned: {cause}");
-                    self.given_up = true;
-                    self.futile = Some((self.last, self.log.used()));
-                    self.abandon(shard, now, RETRY);
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    fn abandon(&mut self, shard: &mut Shard, now: Now, pause: u64) {
-        shard.abort_snapshot();
-        shard.persistence_mut().abandon_compaction(self.given_up);
-        if self.given_up {
-            shard.snapshot_failed();
-        }
-        // The request stays, unless the area has no room.
-        self.requested |= !self.given_up;
-        self.abandoned = true;
-        self.log.abort_snapshot();
-        self.waiting.clear();
-        self.compaction = Compaction::Finishing;
-        self.retry_at = now.monotonic_ns.saturating_add(pause);
     }
 }
 

@@ -1,18 +1,22 @@
 //! The counters of the loop and its devices, shown to `sietch stat`.
 //!
 //! One page a layer: `kv`, `log`, `tcp`, `nic`. The loop calls [`MetricsPages::update`] before it
-//! sleeps and, while it is busy, once in [`sietch::METRICS_INTERVAL`].
+//! sleeps and, while it is busy, once in [`sietch::METRICS_INTERVAL`]. With several shards, `kv`
+//! has the sums, and the page `shards` some counters of each ([`cores`]).
 
 use sietch::disk::DiskQueue;
 use sietch::nic::NicQueue;
 use sietch::{Kind, Metrics, MetricsError, VnicQueue};
+use sietch_ring::thread_doorbell::EventDoorbell;
 
 use super::reactor::Reactor;
-use super::transport::streams::StreamTransport;
-use crate::foundation::client_path::ClientPath;
 
-/// The counters of a layer: name, kind, and value.
-type Entries = Vec<(String, Kind, u64)>;
+mod cores;
+mod store;
+
+pub(super) use cores::MemberCounters;
+use cores::SharedCounters;
+use store::{Entries, store};
 
 /// A queue with counters. Queues in memory have none.
 pub(super) trait QueueCounters {
@@ -57,21 +61,30 @@ impl QueueCounters for VnicQueue {
 #[derive(Debug)]
 pub(super) struct MetricsPages {
     pages: Vec<Metrics>,
+    members: SharedCounters,
     next: u64,
 }
 
 impl MetricsPages {
-    /// Pages for the layers of `reactor`.
+    /// Pages for the layers of `reactor`, which is core 0's, beside so many other cores.
     pub(super) fn new<Q: NicQueue + QueueCounters, D: DiskQueue>(
         reactor: &Reactor<Q, D>,
+        members: usize,
     ) -> Result<Self, MetricsError> {
+        let counters = reactor.shard().map_or(0, |shard| store(reactor, shard).len());
+        let members = SharedCounters::new(members, counters);
         let mut pages = Vec::new();
-        for (label, entries) in layers(reactor) {
+        for (label, entries) in layers(reactor, &members) {
             let names: Vec<(&str, Kind)> =
                 entries.iter().map(|(name, kind, _)| (name.as_str(), *kind)).collect();
             pages.push(Metrics::new(label, &names)?);
         }
-        Ok(Self { pages, next: 0 })
+        Ok(Self { pages, members, next: 0 })
+    }
+
+    /// Where each other core leaves its counters. `coordinator` is the doorbell of core 0.
+    pub(super) fn members(&self, coordinator: &EventDoorbell) -> Vec<MemberCounters> {
+        self.members.members(coordinator)
     }
 
     /// The pages, to be shared with the daemon.
@@ -93,7 +106,7 @@ impl MetricsPages {
     ) -> Option<u64> {
         self.next = now.saturating_add(sietch::METRICS_INTERVAL);
         let mut again = None;
-        for (label, entries) in layers(reactor) {
+        for (label, entries) in layers(reactor, &self.members) {
             // The pages of a detached VNIC stay as they are.
             let Some(page) = self.pages.iter_mut().find(|page| page.label() == label) else { continue };
             page.set_all(0, entries.into_iter().map(|(_, _, value)| value));
@@ -110,15 +123,24 @@ impl MetricsPages {
 /// The values of every layer.
 fn layers<Q: NicQueue + QueueCounters, D: DiskQueue>(
     reactor: &Reactor<Q, D>,
+    members: &SharedCounters,
 ) -> Vec<(&'static str, Entries)> {
-    let mut layers = vec![("kv", store(reactor))];
+    let mut layers = Vec::new();
+    if let Some(shard) = reactor.shard() {
+        let mut entries = store(reactor, shard);
+        let shards = members.shards(&entries);
+        members.sum(&mut entries);
+        layers.push(("kv", entries));
+        if !shards.is_empty() {
+            layers.push(("shards", shards));
+        }
+    }
     if let Some(log_writer) = reactor.log_writer() {
         let log = log_writer.log();
         let counters = log.metrics();
         let mut entries = Entries::new();
         counters.each(|name, value| entries.push((name.to_owned(), Kind::Counter, value)));
-        let status = reactor.shard().persistence();
-        let commits = &status.commits;
+        let commits = reactor.shard().map(|shard| shard.persistence().commits.clone()).unwrap_or_default();
         for (name, value) in [
             ("commits_timed", commits.timed),
             ("commit_ns", commits.total_ns),
@@ -145,46 +167,4 @@ fn layers<Q: NicQueue + QueueCounters, D: DiskQueue>(
         layers.push(("nic", entries));
     }
     layers
-}
-
-fn store<Q: NicQueue, D: DiskQueue>(reactor: &Reactor<Q, D>) -> Entries {
-    let shard = reactor.shard();
-    let counters = shard.metrics();
-    let mut entries = Entries::new();
-    let mut add = |name: &str, value| entries.push((name.to_owned(), Kind::Counter, value));
-    add("commands", counters.commands);
-    add("connections", counters.connections);
-    add("refused", counters.refused);
-    add("input_bytes", counters.input_bytes);
-    add("output_bytes", counters.output_bytes);
-    add("hits", counters.hits);
-    add("misses", counters.misses);
-    add("expired", counters.expired);
-    add("evicted", counters.evicted);
-    add("effects", counters.effects);
-    add("errors", counters.errors);
-    add("protocol_errors", counters.protocol_errors);
-    add("query_limit_closed", counters.query_limit_closed);
-    add("output_limit_closed", counters.output_limit_closed);
-    add("idle_closed", counters.idle_closed);
-    add("long_iterations", counters.long_iterations);
-    add("own_long_iterations", counters.own_long_iterations);
-    add("long_iteration_faults", counters.long_iteration_faults);
-    add("http_closed", counters.http_closed);
-    add("replayed", counters.replayed);
-    add("replay_skipped", counters.replay_skipped);
-    entries.push(("longest_iteration_ns".into(), Kind::Gauge, counters.longest_iteration_ns));
-    entries.push(("clients".into(), Kind::Gauge, shard.clients() as u64));
-    for (name, path) in [
-        ("memory_clients", ClientPath::Memory),
-        ("kernel_clients", ClientPath::Kernel),
-        ("vnic_clients", ClientPath::Vnic),
-    ] {
-        entries.push((name.into(), Kind::Gauge, reactor.clients_on(path)));
-    }
-    let registered = reactor.streams().is_some_and(StreamTransport::is_registered);
-    entries.push(("memory_listeners".into(), Kind::Gauge, u64::from(registered)));
-    entries.push(("keys".into(), Kind::Gauge, shard.keys() as u64));
-    entries.push(("memory_bytes".into(), Kind::Gauge, shard.used_memory()));
-    entries
 }

@@ -31,6 +31,8 @@ pub struct Options {
     pub port: u16,
     /// The address of its kernel socket, if it has one.
     pub listen: Option<SocketAddr>,
+    /// Cores that the keys are divided among, from 1 to [`crate::settings::MAX_SHARDS`].
+    pub shards: usize,
     /// When replies to writes leave.
     pub durability: Durability,
     /// Bytes that the data set may take; 0: no limit.
@@ -53,6 +55,7 @@ impl Default for Options {
             vsa: "kv".into(),
             port: 6379,
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 6379))),
+            shards: 1,
             durability: Durability::Always,
             maxmemory: 0,
             policy: Policy::NoEviction,

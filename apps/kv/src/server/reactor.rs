@@ -10,16 +10,20 @@ use sietch::nic::NicQueue;
 use sietch::stream::poller::SleepLimit;
 use sietch_socket::SocketQueue;
 
+use super::cores::Cores;
+use super::cores::links::Links;
 use super::latency::LatencyAttribution;
 use super::log_writer::LogWriter;
 use super::transport::routes::{Connection, Routes};
 use super::transport::sockets::SocketEvents;
+use super::transport::spread::{Intake, NewClient};
 use super::transport::streams::StreamTransport;
 use super::transport::vnic::VnicTransport;
+use crate::data::keyspace::Store;
 use crate::foundation::client_id::ClientId;
 use crate::foundation::client_path::ClientPath;
 use crate::foundation::metrics::Usage;
-use crate::shard::{Now, Shard};
+use crate::shard::{Now, Placement, Shard};
 
 /// What an iteration did, and when the next one is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,12 +38,19 @@ pub struct Iteration {
 
 /// A shard with its devices.
 pub struct Reactor<Q: NicQueue, D: DiskQueue> {
-    pub(super) shard: Shard,
+    /// Not there while another core has it.
+    pub(super) shard: Option<Box<Shard>>,
     log_writer: Option<LogWriter<D>>,
+    /// The other cores, if there are any.
+    cores: Option<Cores>,
+    /// Clients that have gone while another core had the shard.
+    gone: Vec<ClientId>,
     vnic: Option<VnicTransport<Q>>,
     sockets: Option<SocketQueue>,
     streams: Option<StreamTransport>,
     routes: Routes,
+    /// How this core gets clients, if it is one of several.
+    intake: Intake,
     ready: Vec<ClientId>,
     writable: Vec<ClientId>,
     doorbells: Vec<u64>,
@@ -55,21 +66,25 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     /// A reactor of a shard, its log (`None` with
     /// [`crate::foundation::settings::Durability::None`]) and its devices.
     pub fn new(
-        mut shard: Shard,
+        shard: impl Into<Box<Shard>>,
         log_writer: Option<LogWriter<D>>,
         vnic: Option<VnicTransport<Q>>,
         sockets: Option<SocketQueue>,
     ) -> Self {
+        let mut shard = shard.into();
         if let Some(log_writer) = &log_writer {
             log_writer.initialize(&mut shard);
         }
         Self {
-            shard,
+            shard: Some(shard),
             log_writer,
+            cores: None,
+            gone: Vec::new(),
             vnic,
             sockets,
             streams: None,
             routes: Routes::default(),
+            intake: Intake::default(),
             ready: Vec::new(),
             writable: Vec::new(),
             doorbells: Vec::new(),
@@ -79,29 +94,60 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         }
     }
 
+    /// Serves as one core of a store with several. The shard is that of `placement`, and has been
+    /// recovered with the others. Core 0 has the log writer, if there is a log.
+    pub(super) fn join(&mut self, placement: Placement, links: Box<dyn Links>) {
+        let Some(shard) = &self.shard else { return };
+        if let Some(log_writer) = &mut self.log_writer {
+            log_writer.serve_cores(placement.count());
+        }
+        self.cores = Some(Cores::new(placement, shard.settings().durability, links));
+    }
+
     /// Counts the last iteration, which took so many nanoseconds.
     pub fn note_iteration(&mut self, nanoseconds: u64) {
-        self.shard.note_iteration(nanoseconds);
+        if let Some(shard) = &mut self.shard {
+            shard.note_iteration(nanoseconds);
+        }
     }
 
     /// Publishes the causes of long iterations.
     pub(super) fn note_latency(&mut self, latency: &LatencyAttribution) {
-        self.shard.note_latency(latency.own, latency.faults);
+        if let Some(shard) = &mut self.shard {
+            shard.note_latency(latency.own, latency.faults);
+        }
     }
 
     /// Notes that the last sleep ended with a wait of so many nanoseconds for a processor.
     pub(super) fn note_wake_up(&mut self, nanoseconds: u64) {
-        self.shard.persistence_mut().commits.woken(nanoseconds);
+        if let Some(shard) = &mut self.shard {
+            shard.persistence_mut().commits.woken(nanoseconds);
+        }
     }
 
     /// Publishes the resources that the process uses.
     pub(super) fn note_usage(&mut self, usage: Usage) {
-        self.shard.persistence_mut().usage = usage;
+        if let Some(shard) = &mut self.shard {
+            shard.persistence_mut().usage = usage;
+        }
     }
 
-    /// The shard.
-    pub fn shard(&self) -> &Shard {
-        &self.shard
+    /// The shard. A member lends it to the coordinator from time to time; it is not there then.
+    pub fn shard(&self) -> Option<&Shard> {
+        self.shard.as_deref()
+    }
+
+    /// Whether the data sets of all cores are here ([`Reactor::stores`]). If not, this asks for
+    /// them: they are here between some later iteration and the next.
+    pub(super) fn gather_stores(&mut self) -> bool {
+        self.cores.as_mut().is_none_or(Cores::show)
+    }
+
+    /// The data sets of all cores, in the order of the shards, if they are here.
+    pub(super) fn stores(&self) -> Vec<&Store> {
+        let others = self.cores.as_ref().map_or(&[][..], Cores::shown);
+        let all = self.shard.iter().chain(others);
+        all.map(|shard| shard.store()).collect()
     }
 
     /// The log writer.
@@ -134,6 +180,11 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         self.streams = Some(streams);
     }
 
+    /// Shares its clients with other cores.
+    pub(super) fn share_clients(&mut self, intake: Intake) {
+        self.intake = intake;
+    }
+
     /// The clients through memory.
     pub(super) fn streams(&self) -> Option<&StreamTransport> {
         self.streams.as_ref()
@@ -164,6 +215,9 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         Q: Doorbell,
     {
         let Some(sockets) = &mut self.sockets else { return Ok(()) };
+        if self.cores.as_mut().is_some_and(|cores| !cores.arm()) {
+            return Ok(());
+        }
         if self.vnic.as_mut().is_some_and(|vnic| !vnic.queue_mut().arm()) {
             return Ok(());
         }
@@ -178,6 +232,9 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         };
         if let Some(vnic) = &mut self.vnic {
             vnic.queue_mut().disarm();
+        }
+        if let Some(cores) = &mut self.cores {
+            cores.disarm();
         }
         slept
     }
@@ -201,28 +258,55 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     pub fn detach_vnic(&mut self) -> Option<VnicTransport<Q>> {
         for id in self.routes.clients(|connection| matches!(connection, Connection::Flow(_))) {
             self.routes.remove(id);
-            self.shard.disconnect(id);
+            self.disconnect(id);
         }
         self.vnic.take()
     }
 
-    /// Stops accepting, reading and running. Later iterations only make effects durable and send
-    /// replies.
+    /// Removes a client from the shard, at once or when the shard is back.
+    fn disconnect(&mut self, id: ClientId) {
+        match &mut self.shard {
+            Some(shard) => shard.disconnect(id),
+            None => self.gone.push(id),
+        }
+    }
+
+    /// Stops accepting, reading and running, on all cores. Later iterations only make effects
+    /// durable and send replies.
     pub fn stop_input(&mut self) {
         self.ending = true;
+        if let Some(cores) = &mut self.cores {
+            cores.stop();
+        }
         if let Some(vnic) = &mut self.vnic {
             vnic.stop();
         }
     }
 
-    /// Closes every connection after its output, and sends the last segments.
+    /// Whether everything that was done before [`Reactor::stop_input`], on any core, is as durable
+    /// as replies need it.
+    pub(super) fn is_caught_up(&self) -> bool {
+        self.log_writer.as_ref().is_none_or(LogWriter::is_caught_up)
+            && self.cores.as_ref().is_none_or(Cores::all_stopped)
+    }
+
+    /// Whether this core is a member, and the coordinator has said that the store ends.
+    pub(super) fn has_ended(&self) -> bool {
+        self.cores.as_ref().is_some_and(Cores::has_ended)
+    }
+
+    /// Closes every connection after its output, and sends the last segments. Has the other cores
+    /// end, if this is the first.
     ///
     /// # Errors
     /// A device has failed.
     pub fn close_clients(&mut self, now: Now) -> io::Result<()> {
+        if let Some(cores) = &mut self.cores {
+            cores.end();
+        }
         for id in self.routes.clients(|_| true) {
             if let Some(connection) = self.routes.remove(id) {
-                self.shard.disconnect(id);
+                self.disconnect(id);
                 self.close(connection);
             }
         }
@@ -247,26 +331,30 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     /// The kernel sockets' queue has failed. A failed log or VNIC is no error here: the log then
     /// refuses writes, and the VNIC's clients are closed ([`Reactor::take_vnic_failure`]).
     pub fn iterate(&mut self, now: Now) -> io::Result<Iteration> {
+        let mut busy = self.receive();
+        if self.shard.is_none() {
+            return Ok(self.conclude_without_shard(busy));
+        }
         // While the log cannot take the effects of earlier commands, no command runs: the clients'
         // windows fill.
         let held = self.is_held();
-        let mut busy = false;
         if !held {
             busy |= self.take_input(now)?;
         }
-        let runs = !held && !self.ending;
-        if runs && self.shard.next_deadline().is_some_and(|due| due <= now.monotonic_ns) {
-            self.shard.tick(now);
-            busy = true;
-        }
-        match &mut self.log_writer {
-            Some(log_writer) => busy |= log_writer.iterate(&mut self.shard, now),
-            None => {
-                self.shard.journal().clear();
-                self.shard.seal(0);
+        let Some(shard) = &mut self.shard else { return Ok(self.conclude_without_shard(busy)) };
+        if !held && !self.ending {
+            if let Some(cores) = &mut self.cores {
+                busy |= cores.serve(shard, now);
+            }
+            if shard.next_deadline().is_some_and(|due| due <= now.monotonic_ns) {
+                shard.tick(now);
+                busy = true;
             }
         }
+        busy |= self.log_effects(held, now);
         busy |= self.send_output(now);
+        self.conclude();
+        self.intake.publish(self.routes.total());
         let mut more = false;
         if let Some(vnic) = &mut self.vnic {
             match vnic.emit(now) {
@@ -283,9 +371,59 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         Ok(Iteration { busy: busy || more, deadline: self.next_deadline(), disk: self.waits_for_disk() })
     }
 
+    /// Takes messages of other cores.
+    fn receive(&mut self) -> bool {
+        let Some(cores) = &mut self.cores else { return false };
+        let busy = cores.receive(&mut self.shard, &mut self.log_writer, &mut self.intake);
+        if let Some(shard) = &mut self.shard {
+            self.gone.drain(..).for_each(|id| shard.disconnect(id));
+        }
+        if cores.is_stopping() && !self.ending {
+            self.stop_input();
+        }
+        busy
+    }
+
+    /// Has the effects logged, and replies sealed and released. Runs an exclusive section before,
+    /// if all shards are here for one. `held`: no command may run.
+    fn log_effects(&mut self, held: bool, now: Now) -> bool {
+        let mut busy = false;
+        if let Some(cores) = &mut self.cores {
+            busy = cores.run_section(&mut self.shard, &mut self.log_writer, held, now);
+        }
+        let Some(shard) = &mut self.shard else { return busy };
+        match (&mut self.log_writer, &mut self.cores) {
+            (Some(log_writer), cores) => {
+                let others = cores.as_mut().map_or(&mut [][..], Cores::others);
+                busy |= log_writer.iterate_with(shard, others, now);
+            }
+            (None, Some(cores)) => busy |= cores.send_effects(shard),
+            (None, None) => {
+                shard.journal().clear();
+                shard.seal(0);
+            }
+        }
+        busy
+    }
+
+    /// Sends what other cores must have.
+    fn conclude(&mut self) {
+        let held = self.is_held();
+        let Some(cores) = &mut self.cores else { return };
+        cores.conclude(&mut self.shard, &mut self.log_writer, &mut self.intake, held);
+        cores.flush();
+    }
+
+    /// The end of an iteration without the shard: another core has it.
+    fn conclude_without_shard(&mut self, busy: bool) -> Iteration {
+        self.conclude();
+        Iteration { busy, deadline: None, disk: true }
+    }
+
     /// Whether replies or commands wait for the log.
     fn waits_for_disk(&self) -> bool {
         self.log_writer.as_ref().is_some_and(LogWriter::is_awaited)
+            || self.cores.as_ref().is_some_and(Cores::is_awaited)
     }
 
     /// Whether no command may run, because the log cannot take effects.
@@ -293,44 +431,61 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         self.log_writer
             .as_ref()
             .is_some_and(|log_writer| log_writer.is_blocked() || log_writer.is_compacting_for_room())
+            || self.cores.as_ref().is_some_and(Cores::is_held)
     }
 
     fn next_deadline(&self) -> Option<u64> {
+        let dump = self.cores.as_ref().filter(|cores| cores.has_more()).map(|_| 0);
         if self.is_held() {
             // Nothing else can be done before the log progresses.
-            return self.log_writer.as_ref().and_then(LogWriter::next_deadline);
+            return dump.or_else(|| self.log_writer.as_ref().and_then(LogWriter::next_deadline));
         }
         let vnic = self.vnic.as_ref().and_then(VnicTransport::next_deadline);
         let log_writer = self.log_writer.as_ref().and_then(LogWriter::next_deadline);
         let streams = self.streams.as_ref().and_then(StreamTransport::next_deadline);
-        [vnic, log_writer, streams, self.shard.next_deadline()].into_iter().flatten().min()
+        let shard = self.shard.as_ref().and_then(|shard| shard.next_deadline());
+        [vnic, log_writer, streams, shard, dump].into_iter().flatten().min()
     }
 
     fn take_input(&mut self, now: Now) -> io::Result<bool> {
         let mut busy = false;
+        let Some(shard) = &mut self.shard else { return Ok(busy) };
         if let Some(vnic) = &mut self.vnic {
-            busy |= vnic.poll(&mut self.shard, &mut self.routes, &mut self.writable, now);
+            busy |= vnic.poll(shard, &mut self.routes, &mut self.writable, now);
         }
         if let Some(streams) = &mut self.streams {
-            let Self { shard, routes, writable, ending, .. } = self;
-            busy |= streams.poll(shard, routes, writable, now, *ending);
+            let spread = self.intake.spread();
+            busy |= streams.poll(shard, &mut self.routes, &mut self.writable, now, self.ending, spread);
         }
-        let keepalive = self.shard.settings().tcp_keepalive;
+        let mut kernel_clients = Vec::new();
+        for client in self.intake.take_arrived() {
+            busy = true;
+            match (client, &mut self.streams) {
+                (NewClient::Kernel(socket), _) => kernel_clients.push(socket),
+                (NewClient::Memory(stream), Some(streams)) if !self.ending => {
+                    streams.adopt(stream, shard, &mut self.routes, now);
+                }
+                (NewClient::Memory(_), _) => {}
+            }
+        }
+        let keepalive = shard.settings().tcp_keepalive;
         if let Some(sockets) = &mut self.sockets {
             if keepalive != self.keepalive {
                 self.keepalive = keepalive;
                 sockets.set_keepalive(keepalive);
             }
             let mut listener = SocketEvents {
-                shard: &mut self.shard,
+                shard,
                 routes: &mut self.routes,
                 now,
                 writable: &mut self.writable,
                 doorbells: &mut self.doorbells,
                 ending: self.ending,
+                spread: self.intake.spread(),
             };
-            if let Some(streams) = &mut self.streams {
-                streams.take_kernel_clients().for_each(|socket| sockets.adopt(socket, &mut listener));
+            let of_service = self.streams.as_mut().map(StreamTransport::take_kernel_clients);
+            for socket in kernel_clients.into_iter().chain(of_service.into_iter().flatten()) {
+                sockets.adopt(socket, &mut listener);
             }
             busy |= sockets.poll(&mut listener)? > 0;
         }
@@ -344,8 +499,9 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     /// Sends released output, closes finished clients, and resumes reading from clients with room
     /// for output.
     fn send_output(&mut self, now: Now) -> bool {
+        let Some(shard) = &mut self.shard else { return false };
         let mut ready = std::mem::take(&mut self.ready);
-        self.shard.take_ready(&mut ready);
+        shard.take_ready(&mut ready);
         ready.append(&mut self.writable);
         let busy = !ready.is_empty();
         for id in ready.drain(..) {
@@ -356,10 +512,10 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     }
 
     fn serve(&mut self, id: ClientId, now: Now) {
-        let Some(route) = self.routes.get(id) else { return };
+        let (Some(route), Some(shard)) = (self.routes.get(id), &mut self.shard) else { return };
         let (connection, stalled) = (route.connection, route.stalled);
         loop {
-            let bytes = self.shard.output(id);
+            let bytes = shard.output(id);
             if bytes.is_empty() {
                 break;
             }
@@ -377,18 +533,18 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
                 }
             };
             let all = sent == bytes.len();
-            self.shard.consumed(id, sent);
+            shard.consumed(id, sent);
             if !all {
                 break;
             }
         }
-        if self.shard.wants_close(id) {
+        if shard.wants_close(id) {
             self.drop_client(id, connection);
-        } else if stalled && !self.ending && self.shard.accepts_input(id) {
+        } else if stalled && !self.ending && shard.accepts_input(id) {
             match connection {
                 Connection::Flow(flow) => {
                     if let Some(vnic) = &mut self.vnic {
-                        vnic.read(flow, id, &mut self.shard, &mut self.routes, now);
+                        vnic.read(flow, id, shard, &mut self.routes, now);
                     }
                 }
                 Connection::Socket(socket) => {
@@ -414,7 +570,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     /// Removes a client and closes its connection.
     fn drop_client(&mut self, id: ClientId, connection: Connection) {
         self.routes.remove(id);
-        self.shard.disconnect(id);
+        self.disconnect(id);
         self.close(connection);
     }
 }

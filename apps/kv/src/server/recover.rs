@@ -1,17 +1,30 @@
-//! Recovery: replays the log of an area into a shard, and formats an area that was never used.
+//! Recovery: replays the log of an area into the shards of a store, and formats an area that was
+//! never used.
+//!
+//! 1. One shard replays each record as it is read.
+//! 2. Several shards replay on a thread each. This thread reads the log and divides its effects
+//!    among them by key ([`Router`]). The queue to each thread is bounded, so that reading does not
+//!    run ahead by more than a few batches.
+//! 3. A shard that meets a fault stops, and the reader stops with it. The other shards replay what
+//!    they have. The first fault in the order of the log counts, as with one shard.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use sietch::disk::DiskQueue;
-use sietch::persist::{self, Entry, FormatOptions, Log, RecoveryReport};
+use sietch::persist::{self, Applied, Entry, FormatOptions, Log, OpenError, RecoveryReport};
 
 use super::Error;
 use super::log_writer::LogWriter;
 use crate::foundation::settings::Durability;
-use crate::shard::{Now, ReplayError, Shard};
+use crate::shard::{Batch, Now, ReplayError, Router, Shard};
 
 /// Writes of the log in flight together. Effects of that time are batched into the next write. With
 /// 50 clients, two are faster than four and use a quarter less processor time a request, because
 /// each write costs an interrupt and a kernel wake-up.
 const WRITES_IN_FLIGHT: usize = 2;
+
+/// Batches that wait for a shard's thread: enough to keep it busy while others get theirs.
+const BATCHES: usize = 4;
 
 /// Opens the log on `disk`, replays it into `shard`, and returns it ready for appends. `identity`
 /// marks the log if the area is new.
@@ -20,12 +33,66 @@ const WRITES_IN_FLIGHT: usize = 2;
 /// The area is damaged, or holds something else. It is not changed then.
 pub fn recover<D: DiskQueue>(
     name: &str,
-    mut disk: D,
+    disk: D,
     shard: &mut Shard,
     durability: Durability,
     identity: u128,
     now: Now,
 ) -> Result<(LogWriter<D>, RecoveryReport), Error> {
+    let area = || name.to_owned();
+    let disk = format_unused(name, disk, identity)?;
+    let mut foreign: Option<ReplayError> = None;
+    let opened = Log::open(disk, options(durability), &mut |entry| {
+        let replayed = match entry {
+            Entry::Snapshot(payload) => shard.replay_snapshot(payload),
+            Entry::Record(sequence, payload) => shard.replay(sequence, payload, now),
+        };
+        rejected(replayed, &mut foreign)
+    });
+    if let Some(cause) = foreign {
+        return Err(Error::Replay { name: area(), cause });
+    }
+    let (log, report) = opened.map_err(|cause| Error::Log { name: area(), cause })?;
+    shard.finish_recovery().map_err(|cause| Error::Replay { name: area(), cause })?;
+    shard.enable_journal(true);
+    Ok((writer(log, &report, durability), report))
+}
+
+/// As [`recover`], into all shards of a store, in their order.
+///
+/// # Errors
+/// As [`recover`].
+pub(super) fn recover_shards<D: DiskQueue>(
+    name: &str,
+    disk: D,
+    shards: &mut [Box<Shard>],
+    durability: Durability,
+    identity: u128,
+    now: Now,
+) -> Result<(LogWriter<D>, RecoveryReport), Error> {
+    if let [shard] = shards {
+        return recover(name, disk, shard, durability, identity, now);
+    }
+    let area = || name.to_owned();
+    let disk = format_unused(name, disk, identity)?;
+    let (opened, fault) = replay_in_parallel(disk, shards, options(durability), now);
+    if let Some(cause) = fault {
+        return Err(Error::Replay { name: area(), cause });
+    }
+    let (log, report) = opened.map_err(|cause| Error::Log { name: area(), cause })?;
+    let faults = shards.iter_mut().filter_map(|shard| shard.finish_recovery().err());
+    if let Some(cause) = faults.min_by_key(ReplayError::sequence) {
+        return Err(Error::Replay { name: area(), cause });
+    }
+    let log_writer = writer(log, &report, durability);
+    for shard in shards {
+        shard.enable_journal(true);
+        shard.limit_snapshot(log_writer.most_dumped());
+    }
+    Ok((log_writer, report))
+}
+
+fn format_unused<D: DiskQueue>(name: &str, mut disk: D, identity: u128) -> Result<D, Error> {
     let area = || name.to_owned();
     match persist::is_formatted(&mut disk) {
         Ok(true) => {}
@@ -33,35 +100,96 @@ pub fn recover<D: DiskQueue>(
             .map_err(|cause| Error::Format { name: area(), cause })?,
         Err(cause) => return Err(Error::Log { name: area(), cause }),
     }
-    let options = persist::Options {
+    Ok(disk)
+}
+
+fn options(durability: Durability) -> persist::Options {
+    persist::Options {
         durability: match durability {
             Durability::Always => persist::Durability::Always,
             Durability::Interval | Durability::Never | Durability::None => persist::Durability::Deferred,
         },
         in_flight: WRITES_IN_FLIGHT,
-    };
-    let mut foreign: Option<ReplayError> = None;
-    let opened = Log::open(disk, options, &mut |entry| {
-        let replayed = match entry {
-            Entry::Snapshot(payload) => shard.replay_snapshot(payload),
-            Entry::Record(sequence, payload) => shard.replay(sequence, payload, now),
-        };
-        replayed.map_err(|cause| {
-            let text = cause.to_string();
-            foreign = Some(cause);
-            text.into()
-        })
-    });
-    match (opened, foreign) {
-        (_, Some(cause)) => Err(Error::Replay { name: area(), cause }),
-        (Err(cause), None) => Err(Error::Log { name: area(), cause }),
-        (Ok((mut log, report)), None) => {
-            // The area may have been made larger since. If growing fails, the log fails at its
-            // first write.
-            let _ = log.grow(report.area);
-            shard.finish_recovery().map_err(|cause| Error::Replay { name: area(), cause })?;
-            shard.enable_journal(true);
-            Ok((LogWriter::new(log, durability), report))
+    }
+}
+
+/// Tells the reader of the log about a fault, and keeps it.
+fn rejected(replayed: Result<(), ReplayError>, fault: &mut Option<ReplayError>) -> Applied {
+    replayed.map_err(|cause| {
+        let text = cause.to_string();
+        *fault = Some(cause);
+        text.into()
+    })
+}
+
+fn writer<D: DiskQueue>(mut log: Log<D>, report: &RecoveryReport, durability: Durability) -> LogWriter<D> {
+    // The area may have been made larger since. If growing fails, the log fails at its first write.
+    let _ = log.grow(report.area);
+    LogWriter::new(log, durability)
+}
+
+/// A fault, and the count of the record that it is in.
+type Fault = (u64, ReplayError);
+
+/// What opening a log returns.
+type Opened<D> = Result<(Log<D>, RecoveryReport), OpenError>;
+
+/// Replays the log on `disk` with a thread for each shard. Returns the log and the first fault.
+fn replay_in_parallel<D: DiskQueue>(
+    disk: D,
+    shards: &mut [Box<Shard>],
+    options: persist::Options,
+    now: Now,
+) -> (Opened<D>, Option<ReplayError>) {
+    std::thread::scope(|scope| {
+        let mut router = Router::new(shards.len());
+        let (mut queues, mut threads) = (Vec::new(), Vec::new());
+        for shard in shards {
+            let (queue, batches) = sync_channel(BATCHES);
+            queues.push(queue);
+            threads.push(scope.spawn(move || replay_batches(shard, &batches, now)));
+        }
+        let mut fault = None;
+        let opened = Log::open(disk, options, &mut |entry| {
+            let divided = match entry {
+                Entry::Snapshot(payload) => router.snapshot(payload),
+                Entry::Record(sequence, payload) => router.record(sequence, payload),
+            };
+            rejected(divided, &mut fault)?;
+            if pass_on(&mut router, &queues) { Ok(()) } else { Err("a shard has met a fault".into()) }
+        });
+        let mut first: Option<Fault> = fault.map(|cause| (router.records(), cause));
+        let records = router.records();
+        let (rest, whole) = router.finish();
+        for (queue, batch) in std::iter::zip(&queues, rest) {
+            // A thread that has ended has met a fault.
+            let _ = queue.send(batch);
+        }
+        drop(queues);
+        let ended = whole.err().filter(|_| opened.is_ok()).map(|cause| (records + 1, cause));
+        let of_threads = threads.into_iter().filter_map(|thread| match thread.join() {
+            Ok(fault) => fault,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        first = first.into_iter().chain(ended).chain(of_threads).min_by_key(|(record, _)| *record);
+        (opened, first.map(|(_, cause)| cause))
+    })
+}
+
+/// Gives full batches to the threads; false if one of them has ended.
+fn pass_on(router: &mut Router, queues: &[SyncSender<Batch>]) -> bool {
+    let mut all = queues.iter().enumerate();
+    all.all(|(shard, queue)| router.take_full(shard).is_none_or(|batch| queue.send(batch).is_ok()))
+}
+
+/// Replays batches until there are no more; returns the first fault.
+fn replay_batches(shard: &mut Shard, batches: &Receiver<Batch>, now: Now) -> Option<Fault> {
+    for batch in batches {
+        for share in batch.shares() {
+            if let Err(cause) = shard.replay_share(&share, now) {
+                return Some((share.record, cause));
+            }
         }
     }
+    None
 }

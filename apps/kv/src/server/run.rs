@@ -1,7 +1,8 @@
 //! Runs the server on real devices, from start to end.
 //!
 //! 1. Acquire the storage area (unless no log is kept) and the VNIC from the control plane;
-//!    recover; open the transports; report that the store serves ([`start`], [`devices`]).
+//!    recover; open the transports; start a thread for each shard but the first ([`members`]);
+//!    report that the store serves ([`start`], [`devices`]).
 //! 2. Iterate. After an iteration in which nothing happened, poll for as long as that has paid
 //!    lately ([`idle`]), then sleep on every doorbell ([`doorbells`]).
 //! 3. A revoked VNIC is closed with its clients; everything else continues. So it does if the
@@ -10,26 +11,31 @@
 //!    once it is granted, the store ends, and its supervisor restarts it.
 //! 4. At SIGTERM, SIGINT, SHUTDOWN, or the end of the daemon, the server stops reading, makes all
 //!    effects durable, and closes the log in order ([`shutdown`]).
+//!
+//! This thread is core 0. It alone has the lease, the signals, the VNIC, the log, the key view and
+//! the counters' pages, and it accepts all clients.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use sietch::disk::{AreaQueue, DiskQueue as _};
-use sietch::{Idle, Lease, Vnic, VnicQueue};
+use sietch::{Lease, Vnic, VnicQueue};
+use sietch_ring::thread_doorbell::EventDoorbell;
 
 use super::key_view::KeyView;
-use super::latency::LatencyAttribution;
 use super::metrics::MetricsPages;
 use super::reactor::Reactor;
 use super::{Error, Options};
 use crate::foundation::metrics::Usage;
-use crate::shard::{LONG_ITERATION_NS, Now};
+use crate::shard::Now;
 
 mod devices;
 mod doorbells;
 mod idle;
 mod lost_devices;
+mod members;
+mod pace;
 mod password;
 mod process;
 mod reacquire;
@@ -37,9 +43,10 @@ mod shutdown;
 mod start;
 mod wake_up;
 
-use doorbells::{AREA_GRANTED, LEASE, LINK_GRANTED, LINK_LEASE, SIGNAL};
-use idle::IdlePolicy;
-use process::{clock, has_single_core, is_readable, raise_file_limit, signals};
+use doorbells::{AREA_GRANTED, CORES, LEASE, LINK_GRANTED, LINK_LEASE, SIGNAL};
+use members::Members;
+use pace::Pace;
+use process::{clock, is_readable, raise_file_limit, signals};
 use reacquire::Reacquisition;
 use wake_up::WakeUpMeter;
 
@@ -77,6 +84,10 @@ struct Server {
     area: String,
     port: u16,
     stopping: bool,
+    /// The threads of the other cores, if there are several.
+    members: Option<Members>,
+    /// How the other cores wake this one.
+    cores_doorbell: Option<EventDoorbell>,
     /// Readable at SIGTERM and SIGINT.
     signals: UnixStream,
 }
@@ -85,22 +96,11 @@ impl Server {
     /// Iterates until the store must stop.
     fn serve(&mut self) -> Result<(), Error> {
         let mut doorbells = Vec::new();
-        let mut idle_policy = IdlePolicy::new(has_single_core());
-        // When the last iteration began, unless the server has slept or yielded the core since.
-        let mut before = None;
-        let mut latency = LatencyAttribution::default();
-        latency.refresh();
+        let mut pace = Pace::new(1 + self.members.as_ref().map_or(0, Members::count));
         let mut wake_ups = WakeUpMeter::open();
         while !self.stopping {
             let now = clock();
-            if let Some(before) = before.replace(now.monotonic_ns) {
-                let took = now.monotonic_ns.saturating_sub(before);
-                self.reactor.note_iteration(took);
-                if took >= LONG_ITERATION_NS {
-                    latency.long_iteration();
-                    self.reactor.note_latency(&latency);
-                }
-            }
+            pace.begin(&mut self.reactor, now.monotonic_ns);
             let iteration = self
                 .reactor
                 .iterate(now)
@@ -116,43 +116,33 @@ impl Server {
             if let Some(address) = self.reactor.take_ended_listener() {
                 self.listen_again(address);
             }
+            if let Some(cause) = self.members.as_mut().and_then(Members::failure) {
+                return Err(cause);
+            }
             self.reacquire_area();
             if self.area_granted {
                 return Err(Error::AreaReturned { name: self.area.clone() });
             }
-            if self.reactor.shard().shutdown_requested().is_some() {
+            if self.reactor.shard().is_some_and(|shard| shard.shutdown_requested().is_some()) {
                 self.stopping = true;
             }
             // While the reactor takes no input, it reports no doorbell either.
             self.stopping |= self.reactor.is_held() && is_readable(&self.signals);
             let more_requests = self.answer_key_view(now);
             if iteration.busy || more_requests {
-                idle_policy.busy(now.monotonic_ns);
+                pace.busy(now.monotonic_ns);
                 if self.report.is_due(now.monotonic_ns) {
                     self.update(now);
-                    latency.refresh();
-                    before = None;
+                    pace.published();
                 }
-                continue;
-            }
-            if iteration.disk && self.disk_needs_iterations() {
-                continue;
-            }
-            match idle_policy.idle(now.monotonic_ns, iteration.disk, self.reactor.has_rings()) {
-                Idle::Poll => std::hint::spin_loop(),
-                // The time of other threads on the core does not count as a long iteration.
-                Idle::Yield => {
-                    before = None;
-                    rustix::thread::sched_yield();
-                }
-                Idle::Sleep => {
-                    before = None;
-                    // While nothing waits for the disk, no commit has this wake-up in it.
-                    let measured = if iteration.disk { wake_ups.begin() } else { None };
-                    self.sleep(now, iteration.deadline)?;
-                    if let Some(wake_up) = measured.and_then(|waited| wake_ups.end(waited)) {
-                        self.reactor.note_wake_up(wake_up);
-                    }
+            } else if iteration.disk && self.disk_needs_iterations() {
+                // Nothing else notices that the disk has completed it.
+            } else if pace.rests(now.monotonic_ns, iteration.disk, self.reactor.has_rings()) {
+                // While nothing waits for the disk, no commit has this wake-up in it.
+                let measured = if iteration.disk { wake_ups.begin() } else { None };
+                self.sleep(now, iteration.deadline)?;
+                if let Some(wake_up) = measured.and_then(|waited| wake_ups.end(waited)) {
+                    self.reactor.note_wake_up(wake_up);
                 }
             }
         }
@@ -162,10 +152,13 @@ impl Server {
     /// Answers requests of the key view. Returns whether another iteration should follow soon.
     fn answer_key_view(&mut self, now: Now) -> bool {
         let Some(key_view) = &mut self.key_view else { return false };
+        let mut more = key_view.is_wanted(&self.lease);
+        let here = more && self.reactor.gather_stores();
         let Some(log_writer) = self.reactor.log_writer() else { return false };
         // Effects that are not in the log yet have no sequence to wait for.
-        let sequence = (!log_writer.is_blocked()).then(|| log_writer.log().last());
-        let more = key_view.answer(&self.lease, self.reactor.shard().store(), now, sequence);
+        if here && !log_writer.is_blocked() {
+            more = key_view.answer(&self.lease, &self.reactor.stores(), now, log_writer.log().last());
+        }
         // An answer must never show effects that a failed log lacks.
         let partly = log_writer.is_awaited() || log_writer.has_failed();
         key_view.send_answers(&self.lease, if partly { log_writer.log().durable() } else { u64::MAX });
@@ -206,6 +199,11 @@ impl Server {
     fn handle_doorbell(&mut self, doorbell: u64) {
         match doorbell {
             SIGNAL => self.stopping = true,
+            CORES => {
+                if let Some(doorbell) = &self.cores_doorbell {
+                    doorbell.clear();
+                }
+            }
             AREA_GRANTED => self.end_area_reacquisition(),
             LINK_GRANTED => {
                 if let Err(cause) = self.adopt_link() {

@@ -15,7 +15,9 @@ use crate::foundation::client_id::ClientId;
 use crate::foundation::settings::{Durability, Settings};
 use crate::shard::{Now, Shard};
 
+mod cores;
 mod programs;
+mod recovery;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 2);
 const PORT: u16 = 6379;
@@ -54,6 +56,10 @@ impl Scene {
         Self { reactor, peer, wire, now }
     }
 
+    fn shard(&mut self) -> &mut Shard {
+        self.reactor.shard.as_mut().expect("one core keeps its shard")
+    }
+
     fn iterate(&mut self) -> super::Iteration {
         self.now.monotonic_ns += 1_000_000;
         self.now.unix_ms += 1;
@@ -80,12 +86,13 @@ impl Scene {
 
     /// Sends a command as a client without a connection, and iterates until there is a reply.
     fn request(&mut self, client: ClientId, command: &[u8]) -> String {
-        self.reactor.shard.feed(client, command, self.now);
+        let now = self.now;
+        self.shard().feed(client, command, now);
         for _ in 0..5000 {
             self.iterate();
-            let reply = String::from_utf8_lossy(self.reactor.shard.output(client)).into_owned();
+            let reply = String::from_utf8_lossy(self.shard().output(client)).into_owned();
             if !reply.is_empty() {
-                self.reactor.shard.consumed(client, reply.len());
+                self.shard().consumed(client, reply.len());
                 return reply;
             }
         }
@@ -94,7 +101,8 @@ impl Scene {
 
     fn join(&mut self) -> ClientId {
         let address = SocketAddr::from(([127, 0, 0, 1], 40_000));
-        self.reactor.shard.connect(address, address, self.now).expect("fewer than maxclients")
+        let now = self.now;
+        self.shard().connect(address, address, now).expect("fewer than maxclients")
     }
 }
 
@@ -127,10 +135,10 @@ fn a_vanished_client_is_removed() {
     let mut scene = Scene::new(Settings::default(), 1 << 20);
     scene.connect();
     scene.settle();
-    assert_eq!(scene.reactor.shard().clients(), 1);
+    assert_eq!(scene.shard().clients(), 1);
     // From now on nothing of the peer is received.
     let limit = scene.now.monotonic_ns + 3600 * SECOND;
-    while scene.reactor.shard().clients() > 0 {
+    while scene.shard().clients() > 0 {
         assert!(scene.now.monotonic_ns < limit, "it is remembered for ever");
         scene.now.monotonic_ns += SECOND;
         scene.iterate();
@@ -151,7 +159,7 @@ fn shutdown_runs_no_more_commands_and_closes_connections() {
     let late = scene.connect();
     scene.settle();
     assert!(scene.reactor.log_writer().is_some_and(LogWriter::is_caught_up));
-    assert_eq!(scene.reactor.shard().keys(), 1);
+    assert_eq!(scene.shard().keys(), 1);
     assert_eq!(scene.received(flow), "");
     assert!(
         scene.peer.flow_info(late).is_none_or(|info| info.state == State::Closed),
@@ -160,7 +168,7 @@ fn shutdown_runs_no_more_commands_and_closes_connections() {
     scene.reactor.close_clients(scene.now).expect("the wire is whole");
     scene.peer.poll(&mut scene.wire, scene.now.monotonic_ns).expect("the wire is whole");
     assert!(scene.peer.at_end(flow));
-    assert_eq!(scene.reactor.shard().clients(), 0);
+    assert_eq!(scene.shard().clients(), 0);
 }
 
 #[test]
@@ -322,7 +330,7 @@ fn deletions_without_room_in_the_log_are_in_a_snapshot() {
         assert_eq!(scene.request(client, &set("small", 10)), "+OK\r\n", "{case}");
         assert_eq!(persistence_info(&mut scene, client, "log_failed"), "0", "{case}");
         assert_ne!(persistence_info(&mut scene, client, "rdb_saves"), "0", "{case}");
-        let left = scene.reactor.shard().keys();
+        let left = scene.shard().keys();
         assert!(left <= 2, "{case}: {left} keys");
         assert_eq!(restarted(scene).keys(), left, "{case}");
     }
@@ -423,7 +431,7 @@ fn save_is_answered_when_all_that_came_before_is_durable() {
         // One is on its way, and holds less than SAVE asks for.
         assert!(scene.request(other, b"BGSAVE\r\n").starts_with('+'));
         let now = scene.now;
-        scene.reactor.shard.feed(client, b"SET last 1\r\nSAVE\r\n", now);
+        scene.shard().feed(client, b"SET last 1\r\nSAVE\r\n", now);
         let (mut received, mut iterations) = (String::new(), 0);
         while received != "+OK\r\n+OK\r\n" {
             iterations += 1;
@@ -432,10 +440,10 @@ fn save_is_answered_when_all_that_came_before_is_durable() {
                 "after {iterations} iterations: {received}"
             );
             scene.iterate();
-            let more = String::from_utf8_lossy(scene.reactor.shard.output(client)).into_owned();
-            scene.reactor.shard.consumed(client, more.len());
+            let more = String::from_utf8_lossy(scene.shard().output(client)).into_owned();
+            scene.shard().consumed(client, more.len());
             received += &more;
-            let saved = scene.reactor.shard().persistence().compactions;
+            let saved = scene.shard().persistence().compactions;
             assert!(
                 received.matches("+OK").count() < 2 || saved == 2,
                 "after {saved} compactions: {received}"

@@ -11,8 +11,9 @@
 //!    run then, with all checks.
 
 use super::Shard;
+use super::peers::Halt;
 use crate::clients::{Blocked, Client, Closing, ReplyMode, TimeoutReply};
-use crate::data::keyspace::Data;
+use crate::data::keyspace::{Data, DatabaseKey, Waiter};
 use crate::foundation::client_id::ClientId;
 use crate::foundation::protocol::{Fault, Reply};
 
@@ -21,10 +22,11 @@ const UNBLOCKED: Fault = Fault::of("UNBLOCKED client unblocked via CLIENT UNBLOC
 
 impl Shard {
     /// Blocks a client.
-    pub(super) fn block(&mut self, client: &mut Client, blocked: Blocked) {
+    pub(super) fn block(&mut self, client: &mut Client, mut blocked: Blocked) {
+        blocked.shared = self.peers.in_section();
         self.store.client_bytes += blocked.bytes();
         for database_key in &blocked.keys {
-            self.store.waiting.entry(database_key.clone()).or_default().push_back(client.id);
+            self.store.wait(database_key.clone(), client.id);
         }
         if let Some(deadline) = blocked.deadline {
             self.clients.deadlines.insert((deadline, client.id));
@@ -42,12 +44,7 @@ impl Shard {
         let blocked = client.blocked.take()?;
         self.store.client_bytes -= blocked.bytes();
         for database_key in &blocked.keys {
-            if let Some(queue) = self.store.waiting.get_mut(database_key) {
-                queue.retain(|&id| id != client.id);
-                if queue.is_empty() {
-                    self.store.waiting.remove(database_key);
-                }
-            }
+            self.store.end_wait(database_key, client.id);
         }
         if let Some(deadline) = blocked.deadline {
             self.clients.deadlines.remove(&(deadline, client.id));
@@ -66,20 +63,13 @@ impl Shard {
     /// Serves the clients that wait for changed keys.
     pub(super) fn serve_ready(&mut self) {
         loop {
-            // A postponed command that runs here may request more: CLIENT UNBLOCK, CLIENT UNPAUSE.
-            while self.clients.has_unblock_requests() {
-                for (id, with_error) in std::mem::take(&mut self.clients.unblock_requests) {
-                    self.end_block(id, with_error.then_some(&UNBLOCKED));
-                }
+            self.serve_unblock_requests();
+            if self.peers.any && self.needs_section() {
+                self.peers.halt = Halt::Ready;
+                return;
             }
-            let Some(database_key) = self.store.ready.pop_front() else { return };
-            let waiters: Vec<ClientId> = self
-                .store
-                .waiting
-                .get(&database_key)
-                .map(|queue| queue.iter().copied().collect())
-                .unwrap_or_default();
-            for id in waiters {
+            let Some(database_key) = self.store.pop_ready() else { return };
+            for Waiter { client: id, .. } in self.store.waiters(&database_key) {
                 let now = self.now;
                 if !Data::new(&mut self.store, database_key.0, now).exists(&database_key.1) {
                     break;
@@ -93,8 +83,45 @@ impl Shard {
         }
     }
 
+    /// Ends the waits that CLIENT UNBLOCK and CLIENT UNPAUSE have named.
+    pub(super) fn serve_unblock_requests(&mut self) {
+        // A postponed command that runs here may request more.
+        while self.clients.has_unblock_requests() {
+            for (id, with_error) in std::mem::take(&mut self.clients.unblock_requests) {
+                self.end_block(id, with_error.then_some(&UNBLOCKED));
+            }
+        }
+    }
+
+    /// Whether a client waits for a changed key whose command needs other shards.
+    fn needs_section(&self) -> bool {
+        let own = self.placement.own();
+        self.store.ready_waiters().any(|waiter| {
+            waiter.shard != own
+                || self
+                    .clients
+                    .get(waiter.client)
+                    .and_then(|client| client.blocked.as_ref())
+                    .is_some_and(|blocked| blocked.shared)
+        })
+    }
+
+    /// Runs the command of a client that waits for this key again, in an exclusive section. Returns
+    /// whether the key is still there.
+    pub(super) fn retry_in_section(&mut self, (database, key): &DatabaseKey, id: ClientId) -> bool {
+        let now = self.now;
+        if !Data::new(&mut self.store, *database, now).exists(key) {
+            return false;
+        }
+        if let Some(mut client) = self.clients.take(id) {
+            self.retry(&mut client);
+            self.put_back(client);
+        }
+        true
+    }
+
     /// Runs a blocked client's command again.
-    fn retry(&mut self, client: &mut Client) {
+    pub(super) fn retry(&mut self, client: &mut Client) {
         let Some(blocked) = client.blocked.as_ref() else {
             return;
         };
@@ -143,7 +170,7 @@ impl Shard {
         if let Some(blocked) = self.unblock(&mut client) {
             if blocked.is_postponed() && client.closing == Closing::No {
                 let arguments: Vec<&[u8]> = blocked.arguments.iter().map(Vec::as_slice).collect();
-                self.execute(&mut client, &arguments);
+                self.execute_again(&mut client, &arguments);
             }
             let mut reply = Reply::new(std::mem::take(&mut client.output.bytes), client.resp3);
             match error {

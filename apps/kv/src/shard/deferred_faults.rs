@@ -34,6 +34,16 @@ impl DeferredFaults {
         self.explained.get_or_insert(if sequence == FIRST_SEQUENCE { 0 } else { u64::MAX });
     }
 
+    /// The last sequence whose faults a missing key of the snapshot can explain is known.
+    pub(super) fn explain_up_to(&mut self, sequence: u64) {
+        self.explained = Some(sequence);
+    }
+
+    /// The same, once all records of the snapshot were read and one of the log.
+    pub(super) fn explained(&self) -> Option<u64> {
+        self.explained
+    }
+
     /// Whether an effect of this record may have failed because the snapshot lacks its key.
     pub(super) fn explains(&self, sequence: u64) -> bool {
         self.explained.is_some_and(|last| sequence <= last)

@@ -13,6 +13,8 @@
 //!    the handler. A command that is observed takes the way of `shard/observe.rs` there.
 
 use super::Shard;
+use super::forward::hold_back;
+use super::peers::Halt;
 use crate::acl::Denied;
 use crate::clients::{Client, Closing, ReplyMode};
 use crate::commands::{Command, Context, added_bytes, runs_inside};
@@ -35,6 +37,7 @@ impl Shard {
         client.blocked.is_none()
             && client.closing == Closing::No
             && client.output.pending() <= self.store.settings.output_soft_limit
+            && (!self.peers.any || self.may_run_placed(client))
     }
 
     /// Takes bytes from a client and runs what is complete.
@@ -63,6 +66,9 @@ impl Shard {
             self.store.metrics.query_limit_closed += 1;
             client.closing = Closing::Now;
         }
+        if self.peers.any && self.peers.halt != Halt::No && !client.input.is_empty() {
+            self.note_halted(client.id);
+        }
         if client.closing != Closing::No {
             client.input = Vec::new();
         } else if client.input_ended && self.may_run(client) {
@@ -81,13 +87,18 @@ impl Shard {
                     used += ran;
                     continue;
                 }
+                if !self.may_run(client) {
+                    break;
+                }
             }
             // The command before may have been AUTH.
             match parser.next(&input[used..], self.limits(client)) {
                 Ok(Progress::More) => break,
                 Ok(Progress::Nothing(length)) => used += length,
                 Ok(Progress::Command(length)) => {
-                    self.run_arguments(client, parser, &input[used..]);
+                    if !self.run_arguments(client, parser, &input[used..]) {
+                        break;
+                    }
                     used += length;
                 }
                 Err(error) => {
@@ -120,7 +131,11 @@ impl Shard {
             if used > 0 && !self.may_run(client) {
                 break;
             }
-            self.execute(client, arguments);
+            if !self.peers.any {
+                self.execute(client, arguments);
+            } else if !self.execute_placed(client, arguments) {
+                break;
+            }
             self.serve_others(client);
             used = end;
         }
@@ -130,11 +145,14 @@ impl Shard {
     fn refuse_protocol(&mut self, client: &mut Client, error: &ProtocolError) {
         self.store.metrics.protocol_errors += 1;
         let fault = Fault::new(error.0.as_str());
+        let start = client.output.bytes.len();
         self.reply_fault(client, &fault);
+        hold_back(client, start);
         client.closing = Closing::AfterOutput;
     }
 
-    fn run_arguments(&mut self, client: &mut Client, parser: &Parser, input: &[u8]) {
+    /// Runs the command that the parser has found; false if it may not run yet.
+    fn run_arguments(&mut self, client: &mut Client, parser: &Parser, input: &[u8]) -> bool {
         let arguments = parser.arguments(input);
         let count = arguments.len();
         if count <= STACK_ARGUMENTS {
@@ -142,17 +160,40 @@ impl Shard {
             for (slot, argument) in stack.iter_mut().zip(arguments.iter()) {
                 *slot = argument;
             }
-            self.execute(client, &stack[..count]);
+            self.execute_anywhere(client, &stack[..count])
         } else {
             let heap: Vec<&[u8]> = arguments.iter().collect();
-            self.execute(client, &heap);
+            self.execute_anywhere(client, &heap)
+        }
+    }
+
+    /// Runs a command, wherever its keys are; false if it may not run yet.
+    fn execute_anywhere(&mut self, client: &mut Client, arguments: &[&[u8]]) -> bool {
+        if !self.peers.any {
+            self.execute(client, arguments);
+        } else if !self.execute_placed(client, arguments) {
+            return false;
         }
         self.serve_others(client);
+        true
+    }
+
+    /// Runs a command that has been postponed, with all checks.
+    pub(super) fn execute_again(&mut self, client: &mut Client, arguments: &[&[u8]]) {
+        if !self.peers.any {
+            self.execute(client, arguments);
+        } else if !self.execute_placed(client, arguments) {
+            self.put_back_command(client, arguments);
+        }
     }
 
     /// Serves clients that wait for keys which this client has just changed.
     fn serve_others(&mut self, client: &mut Client) {
-        if self.store.ready.is_empty() && !self.clients.has_unblock_requests() {
+        if !self.store.has_ready() && !self.clients.has_unblock_requests() {
+            return;
+        }
+        // In an exclusive section the other shards are needed for it.
+        if self.peers.in_section() {
             return;
         }
         // The client being served is not blocked on what it changed itself, unless it blocked just
@@ -167,7 +208,8 @@ impl Shard {
         let limits = &self.store.settings;
         let limit =
             if client.is_subscriber() { limits.output_limit_pubsub } else { limits.output_limit_normal };
-        if limit > 0 && client.output.pending() as u64 > limit && client.closing != Closing::Now {
+        let owed = client.output.pending() + client.pending.bytes();
+        if limit > 0 && owed as u64 > limit && client.closing != Closing::Now {
             self.store.metrics.output_limit_closed += 1;
             client.closing = Closing::Now;
             client.output.clear();
@@ -260,6 +302,12 @@ impl Shard {
                 self.call(client, command, |context| context.run(number, arguments));
             }
         }
+        self.block_if_requested(client, arguments);
+    }
+
+    /// Blocks the client if the command has requested it.
+    #[inline]
+    pub(super) fn block_if_requested(&mut self, client: &mut Client, arguments: &[&[u8]]) {
         if let Some(mut blocked) = client.block_request.take() {
             blocked.arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
             self.block(client, blocked);
@@ -268,7 +316,7 @@ impl Shard {
 
     /// Whether the client is authenticated, and its user may run this.
     #[inline]
-    fn authorize(
+    pub(super) fn authorize(
         &self,
         client: &Client,
         number: u16,
@@ -289,7 +337,12 @@ impl Shard {
 
     /// Redis' checks between the arity of a command and its execution.
     #[inline]
-    fn admit(&mut self, client: &Client, command: &Command, arguments: &[&[u8]]) -> Result<(), Fault> {
+    pub(super) fn admit(
+        &mut self,
+        client: &Client,
+        command: &Command,
+        arguments: &[&[u8]],
+    ) -> Result<(), Fault> {
         if self.store.settings.maxmemory > 0
             && !self.make_room()
             && (command.spec.flags.has(flag::DENY_OOM) || self.holds_denied_command(client, command))
@@ -405,6 +458,7 @@ impl Shard {
             random: &mut self.random,
             client,
             clients: &mut self.clients,
+            others: &mut self.peers.guests,
             table: &self.table,
             command,
             failed: self.failed.as_deref(),
@@ -427,11 +481,7 @@ impl Shard {
 fn suppress_reply(client: &mut Client, bytes: &mut Vec<u8>, start: usize, pushed: &[u8]) {
     bytes.truncate(start);
     bytes.extend_from_slice(pushed);
-    client.reply_mode = match client.reply_mode {
-        ReplyMode::SkipThis => ReplyMode::SkipNext,
-        ReplyMode::SkipNext => ReplyMode::On,
-        mode => mode,
-    };
+    client.reply_mode = client.reply_mode.after_command();
 }
 
 /// Whether this begins a line of HTTP. Another site may have made a browser send it (cross-protocol
@@ -440,7 +490,7 @@ fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-fn allowed_to_subscribers(name: &str) -> bool {
+pub(super) fn allowed_to_subscribers(name: &str) -> bool {
     matches!(
         name,
         "ping"

@@ -32,9 +32,9 @@ impl Shard {
         let Store { observation, settings, .. } = &mut self.store;
         observation.changed = false;
         observation.events.enable(settings.notify_keyspace_events);
-        let all = observation.events.is_enabled()
-            || !self.clients.monitors.is_empty()
-            || self.clients.pause.is_some();
+        let all =
+            observation.events.is_enabled() || self.clients.are_monitored() || self.clients.pause.is_some();
+        self.clients.announce_monitors();
         let timed = Timed::by(&self.store.settings);
         let rows = self.table.commands().iter().zip(&mut self.observed).enumerate();
         for (number, (command, observed)) in rows {
@@ -96,7 +96,7 @@ impl Shard {
     }
 
     /// Whether a command reads or changes data. As in Redis, a monitor may run no such command.
-    fn touches_keys(&self, client: &Client, command: &CommandSpec) -> bool {
+    pub(super) fn touches_keys(&self, client: &Client, command: &CommandSpec) -> bool {
         self.any_command(client, command, |command| {
             command.flags.has(flag::READONLY) || command.flags.has(flag::WRITE) || command.name == "publish"
         })
@@ -129,7 +129,7 @@ impl Shard {
         let limit = self.store.settings.output_limit_pubsub;
         for event in self.store.observation.events.take() {
             for (channel, message) in event.messages(classes) {
-                self.clients.publish(&channel, message, limit, None);
+                self.clients.publish_everywhere(&channel, message, limit, None);
             }
         }
     }

@@ -16,6 +16,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::Shard;
+use super::router::Share;
 use super::snapshot::{SnapshotRecords, SnapshotWalk};
 use crate::clients::Client;
 use crate::commands::{Command, Context, Table};
@@ -93,6 +94,19 @@ impl Shard {
         self.replay_effects(reader, as_of, false)
     }
 
+    /// Replays this shard's share of a record ([`Router`](super::Router)).
+    ///
+    /// # Errors
+    /// As [`Shard::replay`].
+    pub fn replay_share(&mut self, share: &Share<'_>, now: Now) -> Result<(), ReplayError> {
+        self.now = now;
+        if let Some(last) = share.explained {
+            self.deferred_faults.explain_up_to(last);
+        }
+        let reader = Reader::of_effects(share.effects, share.sequence);
+        self.replay_effects(reader, share.sequence, share.guarded)
+    }
+
     fn replay_effects(
         &mut self,
         mut reader: Reader<'_>,
@@ -142,7 +156,7 @@ impl Shard {
     ) -> Result<(), ReplayError> {
         arguments.clear();
         ahead.clear();
-        let count = self.store.databases().len();
+        let count = self.store.database_count();
         while ahead.len() < AHEAD {
             let begin = arguments.len();
             let Some(database) = reader.effect_behind(arguments)? else { break };
@@ -175,6 +189,7 @@ impl Shard {
             random: &mut self.random,
             client,
             clients: &mut self.clients,
+            others: &mut self.peers.guests,
             table: &self.table,
             command,
             failed: None,
@@ -214,13 +229,13 @@ impl Shard {
     pub fn finish_recovery(&mut self) -> Result<(), ReplayError> {
         self.store.replaying = false;
         self.snapshot_keys.clear();
-        self.store.ready.clear();
+        self.store.clear_ready();
         if !self.parts.is_empty() {
             return Err(ReplayError::Truncated { sequence: 0, at: self.parts.len() });
         }
         let unresolved = std::mem::take(&mut self.deferred_faults).into_unresolved();
         self.store.metrics.replay_skipped += unresolved.len() as u64;
-        let here = |(database, key): &DatabaseKey| self.store.databases()[*database].index().contains(key);
+        let here = |(database, key): &DatabaseKey| self.store.find(*database, key).is_some();
         let left =
             unresolved.into_iter().filter(|(database_key, _)| here(database_key)).map(|(_, cause)| cause);
         left.min_by_key(ReplayError::sequence).map_or(Ok(()), Err)
@@ -230,8 +245,8 @@ impl Shard {
     /// the log.
     pub fn begin_snapshot(&mut self) {
         self.snapshot_aborted = false;
-        self.store.partial_dump = None;
-        self.snapshot = Some(SnapshotWalk::new(self.store.generation));
+        self.store.own_mut().partial_dump = None;
+        self.snapshot = Some(SnapshotWalk::new(self.store.own().generation()));
     }
 
     /// Dumps about `budget_bytes` more as records to `out`. Returns true when the snapshot is
@@ -239,15 +254,26 @@ impl Shard {
     /// record of the log. The journal must be empty, or its effects must never be appended: the
     /// dump includes them.
     pub fn snapshot_slice(&mut self, as_of: u64, budget_bytes: usize, out: &mut dyn FnMut(&[u8])) -> bool {
+        let mut records = SnapshotRecords::new(as_of, self.largest_record, out);
+        self.walk(&mut records, budget_bytes)
+    }
+
+    /// As [`Shard::snapshot_slice`], where the sequence of the log is not known here: each piece
+    /// becomes a record in [`stamp`](super::snapshot::stamp). All effects so far must be in the log
+    /// up to the sequence that it is stamped with, and none that follow.
+    pub(crate) fn snapshot_pieces(&mut self, budget_bytes: usize, out: &mut dyn FnMut(&[u8])) -> bool {
+        self.walk(&mut SnapshotRecords::pieces(out), budget_bytes)
+    }
+
+    fn walk(&mut self, records: &mut SnapshotRecords<'_>, budget_bytes: usize) -> bool {
         let Some(mut walk) = self.snapshot.take() else {
             return true;
         };
-        if walk.generation() != self.store.generation {
+        if walk.generation() != self.store.own().generation() {
             self.snapshot_aborted = true;
             return true;
         }
-        let mut record = SnapshotRecords::new(as_of, self.largest_record, out);
-        let complete = walk.dump_slice(&mut self.store, &mut record, self.large_value, budget_bytes);
+        let complete = walk.dump_slice(self.store.own_mut(), records, self.large_value, budget_bytes);
         if !complete {
             self.snapshot = Some(walk);
         }
@@ -258,12 +284,12 @@ impl Shard {
     /// begins another.
     pub fn snapshot_aborted(&self) -> bool {
         self.snapshot_aborted
-            || self.snapshot.as_ref().is_some_and(|walk| walk.generation() != self.store.generation)
+            || self.snapshot.as_ref().is_some_and(|walk| walk.generation() != self.store.own().generation())
     }
 
     /// Aborts a running snapshot.
     pub fn abort_snapshot(&mut self) {
         self.snapshot = None;
-        self.store.partial_dump = None;
+        self.store.own_mut().partial_dump = None;
     }
 }

@@ -1,4 +1,4 @@
-//! The walk of a snapshot over the data set, a slice at a time while commands go on.
+//! The walk of a snapshot over the keys of one shard, a slice at a time while commands go on.
 //!
 //! 1. The walk follows the order of the index, in which a key never changes its position. A key is
 //!    dumped whole, together with the sequence of the log at that moment.
@@ -6,15 +6,15 @@
 //!    go into the dump.
 //! 3. A key that is created behind the walk is not dumped: its effects are in the log after the
 //!    begin of the snapshot.
-//! 4. FLUSHALL, FLUSHDB and SWAPDB concern many keys. They change the generation of the data set,
-//!    which aborts the snapshot; the server begins another one.
+//! 4. FLUSHALL, FLUSHDB and SWAPDB concern many keys. They change the generation of the
+//!    partition, which aborts the snapshot; the server begins another one.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::data::index::{Keyed as _, SEGMENT_LIMIT};
 use crate::data::journal::{self, LAST_PART, PART, SNAPSHOT};
-use crate::data::keyspace::{DatabaseKey, DumpedPart, Entry, NEVER, PartialDump, Store};
+use crate::data::keyspace::{DatabaseKey, DumpedPart, Entry, NEVER, PartialDump, Partition};
 use crate::data::value::ValueRef;
 use crate::foundation::text::number::Digits;
 
@@ -37,12 +37,12 @@ pub(super) struct SnapshotWalk {
 }
 
 impl SnapshotWalk {
-    /// A walk over the data set of this generation.
+    /// A walk over a partition of this generation.
     pub(super) fn new(generation: u64) -> Self {
         Self { database: 0, cursor: 0, generation, large: VecDeque::new() }
     }
 
-    /// The generation of the data set when the walk began.
+    /// The generation of the partition when the walk began.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
@@ -51,18 +51,18 @@ impl SnapshotWalk {
     /// `large_value` bytes are dumped in pieces.
     pub(super) fn dump_slice(
         &mut self,
-        store: &mut Store,
+        partition: &mut Partition,
         record: &mut SnapshotRecords<'_>,
         large_value: usize,
         budget: usize,
     ) -> bool {
-        while self.database < store.databases().len() || !self.large.is_empty() {
+        while self.database < partition.databases().len() || !self.large.is_empty() {
             if self.large.is_empty() {
-                self.dump_keys(store, record, large_value, budget);
+                self.dump_keys(partition, record, large_value, budget);
             } else {
-                dump_large(store, &mut self.large, record, budget);
+                dump_large(partition, &mut self.large, record, budget);
             }
-            let over = self.database == store.databases().len() && self.large.is_empty();
+            let over = self.database == partition.databases().len() && self.large.is_empty();
             if record.len() >= budget && !over {
                 record.flush();
                 return false;
@@ -75,13 +75,13 @@ impl SnapshotWalk {
     /// Dumps the next keys, but queues those with large values.
     fn dump_keys(
         &mut self,
-        store: &Store,
+        partition: &Partition,
         record: &mut SnapshotRecords<'_>,
         large_value: usize,
         budget: usize,
     ) {
         let database = self.database;
-        let index = store.databases()[database].index();
+        let index = partition.databases()[database].index();
         let large = &mut self.large;
         let mut dump = |entry: &Entry| {
             let divisible = entry.value().free_effort() > 1 || matches!(entry.value(), ValueRef::String(_));
@@ -91,7 +91,7 @@ impl SnapshotWalk {
                 entry.rebuild(&mut |arguments| record.effect(database, arguments));
             }
         };
-        let average = store.databases()[database].average();
+        let average = partition.databases()[database].average();
         self.cursor = if average * SEGMENT_LIMIT <= budget {
             index.scan_segment(self.cursor, &mut dump)
         } else {
@@ -105,13 +105,13 @@ impl SnapshotWalk {
 
 /// Dumps a piece of the first large value in the queue.
 fn dump_large(
-    store: &mut Store,
+    partition: &mut Partition,
     large: &mut VecDeque<DatabaseKey>,
     record: &mut SnapshotRecords<'_>,
     budget: usize,
 ) {
     let Some((database, key)) = large.front().cloned() else { return };
-    let dump = store.partial_dump.take();
+    let dump = partition.partial_dump.take();
     let begun = dump.is_some();
     let (mut part, mut piece) = (None, budget.max(key.len().saturating_mul(PIECE_KEYS)).max(1));
     if let Some(dump) = dump {
@@ -119,7 +119,7 @@ fn dump_large(
         piece = piece.saturating_add(dump.added_bytes);
         part = Some(dump.part).filter(|part| *part != DumpedPart::Invalid);
     }
-    let entry = store.databases()[database].index().get(&key);
+    let entry = partition.databases()[database].index().get(&key);
     if begun && (part.is_none() || (entry.is_none() && part != Some(DumpedPart::Whole))) {
         // The dumped part matches no state that the value ever had.
         record.effect(database, &[b"DEL", &key]);
@@ -127,7 +127,7 @@ fn dump_large(
     }
     let next = entry.and_then(|entry| dump_piece(entry, (database, &key), part, piece, record));
     if let Some(next) = next {
-        store.partial_dump = Some(PartialDump::new((database, key), next));
+        partition.partial_dump = Some(PartialDump::new((database, key), next));
         return;
     }
     match entry {
@@ -204,10 +204,24 @@ impl StringDump<'_> {
     }
 }
 
+/// Makes snapshot records of a piece ([`Shard::snapshot_pieces`](super::Shard::snapshot_pieces)) of
+/// a data set as it is after the record `as_of` of the log. An empty piece makes the record that
+/// ends a snapshot.
+pub(crate) fn stamp(as_of: u64, piece: &[u8], most: usize, out: &mut dyn FnMut(&[u8])) {
+    let mut record = SnapshotRecords::new(as_of, most, out);
+    record.encoded(piece);
+    if piece.is_empty() {
+        record.begin();
+    }
+    record.flush();
+}
+
 /// Gathers effects into snapshot records.
 pub(super) struct SnapshotRecords<'a> {
     bytes: Vec<u8>,
-    as_of: u64,
+    /// The sequence in the head of each record; without one, records are pieces, which have no head
+    /// and no end, and get both in [`stamp`].
+    as_of: Option<u64>,
     total: usize,
     /// Bytes that a record may have.
     most: usize,
@@ -217,7 +231,12 @@ pub(super) struct SnapshotRecords<'a> {
 impl<'a> SnapshotRecords<'a> {
     /// Records of at most `most` bytes, of a data set as it is after the record `as_of` of the log.
     pub(super) fn new(as_of: u64, most: usize, out: &'a mut dyn FnMut(&[u8])) -> Self {
-        Self { bytes: Vec::new(), as_of, total: 0, most, out }
+        Self { bytes: Vec::new(), as_of: Some(as_of), total: 0, most, out }
+    }
+
+    /// Pieces without heads, of any size.
+    pub(super) fn pieces(out: &'a mut dyn FnMut(&[u8])) -> Self {
+        Self { bytes: Vec::new(), as_of: None, total: 0, most: usize::MAX, out }
     }
 
     /// Bytes gathered and emitted so far.
@@ -226,9 +245,11 @@ impl<'a> SnapshotRecords<'a> {
     }
 
     fn begin(&mut self) {
-        if self.bytes.is_empty() {
+        if self.bytes.is_empty()
+            && let Some(as_of) = self.as_of
+        {
             self.bytes.push(SNAPSHOT);
-            journal::number(&mut self.bytes, self.as_of);
+            journal::number(&mut self.bytes, as_of);
         }
     }
 
@@ -259,6 +280,7 @@ impl<'a> SnapshotRecords<'a> {
     }
 
     /// Ends the snapshot with a record without effects, which has the sequence of the walk's end.
+    /// Pieces have none: other walks may go on.
     fn end(&mut self) {
         self.flush();
         self.begin();

@@ -1,8 +1,12 @@
 //! What a client, or the event loop, would miss.
+//!
+//! All tests run twice: with the keys in one partition, and spread over three, of which two are
+//! guests of the shard all the time (`partitions.rs`).
 
 use std::cell::Cell;
 use std::net::SocketAddr;
 
+use super::peers::Peers;
 use super::*;
 
 mod access;
@@ -10,16 +14,24 @@ mod durability;
 mod limits;
 mod memory;
 mod observation;
+mod partitions;
 mod protocol;
 mod recovery;
 mod sessions;
 mod slices;
+
+/// The environment's variable that says over how many partitions the keys of a bench are spread.
+const PARTITIONS: &str = "KV_TEST_PARTITIONS";
 
 /// A shard with the event loop's part played by the test: without a log every reply leaves at once.
 struct Bench {
     shard: Shard,
     now: Now,
     sequence: u64,
+    /// The shards whose partitions are guests of `shard`.
+    others: Vec<Shard>,
+    /// How many of the shards have dumped all their keys.
+    dumped: usize,
 }
 
 impl Bench {
@@ -28,8 +40,78 @@ impl Bench {
     }
 
     fn with(settings: Settings) -> Self {
+        let partitions = std::env::var(PARTITIONS).ok().and_then(|text| text.parse().ok());
+        Self::spread(settings, partitions.unwrap_or(1))
+    }
+
+    /// A shard that holds so many partitions all the time.
+    fn spread(settings: Settings, partitions: usize) -> Self {
         let now = Now { monotonic_ns: 1_000_000_000, unix_ms: 1_700_000_000_000 };
-        Self { shard: Shard::new(settings, 42), now, sequence: 0 }
+        let totals = Arc::new(Totals::new(partitions));
+        let make = |own| {
+            let placement = Placement::new(own, partitions);
+            Shard::with_placement(settings.clone(), 42 + own as u64, placement, Arc::clone(&totals))
+        };
+        // Partitions before and behind the own one.
+        let own = partitions / 2;
+        let others = (0..partitions).filter(|&other| other != own).map(make).collect();
+        let mut bench = Self { shard: make(own), now, sequence: 0, others, dumped: 0 };
+        // It has all keys, so it runs all commands itself; and it has all clients.
+        bench.shard.peers = Peers::default();
+        bench.shard.clients = Clients::new(0, 1);
+        bench.host();
+        bench
+    }
+
+    fn host(&mut self) {
+        let taken = |other: &mut Shard| (other.store.placement().own(), other.store.take_partition());
+        let guests = self.others.iter_mut().map(taken).collect();
+        self.shard.store.host(guests);
+    }
+
+    /// Does `work` while every shard has its own partition.
+    fn apart<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        for (owner, partition) in self.shard.store.release_guests() {
+            let other = self.others.iter_mut().find(|other| other.store.placement().own() == owner);
+            other.expect("its partition was taken").store.put_partition(partition);
+        }
+        let result = work(self);
+        self.host();
+        result
+    }
+
+    fn begin_snapshot(&mut self) {
+        self.dumped = 0;
+        self.apart(|bench| {
+            bench.shard.begin_snapshot();
+            bench.others.iter_mut().for_each(Shard::begin_snapshot);
+        });
+    }
+
+    /// As [`Shard::snapshot_slice`], of one shard after the other.
+    fn snapshot_slice(&mut self, as_of: u64, budget: usize, out: &mut dyn FnMut(&[u8])) -> bool {
+        self.apart(|bench| {
+            let (large_value, largest_record) = (bench.shard.large_value, bench.shard.largest_record);
+            let mut left = budget;
+            let shards = [&mut bench.shard].into_iter().chain(&mut bench.others);
+            for shard in shards.skip(bench.dumped) {
+                (shard.large_value, shard.largest_record) = (large_value, largest_record);
+                let complete = left > 0
+                    && shard.snapshot_slice(as_of, left, &mut |record| {
+                        left = left.saturating_sub(record.len());
+                        out(record);
+                    });
+                if !complete {
+                    return false;
+                }
+                bench.dumped += 1;
+            }
+            true
+        })
+    }
+
+    fn snapshot_aborted(&mut self) -> bool {
+        self.apart(|bench| bench.shard.snapshot_aborted() || bench.others.iter().any(Shard::snapshot_aborted))
     }
 
     fn connect(&mut self) -> ClientId {

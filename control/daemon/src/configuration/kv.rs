@@ -7,7 +7,7 @@ use sietch_protocol::types::Size;
 use toml::Spanned;
 
 use super::error::ConfigurationError;
-use super::limits::KV_UID;
+use super::limits::{KV_UID, MAX_KV_SHARDS};
 use super::rules::{Rules, User};
 use super::vnics::Vnic;
 use super::vsas::Vsa;
@@ -37,6 +37,8 @@ pub struct Kv {
     pub listen: Vec<IpAddr>,
     /// Its port, everywhere.
     pub port: u16,
+    /// Cores that its keys are divided among; none: one less than there are processors.
+    pub shards: Option<u16>,
     /// Bytes of data at which it evicts or refuses; 0 is no limit.
     pub maxmemory: u64,
     /// What it does then, in Redis' words.
@@ -53,6 +55,7 @@ pub(super) struct KvText {
     vsa: Option<String>,
     listen: Option<Vec<IpAddr>>,
     port: Option<u16>,
+    shards: Option<Spanned<u16>>,
     maxmemory: Option<Size>,
     maxmemory_policy: Option<Spanned<String>>,
     durability: Option<Spanned<String>>,
@@ -81,12 +84,23 @@ impl Rules<'_> {
                 .or_else(|| vnics.iter().find(|other| other.name == vnic).map(|other| other.uid))
                 .unwrap_or(KV_UID),
         };
+        let shards = match kv.shards {
+            Some(shards) if !(1..=MAX_KV_SHARDS).contains(shards.get_ref()) => {
+                let cause = format!("{} is no number of shards", shards.get_ref());
+                let fix = format!(
+                    "write 1 to {MAX_KV_SHARDS}, or leave it out for one less than there are processors"
+                );
+                return Err(self.refuse(shards.span().start, "[kv]".to_owned(), cause, fix));
+            }
+            shards => shards.map(Spanned::into_inner),
+        };
         Ok(Kv {
             uid,
             vnic,
             vsa,
             listen: kv.listen.unwrap_or_else(|| vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
             port: kv.port.unwrap_or(6379),
+            shards,
             maxmemory: kv.maxmemory.map_or(0, |size| size.bytes),
             maxmemory_policy: one_of(kv.maxmemory_policy, "maxmemory_policy", &POLICIES)?,
             durability: one_of(kv.durability, "durability", &["always", "interval", "never", "none"])?,

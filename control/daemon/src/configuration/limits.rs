@@ -22,6 +22,8 @@ pub(crate) const USUAL_VNIC_MTU: u32 = 65_264;
 /// The user that kv runs as when the daemon is root: outside what distributions give out, and
 /// without a login.
 pub(crate) const KV_UID: u32 = 61870;
+/// The most shards of kv, as kv itself has it.
+pub const MAX_KV_SHARDS: u16 = 64;
 /// The largest `sietch.toml` in bytes: 128 devices take a tenth of it.
 pub(super) const MAX_TEXT: u64 = 1 << 20;
 /// The unit of a VSA's size, in bytes.

@@ -81,6 +81,8 @@ fn every_mistake_is_reported_with_its_file_and_line() {
         (format!("{vnic}{}", vsa.replace("uid = 1", "uid = \"no-such-user\"")), ":8:", "no-such-user"),
         (vsa.replace("1MiB", "1000B"), ":4:", "4096"),
         ("[kv]\ndurability = \"maybe\"\n".into(), ":2:", "always, interval, never, none"),
+        ("[kv]\nshards = 0\n".into(), ":2:", "write 1 to 64"),
+        ("[kv]\nshards = 65\n".into(), ":2:", "write 1 to 64"),
     ];
     for (text, line, cause) in cases {
         let message = message(&text);

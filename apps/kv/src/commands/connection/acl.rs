@@ -64,7 +64,8 @@ pub(super) fn acl(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         (b"setuser", 3..) => return set_user(context, arguments),
         (b"deluser", 3..) => {
             let deleted = context.data.store().users.remove(&arguments[2..])?;
-            context.clients.kill_users(&deleted);
+            context.share_users();
+            context.each_clients(|clients| clients.kill_users(&deleted));
             context.client.close_if_user(&deleted);
             context.reply.count(deleted.len());
         }
@@ -81,6 +82,7 @@ fn set_user(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     }
     let specs: Vec<&CommandSpec> = context.table.commands().iter().map(|command| &command.spec).collect();
     context.data.store().users.set(name, &arguments[3..], &specs)?;
+    context.share_users();
     close_listeners(context, name);
     crate::acl::warn_of_restart("ACL SETUSER");
     context.reply.ok();
@@ -91,8 +93,10 @@ fn set_user(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 fn close_listeners(context: &mut Context<'_>, name: &[u8]) {
     let Some(user) = context.data.store_ref().users.get(name).cloned() else { return };
     let listens = |client: &Client| client.user == name && !user.may_keep(&client.channels, &client.patterns);
-    let doomed: Vec<_> = context.clients.iter().filter(|client| listens(client)).map(Client::id).collect();
-    doomed.into_iter().for_each(|id| context.clients.close(id, Closing::Now));
+    context.each_clients(|clients| {
+        let doomed: Vec<_> = clients.iter().filter(|client| listens(client)).map(Client::id).collect();
+        doomed.into_iter().for_each(|id| clients.close(id, Closing::Now));
+    });
     if listens(context.client) {
         context.client.closing = Closing::AfterOutput;
     }

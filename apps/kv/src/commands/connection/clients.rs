@@ -5,7 +5,7 @@
 //! know. A filter of CLIENT LIST and CLIENT KILL is checked as a whole before any client is
 //! touched.
 
-use crate::clients::{Client, Closing, Pause, ReplyMode, TimeoutReply};
+use crate::clients::{Client, Clients, Closing, Pause, ReplyMode, TimeoutReply};
 use crate::commands::context::{Context, Outcome};
 use crate::foundation::client_id::ClientId;
 use crate::foundation::command::{integer, is};
@@ -37,7 +37,8 @@ pub(super) fn client(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
         }
         (b"setinfo", 4) => return set_info(context, arguments),
         (b"info", 2) => {
-            let line = describe(context.client, context.data.now().monotonic_ns);
+            let shards = context.data.store_ref().settings.shards;
+            let line = describe(context.client, shards, context.data.now().monotonic_ns);
             context.reply.verbatim(&line);
         }
         (b"list", _) => return list(context, arguments),
@@ -55,9 +56,11 @@ pub(super) fn client(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
         (b"getredir", 2) => context.reply.integer(-1),
         (b"pause", 3 | 4) => return pause(context, arguments),
         (b"unpause", 2) => {
-            context.clients.pause = None;
-            context.clients.release_postponed();
-            context.data.store().observation.changed = true;
+            context.each_clients(|clients| {
+                clients.pause = None;
+                clients.release_postponed();
+            });
+            context.each_store(|store| store.observation.changed = true);
             context.reply.ok();
         }
         (b"tracking" | b"caching" | b"trackinginfo", _) => {
@@ -114,8 +117,9 @@ fn pause(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let now = context.data.now().monotonic_ns;
     let new = Pause { until: now.saturating_add(milliseconds.saturating_mul(1_000_000)), all };
     let running = context.clients.pause.filter(|pause| pause.until > now).unwrap_or(new);
-    context.clients.pause = Some(Pause { until: running.until.max(new.until), all: running.all || new.all });
-    context.data.store().observation.changed = true;
+    let pause = Pause { until: running.until.max(new.until), all: running.all || new.all };
+    context.each_clients(|clients| clients.pause = Some(pause));
+    context.each_store(|store| store.observation.changed = true);
     context.reply.ok();
     Ok(())
 }
@@ -168,8 +172,8 @@ fn reply_mode(context: &mut Context<'_>, mode: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// One line of CLIENT LIST.
-fn describe(client: &Client, now_ns: u64) -> Vec<u8> {
+/// One line of CLIENT LIST, in a store of so many shards.
+fn describe(client: &Client, shards: usize, now_ns: u64) -> Vec<u8> {
     let seconds = |since: u64| now_ns.saturating_sub(since) / 1_000_000_000;
     let mut flags = String::new();
     if client.monitor {
@@ -225,6 +229,11 @@ fn describe(client: &Client, now_ns: u64) -> Vec<u8> {
     line.extend_from_slice(&client.library_version);
     line.extend_from_slice(b" path=");
     line.extend_from_slice(client.path.name().as_bytes());
+    if shards > 1 {
+        // Each shard counts its clients from its own number on, in steps of their number.
+        let shard = client.number.saturating_sub(1) % shards as u64;
+        line.extend_from_slice(format!(" shard={shard}").as_bytes());
+    }
     line.push(b'\n');
     line
 }
@@ -263,13 +272,14 @@ fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         _ => return Err(Fault::SYNTAX),
     }
     let now = context.data.now().monotonic_ns;
+    let shards = context.data.store_ref().settings.shards;
     let mut lines: Vec<(u64, Vec<u8>)> = context
-        .clients
-        .iter()
+        .all_clients()
+        .flat_map(Clients::iter)
         .chain(std::iter::once(&*context.client))
         .filter(|client| kind(client))
         .filter(|client| numbers.as_ref().is_none_or(|numbers| numbers.contains(&client.number)))
-        .map(|client| (client.number, describe(client, now)))
+        .map(|client| (client.number, describe(client, shards, now)))
         .collect();
     lines.sort_unstable();
     let text: Vec<u8> = lines.into_iter().flat_map(|(_, line)| line).collect();
@@ -339,12 +349,13 @@ fn kill(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     } else {
         kill_filter(&arguments[2..], |user| context.data.store_ref().users.get(user).is_some())?
     };
-    let doomed: Vec<ClientId> =
-        context.clients.iter().filter(|client| filter.fits(client)).map(Client::id).collect();
-    let mut killed = doomed.len();
-    for id in doomed {
-        context.clients.close(id, Closing::Now);
-    }
+    let mut killed = 0;
+    context.each_clients(|clients| {
+        let doomed: Vec<ClientId> =
+            clients.iter().filter(|client| filter.fits(client)).map(Client::id).collect();
+        killed += doomed.len();
+        doomed.into_iter().for_each(|id| clients.close(id, Closing::Now));
+    });
     if !filter.skip_me && filter.fits(context.client) {
         context.client.closing = Closing::AfterOutput;
         killed += 1;
@@ -369,21 +380,21 @@ fn unblock(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         }
     };
     let number = integer(arguments[2])?;
-    let found = context
-        .clients
-        .iter()
-        .find(|client| {
-            // A client that waits for a snapshot (SAVE) or for the end of a pause cannot be
-            // unblocked.
-            let waits = client.blocked.as_ref().is_some_and(|blocked| {
-                !blocked.keys.is_empty() || blocked.on_timeout == TimeoutReply::NoReplicas
-            });
-            client.number as i64 == number && waits
-        })
-        .map(Client::id);
-    if let Some(id) = found {
-        context.clients.unblock_requests.push((id, with_error));
-    }
-    context.reply.integer(i64::from(found.is_some()));
+    let is_meant = |client: &&Client| {
+        // A client that waits for a snapshot (SAVE) or for the end of a pause cannot be unblocked.
+        let waits = client.blocked.as_ref().is_some_and(|blocked| {
+            !blocked.keys.is_empty() || blocked.on_timeout == TimeoutReply::NoReplicas
+        });
+        client.number as i64 == number && waits
+    };
+    let mut found = false;
+    context.each_clients(|clients| {
+        let id = clients.iter().find(is_meant).map(Client::id);
+        if let Some(id) = id {
+            clients.unblock_requests.push((id, with_error));
+            found = true;
+        }
+    });
+    context.reply.integer(i64::from(found));
     Ok(())
 }

@@ -24,15 +24,15 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
             }
         }
         (b"stats", 2) => {
-            let store = context.data.store_ref();
-            let keys: usize = store.databases().iter().map(|database| database.index().len()).sum();
+            let (store, used) = (context.data.store_ref(), context.used_memory());
+            let keys = store.keys();
             let rows = [
-                ("peak.allocated", store.metrics.peak_memory.max(store.used_memory())),
-                ("total.allocated", store.used_memory()),
-                ("clients.normal", store.client_bytes as u64),
+                ("peak.allocated", context.metrics().peak_memory.max(used)),
+                ("total.allocated", used),
+                ("clients.normal", context.stores().map(|store| store.client_bytes as u64).sum()),
                 ("keys.count", keys as u64),
-                ("keys.bytes-per-key", (store.weight.memory / keys.max(1)) as u64),
-                ("dataset.bytes", store.weight.memory as u64),
+                ("keys.bytes-per-key", (store.weight().memory / keys.max(1)) as u64),
+                ("dataset.bytes", store.weight().memory as u64),
             ];
             context.reply.map(rows.len());
             for (name, value) in rows {
@@ -74,6 +74,11 @@ pub(super) fn monitor(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     if context.clients.monitors.insert(context.client.id()) {
         context.client.monitor = true;
         context.data.store().observation.changed = true;
+        let (own, period) = context.clients.monitors_become_known();
+        for number in 0..context.others.count() {
+            context.others.clients_mut(number).monitored_by.insert(own, period);
+            context.others.store_mut(number).observation.changed = true;
+        }
         context.reply.ok();
     }
     Ok(())

@@ -6,7 +6,9 @@
 
 use std::fmt::Write;
 
+use crate::clients::Clients;
 use crate::commands::context::{Context, Outcome};
+use crate::commands::pubsub::{channel_count, pattern_count};
 use crate::data::keyspace::{NEVER, Store};
 use crate::foundation::command::{full_name_of, is};
 use crate::foundation::settings::REDIS_VERSION;
@@ -69,15 +71,16 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
     match section {
         "server" => server(context, store, &mut lines),
         "clients" => {
-            lines.put("connected_clients", context.clients.count());
+            let blocked: usize = context.all_clients().map(Clients::blocked).sum();
+            lines.put("connected_clients", context.all_clients().map(Clients::count).sum::<usize>());
             lines.put("cluster_connections", 0);
             lines.put("maxclients", store.settings.maxclients);
-            lines.put("blocked_clients", context.clients.blocked());
+            lines.put("blocked_clients", blocked);
             lines.put("tracking_clients", 0);
-            lines.put("clients_in_timeout_table", context.clients.blocked());
+            lines.put("clients_in_timeout_table", blocked);
         }
-        "memory" => memory(store, &mut lines),
-        "persistence" => persistence(context, store, &mut lines),
+        "memory" => memory(context, store, &mut lines),
+        "persistence" => persistence(context, context.coordinator(), &mut lines),
         "stats" => stats(context, store, &mut lines),
         "replication" => {
             lines.put("role", "master");
@@ -88,7 +91,8 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
             lines.put("repl_backlog_active", 0);
         }
         "commandstats" => {
-            let rows = context.table.commands().iter().zip(&store.metrics.by_command);
+            let metrics = context.metrics();
+            let rows = context.table.commands().iter().zip(&metrics.by_command);
             for (command, count) in rows.filter(|(_, count)| count.calls + count.rejected > 0) {
                 // The times are of those calls that were timed; see `foundation/observation.rs`.
                 let per_call = count.nanoseconds as f64 / 1000.0 / count.timed.max(1) as f64;
@@ -105,14 +109,14 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
             }
         }
         "errorstats" => {
-            for (code, count) in &store.metrics.by_error {
+            for (code, count) in &context.metrics().by_error {
                 let code = String::from_utf8_lossy(code);
                 lines.put(&format!("errorstat_{code}"), format_args!("count={count}"));
             }
         }
-        "latencystats" => latencies(context, store, &mut lines),
+        "latencystats" => latencies(context, &mut lines),
         "cpu" => {
-            let usage = store.persistence.usage;
+            let usage = context.coordinator().persistence.usage;
             lines.put("used_cpu_sys", format_args!("{:.6}", usage.system_ticks as f64 / 100.0));
             lines.put("used_cpu_user", format_args!("{:.6}", usage.user_ticks as f64 / 100.0));
             lines.put("used_cpu_sys_children", "0.000000");
@@ -120,14 +124,14 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
         }
         "cluster" => lines.put("cluster_enabled", 0),
         "keyspace" => {
-            for (number, database) in store.databases().iter().enumerate() {
-                if !database.index().is_empty() {
+            for number in 0..store.database_count() {
+                if store.len(number) > 0 {
                     lines.put(
                         &format!("db{number}"),
                         format_args!(
                             "keys={},expires={},avg_ttl=0",
-                            database.index().len(),
-                            database.volatile_count()
+                            store.len(number),
+                            store.volatile_count(number)
                         ),
                     );
                 }
@@ -139,7 +143,9 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
 
 fn server(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     let now = context.data.now();
-    let uptime = now.monotonic_ns.saturating_sub(store.started_ns) / 1_000_000_000;
+    // Each shard has begun when its first client came.
+    let started_ns = context.stores().map(|store| store.started_ns).filter(|&at| at > 0).min();
+    let uptime = now.monotonic_ns.saturating_sub(started_ns.unwrap_or_default()) / 1_000_000_000;
     lines.put("redis_version", REDIS_VERSION);
     lines.put("sietch_version", env!("CARGO_PKG_VERSION"));
     lines.put("redis_git_sha1", "00000000");
@@ -149,8 +155,9 @@ fn server(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("arch_bits", usize::BITS);
     lines.put("multiplexing_api", "sietch");
     lines.put("process_id", std::process::id());
-    lines.put("run_id", &store.run_id);
+    lines.put("run_id", &context.coordinator().run_id);
     lines.put("tcp_port", store.settings.port);
+    lines.put("shards", store.settings.shards);
     lines.put("server_time_usec", now.unix_ms.saturating_mul(1000));
     lines.put("uptime_in_seconds", uptime);
     lines.put("uptime_in_days", uptime / 86_400);
@@ -171,19 +178,20 @@ fn human(bytes: u64) -> String {
     }
 }
 
-fn memory(store: &Store, lines: &mut Lines<'_>) {
-    let used = store.used_memory();
-    let peak = store.metrics.peak_memory.max(used);
+fn memory(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
+    let used = context.used_memory();
+    let peak = context.metrics().peak_memory.max(used);
     lines.put("used_memory", used);
     lines.put("used_memory_human", human(used));
     // Before the first sample, or without /proc, the used memory is a lower bound.
-    let resident = if store.persistence.usage.resident > 0 { store.persistence.usage.resident } else { used };
+    let resident = context.coordinator().persistence.usage.resident;
+    let resident = if resident > 0 { resident } else { used };
     lines.put("used_memory_rss", resident);
     lines.put("used_memory_rss_human", human(resident));
     lines.put("used_memory_peak", peak);
     lines.put("used_memory_peak_human", human(peak));
-    lines.put("used_memory_dataset", store.weight.memory);
-    lines.put("mem_clients_normal", store.client_bytes);
+    lines.put("used_memory_dataset", store.weight().memory);
+    lines.put("mem_clients_normal", context.stores().map(|store| store.client_bytes).sum::<usize>());
     lines.put("maxmemory", store.settings.maxmemory);
     lines.put("maxmemory_human", human(store.settings.maxmemory));
     lines.put("maxmemory_policy", store.settings.policy.name());
@@ -194,8 +202,8 @@ fn memory(store: &Store, lines: &mut Lines<'_>) {
 }
 
 /// Percentiles of the durations of each command, while `latency-tracking` is on.
-fn latencies(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
-    for (&(number, subcommand), histogram) in &store.observation.histograms {
+fn latencies(context: &Context<'_>, lines: &mut Lines<'_>) {
+    for (&(number, subcommand), histogram) in &context.histograms() {
         let name = full_name_of(context.table.commands()[number as usize].spec.name, subcommand);
         let microseconds = |percent| histogram.percentile(percent) as f64 / 1000.0;
         lines.put(
@@ -257,10 +265,11 @@ fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     }
     lines.put("durability", store.settings.durability.name());
     lines.put("keys_outlive_process", u8::from(kept));
-    lines.put("journal_effects", store.metrics.effects);
-    lines.put("snapshots", store.metrics.snapshots);
-    lines.put("replay_effects", store.metrics.replayed);
-    lines.put("replay_skipped", store.metrics.replay_skipped);
+    let metrics = context.metrics();
+    lines.put("journal_effects", metrics.effects);
+    lines.put("snapshots", metrics.snapshots);
+    lines.put("replay_effects", metrics.replayed);
+    lines.put("replay_skipped", metrics.replay_skipped);
     if !kept {
         return;
     }
@@ -298,7 +307,7 @@ fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
 }
 
 fn stats(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
-    let metrics = &store.metrics;
+    let metrics = &context.metrics();
     lines.put("total_connections_received", metrics.connections);
     lines.put("total_commands_processed", metrics.commands);
     lines.put("instantaneous_ops_per_sec", 0);
@@ -309,8 +318,8 @@ fn stats(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("evicted_keys", metrics.evicted);
     lines.put("keyspace_hits", metrics.hits);
     lines.put("keyspace_misses", metrics.misses);
-    lines.put("pubsub_channels", context.clients.channels().count());
-    lines.put("pubsub_patterns", context.clients.patterns().count());
+    lines.put("pubsub_channels", channel_count(context));
+    lines.put("pubsub_patterns", pattern_count(context));
     lines.put("total_error_replies", metrics.errors);
     lines.put("protocol_errors", metrics.protocol_errors);
     lines.put("client_query_buffer_limit_disconnections", metrics.query_limit_closed);

@@ -30,21 +30,24 @@ pub(super) fn latency(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
         (b"history", 3) => history(context, arguments[2]),
         (b"histogram", _) => histogram(context, &arguments[2..]),
         (b"reset", _) => {
-            let monitor = &mut context.data.store().observation.latency;
-            let count = match &arguments[2..] {
-                [] => monitor.reset(None),
-                names => names.iter().map(|name| monitor.reset(Some(name))).sum(),
-            };
-            context.reply.count(count);
+            let known: Vec<&[u8]> =
+                context.latency().all().map(|(cause, _)| cause.name().as_bytes()).collect();
+            let names = &arguments[2..];
+            let reset = known.iter().filter(|known| names.is_empty() || names.contains(known)).count();
+            context.each_store(|store| match names {
+                [] => _ = store.observation.latency.reset(None),
+                names => names.iter().for_each(|name| _ = store.observation.latency.reset(Some(name))),
+            });
+            context.reply.count(reset);
         }
         (b"doctor", 2) => {
             let threshold = context.data.settings().latency_monitor_threshold;
-            let report = context.data.store_ref().observation.latency.report(threshold, now);
+            let report = context.latency().report(threshold, now);
             context.reply.verbatim(report.as_bytes());
         }
         (b"graph", 3) => {
-            let Some((cause, series)) = context.data.store_ref().observation.latency.find(arguments[2])
-            else {
+            let latency = context.latency();
+            let Some((cause, series)) = latency.find(arguments[2]) else {
                 let mut text = b"ERR No samples available for event '".to_vec();
                 text.extend_from_slice(arguments[2]);
                 text.push(b'\'');
@@ -59,7 +62,8 @@ pub(super) fn latency(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
 }
 
 fn latest(context: &mut Context<'_>) {
-    let all = context.data.store_ref().observation.latency.all();
+    let latency = context.latency();
+    let all = latency.all();
     context.reply.array(all.len());
     for (cause, series) in all {
         let (second, milliseconds) = series.last();
@@ -72,7 +76,8 @@ fn latest(context: &mut Context<'_>) {
 }
 
 fn history(context: &mut Context<'_>, event: &[u8]) {
-    let Some((_, series)) = context.data.store_ref().observation.latency.find(event) else {
+    let latency = context.latency();
+    let Some((_, series)) = latency.find(event) else {
         return context.reply.array(0);
     };
     context.reply.array(series.samples().len());
@@ -87,12 +92,12 @@ fn history(context: &mut Context<'_>, event: &[u8]) {
 /// command stands for its subcommands, and `log-commit` for its parts.
 fn histogram(context: &mut Context<'_>, names: &[&[u8]]) {
     let table = context.table;
-    let observation = &context.data.store_ref().observation;
-    let named = observation.histograms.iter().map(|(&(number, subcommand), histogram)| {
+    let histograms = context.histograms();
+    let named = histograms.iter().map(|(&(number, subcommand), histogram)| {
         let command = table.commands()[number as usize].spec.name;
         (command, full_name_of(command, subcommand), histogram)
     });
-    let commits = observation.commits.iter();
+    let commits = context.coordinator().observation.commits.iter();
     let commits = commits.map(|(&part, histogram)| (Cause::LogCommit.name(), part.into(), histogram));
     let shown: Vec<_> = named
         .chain(commits)

@@ -1,7 +1,9 @@
 //! SLOWLOG: the commands that took at least `slowlog-log-slower-than` microseconds.
 
 use crate::commands::context::{Context, Outcome};
+use crate::data::keyspace::Store;
 use crate::foundation::command::integer;
+use crate::foundation::observation::slow_log::SlowCommand;
 use crate::foundation::protocol::Fault;
 
 /// Entries that SLOWLOG GET shows without a count.
@@ -27,11 +29,11 @@ pub(super) fn slowlog(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
             get(context, count.unwrap_or(SHOWN));
         }
         (b"len", 2) => {
-            let count = context.data.store_ref().observation.slow_log.entries().len();
+            let count = context.stores().map(|store| store.observation.slow_log.entries().len()).sum();
             context.reply.count(count);
         }
         (b"reset", 2) => {
-            context.data.store().observation.slow_log.reset();
+            context.each_store(|store| store.observation.slow_log.reset());
             context.reply.ok();
         }
         (b"help", 2) => context.reply.help("SLOWLOG", HELP),
@@ -52,9 +54,12 @@ fn shown_entries(argument: &[u8]) -> Result<usize, Fault> {
 }
 
 fn get(context: &mut Context<'_>, count: usize) {
-    let entries = context.data.store_ref().observation.slow_log.entries();
-    context.reply.array(count.min(entries.len()));
-    for entry in entries.take(count) {
+    let mut entries: Vec<SlowCommand> = context.stores().flat_map(numbered).collect();
+    // Those of each shard are in order already.
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.unix_seconds));
+    entries.truncate(count);
+    context.reply.array(entries.len());
+    for entry in entries {
         context.reply.array(6);
         context.reply.integer(entry.id as i64);
         context.reply.integer(entry.unix_seconds as i64);
@@ -64,4 +69,12 @@ fn get(context: &mut Context<'_>, count: usize) {
         context.reply.bulk(entry.address.as_bytes());
         context.reply.bulk(&entry.name);
     }
+}
+
+/// The entries of a shard, newest first, with numbers that no entry of another shard has.
+fn numbered(store: &Store) -> impl Iterator<Item = SlowCommand> {
+    let placement = store.placement();
+    let number = move |id: u64| id * placement.count() as u64 + placement.own() as u64;
+    let entries = store.observation.slow_log.entries().cloned();
+    entries.map(move |entry| SlowCommand { id: number(entry.id), ..entry })
 }

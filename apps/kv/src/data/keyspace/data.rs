@@ -4,8 +4,9 @@ use super::clock::Now;
 use super::database::Database;
 use super::entry::{Entry, Weight};
 use super::partial_dump::EffectDetail;
+use super::partition::Partition;
 use super::store::Store;
-use crate::data::index::Keyed as _;
+use crate::data::index::{Index, Keyed as _};
 use crate::data::value::{Rules, Value, ValueRef};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
@@ -82,7 +83,7 @@ impl<'a> Data<'a> {
     }
 
     fn expire_if_due(&mut self, key: &[u8]) {
-        let database = &self.store.databases[self.database];
+        let database = &self.store.partitions.of(key).databases[self.database];
         if database.earliest() > self.now.unix_ms || self.store.replaying {
             return;
         }
@@ -94,8 +95,8 @@ impl<'a> Data<'a> {
     /// The value of a key, for a command that reads. Counts a hit or a miss.
     pub(crate) fn read(&mut self, key: &[u8]) -> Option<ValueRef<'_>> {
         self.expire_if_due(key);
-        let Store { databases, settings, metrics, observation, random, .. } = &mut *self.store;
-        let Some(entry) = databases[self.database].index.get_mut(key) else {
+        let Store { partitions, settings, metrics, observation, random, .. } = &mut *self.store;
+        let Some(entry) = partitions.of_mut(key).databases[self.database].index.get_mut(key) else {
             metrics.misses += 1;
             observation.events.note(class::MISS, "keymiss", self.database, key);
             return None;
@@ -118,8 +119,8 @@ impl<'a> Data<'a> {
 
     /// Sets the last access of a key, or its frequency, whichever the policy uses.
     pub(crate) fn set_access(&mut self, key: &[u8], idle_seconds: Option<u64>, frequency: Option<u8>) {
-        let Store { databases, settings, .. } = &mut *self.store;
-        if let Some(entry) = databases[self.database].index.get_mut(key) {
+        let Store { partitions, settings, .. } = &mut *self.store;
+        if let Some(entry) = partitions.of_mut(key).databases[self.database].index.get_mut(key) {
             entry.set_access(settings.policy, self.now, idle_seconds, frequency);
         }
     }
@@ -127,7 +128,7 @@ impl<'a> Data<'a> {
     /// The entry of a key, without counting the access (OBJECT, TYPE, SCAN).
     pub(crate) fn peek(&mut self, key: &[u8]) -> Option<&Entry> {
         self.expire_if_due(key);
-        self.store.databases[self.database].index.get(key)
+        self.store.partitions.of(key).databases[self.database].index.get(key)
     }
 
     /// The collection at a key, for a command that changes it; then call [`Data::changed`]. The
@@ -137,8 +138,8 @@ impl<'a> Data<'a> {
     /// It is a string.
     pub(crate) fn write(&mut self, key: &[u8]) -> Result<Option<&mut Value>, Fault> {
         self.expire_if_due(key);
-        let Store { databases, settings, random, .. } = &mut *self.store;
-        let Some(entry) = databases[self.database].index.get_mut(key) else {
+        let Store { partitions, settings, random, .. } = &mut *self.store;
+        let Some(entry) = partitions.of_mut(key).databases[self.database].index.get_mut(key) else {
             return Ok(None);
         };
         entry.note_access(settings.policy, self.now, random);
@@ -156,10 +157,10 @@ impl<'a> Data<'a> {
         make: impl FnOnce() -> Value,
     ) -> Result<&mut Value, Fault> {
         self.expire_if_due(key);
-        if !self.store.databases[self.database].index.contains(key) {
+        if self.store.find(self.database, key).is_none() {
             self.store.put(self.database, key, make(), true, self.now);
         }
-        let entry = self.store.databases[self.database].index.get_mut(key);
+        let entry = self.store.partitions.of_mut(key).databases[self.database].index.get_mut(key);
         let entry = entry.expect("it was found or inserted above");
         self.before = entry.weight();
         entry.value_mut().ok_or(Fault::WRONG_TYPE)
@@ -172,10 +173,11 @@ impl<'a> Data<'a> {
     /// It is no string.
     pub(crate) fn grow_string(&mut self, key: &[u8]) -> Result<&mut Vec<u8>, Fault> {
         self.expire_if_due(key);
-        if !self.store.databases[self.database].index.contains(key) {
+        if self.store.find(self.database, key).is_none() {
             self.store.put_string(self.database, key, b"", self.now);
         }
-        let Store { databases, settings, random, weight: all, .. } = &mut *self.store;
+        let Store { partitions, settings, random, .. } = &mut *self.store;
+        let Partition { databases, weight: all, .. } = partitions.of_mut(key);
         let Database { index, weight, .. } = &mut databases[self.database];
         let entry = index.get_mut(key).expect("it was found or inserted above");
         entry.note_access(settings.policy, self.now, random);
@@ -283,7 +285,8 @@ impl<'a> Data<'a> {
 
     /// Elements at the front of a list that a running snapshot already holds.
     pub(crate) fn dumped_elements(&self, key: &[u8]) -> usize {
-        self.store.partial_dump.as_ref().map_or(0, |dump| dump.elements(self.database, key))
+        let dump = self.store.partitions.of(key).partial_dump.as_ref();
+        dump.map_or(0, |dump| dump.elements(self.database, key))
     }
 
     /// Refuses growth past the log's area: a data set that no snapshot has room for could never be
@@ -292,10 +295,12 @@ impl<'a> Data<'a> {
     /// # Errors
     /// `growth` more bytes exceed the limit.
     pub(crate) fn admit(&self, growth: usize) -> Result<(), Fault> {
-        let (there, limit) = (self.store.weight.dumped, self.store.most_dumped);
-        if there.saturating_add(growth) as u64 <= limit || !self.store.records() {
+        let limit = self.store.most_dumped;
+        let after = self.store.dumped_after(growth as u64);
+        if after <= limit || !self.store.records() {
             return Ok(());
         }
+        let there = after.saturating_sub(growth as u64);
         Err(Fault::new(format!(
             "MISCONF the storage area is full: it has room for {limit} bytes of data, {there} are there, and this needs {growth} more; delete data, or make the area larger"
         )))
@@ -306,19 +311,18 @@ impl<'a> Data<'a> {
     /// # Errors
     /// As [`Data::admit`].
     pub(crate) fn admit_value(&self, key: &[u8], value: &Value) -> Result<(), Fault> {
-        let old = self.store.databases[self.database].index.get(key).map_or(0, Entry::dumped);
-        self.admit(value.view().dumped(key.len()).saturating_sub(old))
+        self.admit(value.view().dumped(key.len()).saturating_sub(self.dumped(key)))
     }
 
     /// Bytes that a key takes in a snapshot.
     pub(crate) fn dumped(&self, key: &[u8]) -> usize {
-        self.store.databases[self.database].index.get(key).map_or(0, Entry::dumped)
+        self.store.find(self.database, key).map_or(0, Entry::dumped)
     }
 
     /// Bytes of memory that a key takes, with its share of the index.
     pub(crate) fn memory(&mut self, key: &[u8]) -> Option<usize> {
         let memory = self.peek(key)?.weight().memory;
-        let index = &self.store.databases[self.database].index;
+        let index = &self.store.partitions.of(key).databases[self.database].index;
         Some(memory + index.memory() / index.len().max(1))
     }
 
@@ -337,7 +341,7 @@ impl<'a> Data<'a> {
         let Some(value) = self.remove(key) else {
             return false;
         };
-        self.store.discard(value);
+        self.store.discard(key, value);
         self.effect_delete(key);
         true
     }
@@ -347,7 +351,8 @@ impl<'a> Data<'a> {
         if !self.store.records() {
             return;
         }
-        let Store { databases, journal, metrics, partial_dump, .. } = &mut *self.store;
+        let Store { partitions, journal, metrics, .. } = &mut *self.store;
+        let Partition { databases, partial_dump, .. } = partitions.of_mut(key);
         let mut record = |arguments: &[&[u8]]| {
             metrics.effects += 1;
             journal.append(self.database, arguments);
@@ -363,14 +368,14 @@ impl<'a> Data<'a> {
 
     /// Keys in the database.
     pub(crate) fn len(&self) -> usize {
-        self.store.databases[self.database].index.len()
+        self.store.len(self.database)
     }
 
     /// Visits about `count` keys in the order of the index, but not those whose time is over.
     /// Returns the next cursor, 0 at the end.
     pub(crate) fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(&Entry)) -> u64 {
         let now = if self.store.replaying { 0 } else { self.now.unix_ms };
-        self.store.databases[self.database].index.scan(cursor, count, &mut |entry: &Entry| {
+        self.store.scan(self.database, cursor, count, &mut |entry: &Entry| {
             if entry.expire_at() > now {
                 visit(entry);
             }
@@ -380,19 +385,18 @@ impl<'a> Data<'a> {
     /// Visits all keys.
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&Entry)) {
         let now = if self.store.replaying { 0 } else { self.now.unix_ms };
-        self.store.databases[self.database]
-            .index
-            .iter()
-            .filter(|entry| entry.expire_at() > now)
-            .for_each(visit);
+        let indexes = self.store.partitions().map(|partition| &partition.databases[self.database].index);
+        indexes.flat_map(Index::iter).filter(|entry| entry.expire_at() > now).for_each(visit);
     }
 
     /// A random key.
     pub(crate) fn random_key(&mut self) -> Option<Box<[u8]>> {
         // Bounded, because every key of the database may be overdue.
         for _ in 0..100 {
-            let Store { databases, random, .. } = &mut *self.store;
-            let entry = databases[self.database].index.random(&mut || random.word())?;
+            let Store { partitions, random, .. } = &mut *self.store;
+            let number = self.database;
+            let chosen = partitions.random(random, |partition| partition.databases[number].index.len());
+            let entry = chosen.databases[number].index.random(&mut || random.word())?;
             let key: Box<[u8]> = entry.key().into();
             if self.exists(&key) {
                 return Some(key);

@@ -7,10 +7,12 @@
 //!    candidates that are kept between calls, sorted by idleness, and the idlest one that still
 //!    exists is evicted. This approximates true LRU closely, and an entry needs no links.
 //! 3. `volatile-ttl` needs no sampling: the expiry map is ordered.
-//! 4. Each eviction is a DEL in the log.
+//! 4. Keys of guests are evicted as the own ones are: their candidates join the own ones.
+//! 5. Each eviction is a DEL in the log.
 
 use super::candidates::{CANDIDATES, Candidate};
 use super::clock::{NEVER, Now};
+use super::database::Database;
 use super::entry::Entry;
 use super::store::Store;
 use crate::data::index::Keyed as _;
@@ -28,6 +30,7 @@ impl Store {
     pub(crate) fn make_room(&mut self, now: Now) -> bool {
         let used = self.used_memory();
         self.metrics.peak_memory = self.metrics.peak_memory.max(used);
+        let used = used + self.elsewhere.memory;
         if self.settings.maxmemory == 0 || used <= self.settings.maxmemory {
             return true;
         }
@@ -35,14 +38,16 @@ impl Store {
             return false;
         }
         for _ in 0..EVICTIONS_AT_ONCE {
-            if self.used_memory() <= self.settings.maxmemory {
+            if self.used_memory() + self.elsewhere.memory <= self.settings.maxmemory {
                 return true;
             }
             let Some((database, key)) = self.victim(now) else {
-                return false;
+                // Those that have more than their share evict when they run their next command.
+                let share = self.settings.maxmemory / self.placement().count() as u64;
+                return self.elsewhere.memory > 0 && self.used_memory() <= share;
             };
             if let Some(entry) = self.take(database, &key) {
-                self.discard(entry.into_value());
+                self.discard(&key, entry.into_value());
                 self.metrics.evicted += 1;
                 self.observation.events.note(class::EVICTED, "evicted", database, &key);
                 self.record(database, &[b"DEL", &key]);
@@ -56,9 +61,8 @@ impl Store {
         match self.settings.policy {
             Policy::NoEviction => None,
             Policy::VolatileTtl => self
-                .databases
-                .iter()
-                .enumerate()
+                .partitions()
+                .flat_map(|partition| partition.databases.iter().enumerate())
                 .filter_map(|(number, database)| {
                     let found = |&expiry: &(u64, u64)| Some((expiry.0, database.expiring_key(expiry)?));
                     let (deadline, key) = database.expires.iter().find_map(found)?;
@@ -68,7 +72,7 @@ impl Store {
                 .map(|(_, number, key)| (number, key.into())),
             Policy::AllKeysRandom | Policy::VolatileRandom => {
                 let start = self.random.word() as usize;
-                let count = self.databases.len();
+                let count = self.database_count();
                 (0..count).map(|offset| (start.wrapping_add(offset)) % count).find_map(|database| {
                     self.sample(database, now).map(|candidate| (database, candidate.key))
                 })
@@ -80,9 +84,12 @@ impl Store {
     /// A random entry that the policy allows to evict.
     fn sample(&mut self, database: usize, now: Now) -> Option<Candidate> {
         let policy = self.settings.policy;
-        let Self { databases, random, .. } = self;
-        let index = &databases[database].index;
-        let expires = &databases[database].expires;
+        let Self { partitions, random, .. } = self;
+        let chosen = partitions.random(random, |partition| {
+            let Database { index, expires, .. } = &partition.databases[database];
+            if policy.volatile() { expires.len() } else { index.len() }
+        });
+        let Database { index, expires, .. } = &chosen.databases[database];
         let candidate = |entry: &Entry| Candidate {
             idleness: if policy.counts_frequency() {
                 u64::from(255 - entry.frequency(now))
@@ -112,24 +119,24 @@ impl Store {
 
     fn idlest(&mut self, now: Now) -> Option<(usize, Box<[u8]>)> {
         for _ in 0..CANDIDATES {
-            for database in 0..self.databases.len() {
-                if self.databases[database].index.is_empty() {
+            for database in 0..self.database_count() {
+                if self.len(database) == 0 {
                     continue;
                 }
                 for _ in 0..self.settings.maxmemory_samples {
                     if let Some(candidate) = self.sample(database, now) {
-                        self.candidates.offer(candidate);
+                        self.own_mut().candidates.offer(candidate);
                     }
                 }
             }
-            while let Some(best) = self.candidates.pop() {
-                let here = self.databases[best.database].index.get(&best.key);
+            while let Some(best) = self.own_mut().candidates.pop() {
+                let here = self.find(best.database, &best.key);
                 let allowed = !self.settings.policy.volatile();
                 if here.is_some_and(|entry| allowed || entry.expire_at() != NEVER) {
                     return Some((best.database, best.key));
                 }
             }
-            if self.databases.iter().all(|database| database.index.is_empty()) {
+            if self.keys() == 0 {
                 return None;
             }
         }

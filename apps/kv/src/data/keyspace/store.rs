@@ -1,24 +1,34 @@
 //! The data set of a shard, and what belongs to it: users, settings, counters, the journal.
+//!
+//! 1. Whatever is known by key is in the shard's [`Partition`], and everything else is here.
+//! 2. The methods route by key ([`Partitions`]): to the own partition, or to one of the guests
+//!    while there are any. Changes of guests are recorded in this shard's journal, and counted
+//!    here.
+//! 3. A client may stop to watch or wait for a key of another shard while that shard has the
+//!    partition. This is noted, and done when the partition is a guest again.
 
-use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use sietch_structures::XorShift64Star;
 
-use super::candidates::Candidates;
 use super::clock::{NEVER, Now};
-use super::database::{Database, Expires};
+use super::database::Database;
 use super::entry::{Entry, Weight, access_time, fresh_access};
 use super::key::DatabaseKey;
-use super::partial_dump::{EffectDetail, PartialDump};
+use super::partial_dump::EffectDetail;
+use super::partition::{Partition, Waiter};
+use super::partitions::Partitions;
 use crate::acl::Users;
-use crate::data::index::{Index, Seeds};
+use crate::data::index::Seeds;
 use crate::data::journal::Journal;
 use crate::data::value::Value;
 use crate::foundation::client_id::ClientId;
 use crate::foundation::metrics::{Metrics, Persistence};
 use crate::foundation::observation::Observation;
 use crate::foundation::observation::key_events::class;
+use crate::foundation::placement::Placement;
 use crate::foundation::settings::Settings;
+use crate::foundation::totals::{Sums, Totals};
 
 /// How SHUTDOWN was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,19 +39,20 @@ pub enum ShutdownMode {
     NoSave,
 }
 
-/// Elements from which on a value is freed in slices: to free fewer takes a fraction of a
-/// millisecond.
-const HUGE: usize = 4096;
-
-#[derive(Debug, Default)]
-struct Watched {
-    version: u64,
-    watchers: usize,
+/// What is to be done with a key of another shard when its partition is a guest again.
+#[derive(Debug)]
+enum Postponed {
+    /// A watch has ended.
+    Unwatch(DatabaseKey),
+    /// A client no longer waits for the key.
+    EndWait(DatabaseKey, ClientId),
 }
 
 /// The data set of a shard, and everything else that is not a client.
 pub(crate) struct Store {
-    pub(super) databases: Vec<Database>,
+    /// The keys.
+    pub(super) partitions: Partitions,
+    postponed: Vec<Postponed>,
     /// Limits and policies.
     pub settings: Settings,
     /// Counters.
@@ -57,12 +68,12 @@ pub(crate) struct Store {
     /// Whether a value is being built that is recorded as a whole once it is complete. Nothing is
     /// recorded meanwhile.
     pub building: bool,
-    /// The large value that a running snapshot has dumped in part.
-    pub partial_dump: Option<PartialDump>,
-    /// The bytes that all entries take.
-    pub weight: Weight,
     /// Most bytes that all entries may take in a snapshot: the room in the log's area.
     pub most_dumped: u64,
+    /// What the shards have whose partitions are not here, as they last published it.
+    pub elsewhere: Sums,
+    /// Where the shards publish it, if there are several.
+    pub totals: Option<Arc<Totals>>,
     /// Bytes of the clients' buffers.
     pub client_bytes: usize,
     /// The state of the log, for INFO.
@@ -71,35 +82,29 @@ pub(crate) struct Store {
     pub compaction_requested: bool,
     /// Requested by SHUTDOWN.
     pub shutdown_requested: Option<ShutdownMode>,
-    /// Incremented by FLUSHALL, FLUSHDB and SWAPDB: a running snapshot must begin again.
-    pub generation: u64,
     /// Unix seconds of the last finished snapshot.
     pub last_save: u64,
     /// Monotonic nanoseconds of the first clock reading.
     pub started_ns: u64,
     /// Forty hexadecimal digits that differ from run to run.
     pub run_id: String,
-    watched: HashMap<DatabaseKey, Watched>,
-    version: u64,
-    /// The clients that wait for each key, oldest first.
-    pub waiting: HashMap<DatabaseKey, VecDeque<ClientId>>,
-    /// Keys that clients wait for and that were changed.
-    pub ready: VecDeque<DatabaseKey>,
-    dead_indexes: Vec<Index<Entry>>,
-    dead_values: Vec<Value>,
-    dead_expires: Vec<Expires>,
-    pub(super) candidates: Candidates,
     /// Chooses samples. Seeds of hash tables, which must be secret, come from [`Seeds`].
     pub(super) random: XorShift64Star,
     pub(super) seeds: Seeds,
 }
 
+/// What all shards may add between two publications without a claim is one part of this many of
+/// the room in the log's area: little beside what a snapshot leaves free.
+const SLACK: u64 = 64;
+
 impl Store {
-    /// An empty store.
-    pub(crate) fn new(settings: Settings, seed: u64, commands: usize) -> Self {
+    /// An empty store of the shard at this place.
+    pub(crate) fn new(settings: Settings, seed: u64, commands: usize, placement: Placement) -> Self {
         let mut seeds = Seeds::new(seed);
+        let own = Partition::new(settings.databases.max(1), &mut seeds);
         Self {
-            databases: (0..settings.databases.max(1)).map(|_| Database::new(seeds.next())).collect(),
+            partitions: Partitions::new(own, placement),
+            postponed: Vec::new(),
             settings,
             observation: Observation::default(),
             users: Users::new(commands),
@@ -107,155 +112,225 @@ impl Store {
             journal: Journal::default(),
             replaying: false,
             building: false,
-            partial_dump: None,
-            weight: Weight::default(),
             most_dumped: u64::MAX,
+            elsewhere: Sums::default(),
+            totals: None,
             client_bytes: 0,
             persistence: Persistence::default(),
             compaction_requested: false,
             shutdown_requested: None,
-            generation: 0,
             last_save: 0,
             started_ns: 0,
             run_id: format!("{:016x}{:016x}{:08x}", seeds.next(), seeds.next(), seeds.next() as u32),
-            watched: HashMap::new(),
-            version: 0,
-            waiting: HashMap::new(),
-            ready: VecDeque::new(),
-            dead_indexes: Vec::new(),
-            dead_values: Vec::new(),
-            dead_expires: Vec::new(),
-            candidates: Candidates::default(),
             random: XorShift64Star::new(seeds.next()),
             seeds,
         }
     }
 
-    /// The numbered databases.
-    pub(crate) fn databases(&self) -> &[Database] {
-        &self.databases
+    /// Bytes that all entries take in a snapshot, if the ones here take `growth` more.
+    pub(super) fn dumped_after(&self, growth: u64) -> u64 {
+        let here = (self.weight().dumped as u64).saturating_add(growth);
+        let claimed = self.totals.as_ref().filter(|_| !self.partitions.has_guests()).and_then(|totals| {
+            let placement = self.placement();
+            let slack = self.most_dumped / (SLACK * placement.count() as u64);
+            totals.claim(placement.own(), here, slack)
+        });
+        here.saturating_add(claimed.unwrap_or(self.elsewhere.dumped))
+    }
+
+    /// The place of the shard among all shards.
+    pub(crate) fn placement(&self) -> Placement {
+        self.partitions.placement()
+    }
+
+    /// The shard's own partition.
+    pub(crate) fn own(&self) -> &Partition {
+        &self.partitions.own
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn own_mut(&mut self) -> &mut Partition {
+        &mut self.partitions.own
+    }
+
+    /// Takes the shard's own partition. Until it is put back nothing may use its keys: the store
+    /// has no databases meanwhile.
+    pub(crate) fn take_partition(&mut self) -> Partition {
+        std::mem::replace(&mut self.partitions.own, Partition::vacant())
+    }
+
+    /// Puts the shard's own partition back.
+    pub(crate) fn put_partition(&mut self, own: Partition) {
+        self.partitions.own = own;
+    }
+
+    /// Adds the partitions of all other shards, each with the number of its shard.
+    pub(crate) fn host(&mut self, guests: Vec<(usize, Partition)>) {
+        self.partitions.host(guests);
+        for postponed in std::mem::take(&mut self.postponed) {
+            match postponed {
+                Postponed::Unwatch(database_key) => self.unwatch(&database_key),
+                Postponed::EndWait(database_key, client) => self.end_wait(&database_key, client),
+            }
+        }
+    }
+
+    /// Gives the partitions of the other shards back, each with the number of its shard.
+    pub(crate) fn release_guests(&mut self) -> Vec<(usize, Partition)> {
+        self.partitions.release_guests()
+    }
+
+    /// All partitions that are held, in the order of their shards.
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = &Partition> {
+        self.partitions.iter()
+    }
+
+    /// How many databases there are.
+    pub(crate) fn database_count(&self) -> usize {
+        self.partitions.own.databases.len()
+    }
+
+    /// Keys of a database.
+    pub(crate) fn len(&self, database: usize) -> usize {
+        self.partitions.len(database)
+    }
+
+    /// Keys of all databases.
+    pub(crate) fn keys(&self) -> usize {
+        self.partitions().flat_map(Partition::databases).map(|database| database.index.len()).sum()
+    }
+
+    /// Keys of a database that have an expiry.
+    pub(crate) fn volatile_count(&self, database: usize) -> usize {
+        self.partitions()
+            .filter_map(|partition| partition.databases.get(database))
+            .map(Database::volatile_count)
+            .sum()
+    }
+
+    /// The entry of a key, whether or not its time is over.
+    pub(crate) fn find(&self, database: usize, key: &[u8]) -> Option<&Entry> {
+        self.partitions.of(key).databases.get(database)?.index.get(key)
+    }
+
+    /// Visits about `count` keys of a database and returns the next cursor, 0 at the end.
+    pub(crate) fn scan(
+        &self,
+        database: usize,
+        cursor: u64,
+        count: usize,
+        visit: &mut dyn FnMut(&Entry),
+    ) -> u64 {
+        self.partitions.scan(database, cursor, count, visit)
+    }
+
+    /// The bytes that all entries take.
+    pub(crate) fn weight(&self) -> Weight {
+        self.partitions.weight()
     }
 
     /// Bytes in use, as `maxmemory` counts them.
     pub(crate) fn used_memory(&self) -> u64 {
-        (self.weight.memory + self.client_bytes) as u64
+        (self.weight().memory + self.client_bytes) as u64
     }
 
     /// Notes that a key was changed.
     #[inline]
     pub(super) fn signal(&mut self, database: usize, key: &[u8]) {
-        if !self.watched.is_empty() || !self.waiting.is_empty() {
-            self.notify_watchers(database, key);
-        }
-    }
-
-    fn notify_watchers(&mut self, database: usize, key: &[u8]) {
-        let database_key = (database, key.into());
-        if let Some(watched) = self.watched.get_mut(&database_key) {
-            self.version += 1;
-            watched.version = self.version;
-        }
-        if self.waiting.contains_key(&database_key) && !self.ready.contains(&database_key) {
-            self.ready.push_back(database_key);
-        }
+        self.partitions.signal(database, key);
     }
 
     /// Starts to watch a key and returns its version.
     pub(crate) fn watch(&mut self, database_key: DatabaseKey) -> u64 {
-        let watched = self.watched.entry(database_key).or_default();
-        watched.watchers += 1;
-        watched.version
+        self.partitions.of_mut(&database_key.1).watch(database_key)
     }
 
     /// Ends one watch of a key.
     pub(crate) fn unwatch(&mut self, database_key: &DatabaseKey) {
-        if let Some(watched) = self.watched.get_mut(database_key) {
-            watched.watchers -= 1;
-            if watched.watchers == 0 {
-                self.watched.remove(database_key);
-            }
+        match self.partitions.find_mut(&database_key.1) {
+            Some(partition) => partition.unwatch(database_key),
+            None => self.postponed.push(Postponed::Unwatch(database_key.clone())),
         }
     }
 
     /// The version of a watched key.
     pub(crate) fn version(&self, database_key: &DatabaseKey) -> u64 {
-        self.watched.get(database_key).map_or(0, |watched| watched.version)
+        self.partitions.of(&database_key.1).version(database_key)
+    }
+
+    /// Puts a client of this shard behind those that wait for a key.
+    pub(crate) fn wait(&mut self, database_key: DatabaseKey, client: ClientId) {
+        let shard = self.placement().own();
+        self.partitions.of_mut(&database_key.1).wait(database_key, Waiter { shard, client });
+    }
+
+    /// Takes a client of this shard out of those that wait for a key.
+    pub(crate) fn end_wait(&mut self, database_key: &DatabaseKey, client: ClientId) {
+        let shard = self.placement().own();
+        match self.partitions.find_mut(&database_key.1) {
+            Some(partition) => partition.end_wait(database_key, Waiter { shard, client }),
+            None => self.postponed.push(Postponed::EndWait(database_key.clone(), client)),
+        }
+    }
+
+    /// The clients that wait for a key, oldest first.
+    pub(crate) fn waiters(&self, database_key: &DatabaseKey) -> Vec<Waiter> {
+        self.partitions.of(&database_key.1).waiters(database_key).collect()
+    }
+
+    /// Whether there are changed keys that clients wait for.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        self.partitions.has_ready()
+    }
+
+    /// Takes out the key that was changed first, of those that clients wait for.
+    pub(crate) fn pop_ready(&mut self) -> Option<DatabaseKey> {
+        self.partitions.pop_ready()
+    }
+
+    /// The clients that wait for changed keys.
+    pub(crate) fn ready_waiters(&self) -> impl Iterator<Item = Waiter> {
+        self.partitions().flat_map(Partition::ready_waiters)
+    }
+
+    /// Forgets the keys that were changed.
+    pub(crate) fn clear_ready(&mut self) {
+        self.partitions.iter_mut().for_each(|partition| partition.ready.clear());
     }
 
     /// Whether a key exists although its time is over.
     pub(crate) fn is_overdue(&self, database: usize, key: &[u8], now: Now) -> bool {
-        self.databases[database].index.get(key).is_some_and(|entry| entry.expire_at() <= now.unix_ms)
+        self.find(database, key).is_some_and(|entry| entry.expire_at() <= now.unix_ms)
     }
 
-    /// Prepares for a change of a key. A snapshot that has dumped a part of it must dump it again,
-    /// unless an effect will record the change.
+    /// The partition of a key that is about to be changed. A snapshot that has dumped a part of the
+    /// key must dump it again, unless an effect will record the change.
     #[inline]
-    pub(super) fn before_change(&mut self, database: usize, key: &[u8]) {
+    fn changing(&mut self, database: usize, key: &[u8]) -> &mut Partition {
         let records = self.records();
-        if let Some(dump) = &mut self.partial_dump
+        let partition = self.partitions.of_mut(key);
+        if let Some(dump) = &mut partition.partial_dump
             && !records
         {
             dump.invalidate(database, key);
         }
+        partition
     }
 
     pub(super) fn set_expiry(&mut self, database: usize, key: &[u8], deadline: u64) -> bool {
-        self.before_change(database, key);
-        let database = &mut self.databases[database];
-        let Some(entry) = database.index.get_mut(key) else {
-            return false;
-        };
-        let (before, old) = (entry.weight(), entry.expire_at());
-        entry.set_expire_at(deadline);
-        let after = entry.weight();
-        database.weight.exchange(before, after);
-        self.weight.exchange(before, after);
-        database.reschedule(key, old, deadline);
-        true
+        self.changing(database, key).set_expiry(database, key, deadline)
     }
 
     /// Recounts the bytes of an entry that had `before`, or removes an empty collection; whether it
     /// was removed.
     pub(super) fn reweigh(&mut self, database: usize, key: &[u8], before: Weight) -> bool {
-        self.before_change(database, key);
-        let Database { index, weight, .. } = &mut self.databases[database];
-        let Some(entry) = index.get_mut(key) else {
-            return false;
-        };
-        let after = entry.weight();
-        weight.exchange(before, after);
-        self.weight.exchange(before, after);
-        let emptied = entry.value_mut().is_some_and(|value| value.is_empty());
-        if emptied {
-            self.take(database, key);
-        }
-        emptied
+        self.changing(database, key).reweigh(database, key, before)
     }
 
     /// Removes an entry, without signal or effect.
     pub(super) fn take(&mut self, database: usize, key: &[u8]) -> Option<Entry> {
-        self.before_change(database, key);
-        let database = &mut self.databases[database];
-        let table = database.index.growth();
-        let entry = database.index.remove(key)?;
-        let mut before = entry.weight();
-        before.memory += table;
-        let after = Weight { memory: database.index.growth(), dumped: 0 };
-        database.weight.exchange(before, after);
-        self.weight.exchange(before, after);
-        database.reschedule(key, entry.expire_at(), NEVER);
-        Some(entry)
-    }
-
-    /// Adds an entry whose key is not there.
-    fn add(&mut self, database: usize, entry: Entry) {
-        let database = &mut self.databases[database];
-        let before = Weight { memory: database.index.growth(), dumped: 0 };
-        let mut after = entry.weight();
-        database.index.insert(entry);
-        after.memory += database.index.growth();
-        database.weight.exchange(before, after);
-        self.weight.exchange(before, after);
+        self.changing(database, key).take(database, key)
     }
 
     /// Sets a key to a value, and drops its expiry unless `keep_expiry`.
@@ -273,27 +348,13 @@ impl Store {
         now: Now,
         make: impl FnOnce(u32) -> Entry,
     ) {
-        self.before_change(database, key);
-        let access = fresh_access(self.settings.policy, now);
-        let Some(entry) = self.databases[database].index.get_mut(key) else {
-            self.add(database, make(access));
-            return self.observation.events.note(class::NEW, "new", database, key);
-        };
-        let frequencies = self.settings.policy.counts_frequency();
-        let mut new = make(if frequencies { entry.access() } else { access });
-        let (before, old_expiry) = (entry.weight(), entry.expire_at());
-        let expire_at = if keep_expiry { old_expiry } else { NEVER };
-        new.set_expire_at(expire_at);
-        let after = new.weight();
-        let old = std::mem::replace(entry, new);
-        if old.value().free_effort() > HUGE {
-            self.dead_values.push(old.into_value());
-        }
-        self.weight.exchange(before, after);
-        let database = &mut self.databases[database];
-        database.weight.exchange(before, after);
-        if old_expiry != expire_at {
-            database.reschedule(key, old_expiry, expire_at);
+        let policy = self.settings.policy;
+        let access = fresh_access(policy, now);
+        let is_new = self.changing(database, key).put(database, key, keep_expiry, |old| {
+            make(old.filter(|_| policy.counts_frequency()).map_or(access, Entry::access))
+        });
+        if is_new {
+            self.observation.events.note(class::NEW, "new", database, key);
         }
     }
 
@@ -301,7 +362,7 @@ impl Store {
     /// overwritten in place.
     #[inline]
     pub(super) fn put_string(&mut self, database: usize, key: &[u8], bytes: &[u8], now: Now) {
-        if let Some(entry) = self.databases[database].index.get_mut(key)
+        if let Some(entry) = self.partitions.of_mut(key).databases[database].index.get_mut(key)
             && entry.overwrite(bytes)
         {
             if !self.settings.policy.counts_frequency() {
@@ -314,22 +375,23 @@ impl Store {
 
     /// Sets an existing string to an integer, as an access that keeps its expiry.
     pub(super) fn put_integer(&mut self, database: usize, key: &[u8], integer: i64, now: Now) {
-        self.before_change(database, key);
-        let Database { index, weight, .. } = &mut self.databases[database];
+        self.changing(database, key);
+        let Partition { databases, weight: all, .. } = self.partitions.of_mut(key);
+        let Database { index, weight, .. } = &mut databases[database];
         if let Some(entry) = index.get_mut(key) {
             entry.note_access(self.settings.policy, now, &mut self.random);
             let before = entry.weight();
             entry.set_integer(integer);
             let after = entry.weight();
             weight.exchange(before, after);
-            self.weight.exchange(before, after);
+            all.exchange(before, after);
         }
     }
 
     /// Reads a byte of the memory that commands on these keys will need: table, entry and value. No
     /// read depends on another, so the processor fetches all of them at the same time.
     pub(crate) fn prefetch<'a>(&self, database: usize, keys: impl Iterator<Item = &'a &'a [u8]>) {
-        let Some(database) = self.databases.get(database) else { return };
+        let Some(database) = self.partitions.own.databases.get(database) else { return };
         let mut touched = 0;
         for key in keys {
             if let Some(entry) = database.index.probable(key) {
@@ -342,7 +404,7 @@ impl Store {
     /// Deletes a key whose time is over and records it.
     pub(super) fn expire(&mut self, database: usize, key: &[u8]) {
         if let Some(entry) = self.take(database, key) {
-            self.discard(entry.into_value());
+            self.discard(key, entry.into_value());
             self.metrics.expired += 1;
             self.observation.events.note(class::EXPIRED, "expired", database, key);
             self.record(database, &[b"DEL", key]);
@@ -353,19 +415,15 @@ impl Store {
     /// Deletes up to `limit` keys whose time is over; whether more are left.
     pub(crate) fn expire_due(&mut self, now: Now, limit: usize) -> bool {
         let mut left = limit;
-        for database in 0..self.databases.len() {
-            while self.databases[database].earliest() <= now.unix_ms {
+        for held in 0..self.partitions().count() {
+            let mut from = 0;
+            while let Some((database, key)) = self.partitions.nth_mut(held).due(from, now) {
                 if left == 0 {
                     return true;
                 }
                 left -= 1;
-                let Some(&first) = self.databases[database].expires.first() else {
-                    break;
-                };
-                match self.databases[database].expiring_key(first).map(Box::<[u8]>::from) {
-                    Some(key) => self.expire(database, &key),
-                    None => _ = self.databases[database].expires.pop_first(),
-                }
+                from = database;
+                self.expire(database, &key);
             }
         }
         false
@@ -373,7 +431,8 @@ impl Store {
 
     /// Unix milliseconds of the next expiry of any key.
     pub(crate) fn next_expiry(&self) -> Option<u64> {
-        self.databases.iter().map(Database::earliest).min().filter(|&at| at != NEVER)
+        let databases = self.partitions().flat_map(Partition::databases);
+        databases.map(Database::earliest).min().filter(|&at| at != NEVER)
     }
 
     /// Records an effect for the log.
@@ -389,7 +448,8 @@ impl Store {
             self.metrics.effects += 1;
             self.persistence.changes += 1;
             self.journal.append(database, arguments);
-            if let Some(dump) = &mut self.partial_dump {
+            let key = arguments.get(1).copied().unwrap_or_default();
+            if let Some(dump) = &mut self.partitions.of_mut(key).partial_dump {
                 dump.note_effect(database, arguments, detail);
             }
         }
@@ -402,89 +462,32 @@ impl Store {
 
     /// Empties one database, or all. Its memory is freed later, in slices.
     pub(crate) fn flush(&mut self, only: Option<usize>) {
-        self.generation += 1;
-        for number in 0..self.databases.len() {
-            if only.is_some_and(|only| only != number) {
-                continue;
-            }
-            self.signal_database(number);
-            let seed = self.seeds.next();
-            let old = std::mem::replace(&mut self.databases[number], Database::new(seed));
-            self.weight.exchange(old.weight, Weight::default());
-            if !old.index.is_empty() {
-                self.dead_indexes.push(old.index);
-                self.dead_expires.push(old.expires);
-            }
-        }
-        self.candidates.clear();
-    }
-
-    /// Signals every existing key of a database that clients watch or wait for.
-    fn signal_database(&mut self, database: usize) {
-        let places: Vec<DatabaseKey> = self
-            .watched
-            .keys()
-            .chain(self.waiting.keys())
-            .filter(|database_key| {
-                database_key.0 == database && self.databases[database].index.contains(&database_key.1)
-            })
-            .cloned()
-            .collect();
-        for database_key in places {
-            self.signal(database_key.0, &database_key.1);
-        }
+        let (partitions, changes) = self.partitions.with_changes();
+        partitions.for_each(|partition| partition.flush(only, &mut self.seeds, changes));
     }
 
     /// Exchanges two databases.
     pub(crate) fn swap(&mut self, first: usize, second: usize) {
-        self.generation += 1;
-        self.signal_database(first);
-        self.signal_database(second);
-        self.databases.swap(first, second);
-        self.signal_database(first);
-        self.signal_database(second);
+        let (partitions, changes) = self.partitions.with_changes();
+        partitions.for_each(|partition| partition.swap(first, second, changes));
     }
 
     /// Frees about `limit` entries of flushed databases and large values; whether more are left.
     pub(crate) fn free_pending(&mut self, limit: usize) -> bool {
-        let mut freed = 0;
-        while freed < limit {
-            if let Some(value) = self.dead_values.last_mut() {
-                let before = value.view().free_effort();
-                if value.release(limit - freed) {
-                    self.dead_values.pop();
-                }
-                freed += before.min(limit - freed).max(1);
-                continue;
-            }
-            if let Some(expires) = self.dead_expires.last_mut() {
-                if expires.pop_first().is_none() {
-                    self.dead_expires.pop();
-                }
-                freed += 1;
-                continue;
-            }
-            let Some(index) = self.dead_indexes.last_mut() else {
-                return false;
-            };
-            let before = index.len();
-            if index.release(limit - freed) {
-                self.dead_indexes.pop();
-            }
-            freed += before.min(limit - freed).max(1);
+        let mut left = limit;
+        for partition in self.partitions.iter_mut() {
+            left = left.saturating_sub(partition.free_pending(left));
         }
         self.has_pending_frees()
     }
 
-    /// Drops a value; a large one is freed later, in slices.
-    pub(crate) fn discard(&mut self, value: Value) {
-        if value.view().free_effort() > HUGE {
-            self.dead_values.push(value);
-        }
+    /// Drops a value of a key; a large one is freed later, in slices.
+    pub(crate) fn discard(&mut self, key: &[u8], value: Value) {
+        self.partitions.of_mut(key).discard(value);
     }
 
     /// Whether flushed databases or large values wait to be freed.
     pub(crate) fn has_pending_frees(&self) -> bool {
-        !self.dead_indexes.is_empty() || !self.dead_values.is_empty() || !self.dead_expires.is_empty()
+        self.partitions().any(Partition::has_pending_frees)
     }
 }

@@ -56,6 +56,12 @@ impl Histogram {
         self.total += 1;
     }
 
+    /// Adds the durations of another histogram.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
+        self.total += other.total;
+    }
+
     /// Durations recorded.
     pub(crate) fn total(&self) -> u64 {
         self.total

@@ -95,6 +95,19 @@ impl Series {
         self.samples.push_back((second, milliseconds));
     }
 
+    /// Adds the samples of another shard: the longest of each second, and the last of them.
+    fn add(&mut self, other: &Self) {
+        let greatest = self.greatest.max(other.greatest);
+        let mut samples = BTreeMap::new();
+        for &(second, milliseconds) in self.samples.iter().chain(&other.samples) {
+            let longest = samples.entry(second).or_insert(milliseconds);
+            *longest = milliseconds.max(*longest);
+        }
+        self.samples = samples.into_iter().collect();
+        self.samples.drain(..self.samples.len().saturating_sub(SAMPLES));
+        self.greatest = greatest;
+    }
+
     /// The samples, oldest first.
     pub(crate) fn samples(&self) -> &VecDeque<Sample> {
         &self.samples
@@ -124,6 +137,11 @@ impl LatencyMonitor {
         if threshold > 0 && milliseconds >= threshold {
             self.series.entry(cause).or_default().record(unix_ms / 1000, milliseconds);
         }
+    }
+
+    /// Adds the events of another shard.
+    pub(crate) fn add(&mut self, other: &Self) {
+        other.series.iter().for_each(|(cause, series)| self.series.entry(*cause).or_default().add(series));
     }
 
     /// All events with their samples.
@@ -260,6 +278,23 @@ mod tests {
         assert_eq!(monitor.reset(Some(b"command")), 1);
         monitor.record(Cause::LogCommit, 5_000_000, 0, 1);
         assert_eq!(monitor.all().len(), 0);
+    }
+
+    #[test]
+    fn the_events_of_shards_are_put_together() {
+        let mut first = LatencyMonitor::default();
+        let mut second = LatencyMonitor::default();
+        for (at, ms) in [(1, 20), (3, 50)] {
+            first.record(Cause::Command, ms * 1_000_000, 10, at * 1000);
+        }
+        for (at, ms) in [(2, 70), (3, 40), (4, 30)] {
+            second.record(Cause::Command, ms * 1_000_000, 10, at * 1000);
+        }
+        second.record(Cause::LogCommit, 11_000_000, 10, 1000);
+        first.add(&second);
+        let (_, series) = first.find(b"command").expect("it was recorded");
+        assert_eq!(series.samples(), &[(1, 20), (2, 70), (3, 50), (4, 30)]);
+        assert_eq!((series.greatest(), first.all().len()), (70, 2));
     }
 
     #[test]

@@ -22,18 +22,18 @@ fn store(commands: &str) -> Shard {
 }
 
 fn read(shard: &Shard, path: &[&str]) -> Result<Vec<u8>, Unavailable> {
-    Keys { store: shard.store(), now: NOW }.read(&ViewTarget { path, uid: 0 }, 0, 1 << 20)
+    Keys { stores: &[shard.store()], now: NOW }.read(&ViewTarget { path, uid: 0 }, 0, 1 << 20)
 }
 
 fn stat(shard: &Shard, path: &[&str], now: Now) -> Result<FileAttributes, Unavailable> {
-    Keys { store: shard.store(), now }.stat(&ViewTarget { path, uid: 0 })
+    Keys { stores: &[shard.store()], now }.stat(&ViewTarget { path, uid: 0 })
 }
 
 /// All names of a directory, requested page by page.
 fn names(shard: &Shard, path: &[&str]) -> Vec<String> {
     let (mut names, mut cursor) = (Vec::new(), 0);
     loop {
-        let page = Keys { store: shard.store(), now: NOW }
+        let page = Keys { stores: &[shard.store()], now: NOW }
             .list(&ViewTarget { path, uid: 0 }, cursor)
             .expect("a page");
         names.extend(page.entries.into_iter().map(|entry| entry.name));
@@ -104,4 +104,43 @@ fn a_value_that_would_make_an_iteration_long_is_refused() {
     let shard = store(&commands);
     let refused = read(&shard, &["keys", "0", "list"]);
     assert!(matches!(refused, Err(Unavailable::Error(ViewError::Failed(_)))), "{refused:?}");
+}
+
+#[test]
+fn a_listing_goes_through_all_shards_and_each_key_is_found_in_its_own() {
+    let shards: Vec<Shard> = (0..3)
+        .map(|own| {
+            let placement = Placement::new(own, 3);
+            let totals = std::sync::Arc::new(crate::shard::Totals::new(3));
+            let mut shard = Shard::with_placement(Settings::default(), 42, placement, totals);
+            let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+            let client = shard.connect(peer, peer, NOW).expect("room");
+            for number in 0..1000 {
+                let key = format!("key{number}");
+                if placement.is_own(key.as_bytes()) {
+                    shard.feed(client, format!("SET {key} {number}\r\n").as_bytes(), NOW);
+                }
+            }
+            shard
+        })
+        .collect();
+    let stores: Vec<&Store> = shards.iter().map(Shard::store).collect();
+    let mut keys = Keys { stores: &stores, now: NOW };
+    let (mut names, mut cursor) = (Vec::new(), 0);
+    loop {
+        let target = ViewTarget { path: &["keys", "0"], uid: 0 };
+        let page = keys.list(&target, cursor).expect("a page");
+        names.extend(page.entries.into_iter().map(|entry| entry.name));
+        let Some(next) = page.next else { break };
+        assert!(next > cursor, "the daemon would refuse it");
+        cursor = next;
+    }
+    names.sort();
+    let mut expected: Vec<String> = (0..1000).map(|number| format!("key{number}")).collect();
+    expected.sort();
+    assert!(names == expected, "{} names", names.len());
+    for number in 0..1000 {
+        let target = ViewTarget { path: &["keys", "0", &format!("key{number}")], uid: 0 };
+        assert_eq!(keys.read(&target, 0, 100), Ok(number.to_string().into_bytes()));
+    }
 }

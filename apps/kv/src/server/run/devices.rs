@@ -25,11 +25,12 @@ pub(super) struct OpenLog {
     pub(super) grant: sietch::Grant,
 }
 
-/// Acquires the storage area and recovers from it. `None` if the store runs without a log.
+/// Acquires the storage area and recovers all shards from it. `None` if the store runs without a
+/// log.
 pub(super) fn open_log(
     options: &Options,
     client: &mut Client,
-    shard: &mut Shard,
+    shards: &mut [Box<Shard>],
 ) -> Result<Option<OpenLog>, Error> {
     if !options.durability.keeps_log() {
         tracing::info!("durability none: there is no log, and every key is lost when the store ends");
@@ -42,12 +43,19 @@ pub(super) fn open_log(
     let identity = u128::from_ne_bytes(random_bytes()?);
     let begin = clock();
     let (log_writer, report) =
-        recover::recover(&options.vsa, disk, shard, options.durability, identity, begin)?;
+        recover::recover_shards(&options.vsa, disk, shards, options.durability, identity, begin)?;
     let elapsed = clock().monotonic_ns.saturating_sub(begin.monotonic_ns);
-    let recovery = Recovery::new(&report, elapsed, shard.keys() as u64);
-    shard.persistence_mut().recovery = recovery;
+    let recovery = Recovery::new(&report, elapsed, keys(shards));
+    for shard in shards {
+        shard.persistence_mut().recovery = recovery;
+    }
     tracing::info!("{recovery}");
     Ok(Some(OpenLog { log_writer, description, grant }))
+}
+
+/// Keys of all shards.
+pub(super) fn keys(shards: &[Box<Shard>]) -> u64 {
+    shards.iter().map(|shard| shard.keys() as u64).sum()
 }
 
 fn open_disk(options: &Options, mut area: GrantedVsa) -> Result<(AreaQueue, String), Error> {
@@ -75,11 +83,15 @@ pub(super) struct Sockets {
     pub(super) streams: Option<StreamTransport>,
 }
 
+/// How kernel sockets are served.
+pub(super) fn socket_choice(options: &Options) -> Choice {
+    if options.without_io_uring { Choice::Epoll } else { Choice::Automatic }
+}
+
 /// Opens kernel sockets. If they listen, the listening socket is offered to the socket service
 /// beside the daemon at `path`.
 pub(super) fn open_sockets(options: &Options, path: &Path) -> Result<Sockets, Error> {
-    let choice = if options.without_io_uring { Choice::Epoll } else { Choice::Automatic };
-    let mut queue = SocketQueue::open(choice)?;
+    let mut queue = SocketQueue::open(socket_choice(options))?;
     let Some(address) = options.listen else { return Ok(Sockets { queue, bound: None, streams: None }) };
     let listen = |cause| sietch_socket::Error::Listen { address, cause };
     let service = sietch::socket_service_beside(path)

@@ -22,6 +22,8 @@ pub(super) const LINK_GRANTED: u64 = 6;
 pub(super) const AREA_GRANTED: u64 = 7;
 /// The streams through memory.
 pub(super) const STREAMS: u64 = 8;
+/// The channels of the other cores.
+pub(super) const CORES: u64 = 9;
 
 /// Makes the server sleep on a doorbell, too, and report it by this token.
 pub(super) fn watch(sockets: &mut SocketQueue, doorbell: BorrowedFd<'_>, token: u64) -> Result<(), Error> {

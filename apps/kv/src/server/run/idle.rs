@@ -7,8 +7,8 @@
 //!    durable write, on the core that the disk interrupts. If that is this core, a loop that never
 //!    yields delays the completion until the next tick of the scheduler, 4 ms. So the loop yields
 //!    the core now and then, as [`Spin`] does.
-//! 3. On a machine with one core it does not poll: that would only delay the work that it waits
-//!    for.
+//! 3. On a machine with one core, or with fewer cores than there are shards, it does not poll for
+//!    the disk: that would only delay the work that it waits for.
 
 use sietch::{Idle, Spin, YIELD_EVERY};
 
@@ -25,13 +25,13 @@ pub(super) struct IdlePolicy {
     busy: u64,
     /// When the core was last yielded, or something last happened.
     yielded: u64,
-    single_core: bool,
+    crowded: bool,
 }
 
 impl IdlePolicy {
-    /// `single_core`: the machine has one core.
-    pub(super) fn new(single_core: bool) -> Self {
-        Self { spin: Spin::default(), busy: 0, yielded: 0, single_core }
+    /// `crowded`: the work that is waited for needs the core of this loop.
+    pub(super) fn new(crowded: bool) -> Self {
+        Self { spin: Spin::default(), busy: 0, yielded: 0, crowded }
     }
 
     /// Notes that something happened in the iteration that began at `now`.
@@ -45,7 +45,7 @@ impl IdlePolicy {
     /// for the disk. `rings`: there are rings to poll beside kernel sockets.
     #[inline]
     pub(super) fn idle(&mut self, now: u64, disk: bool, rings: bool) -> Idle {
-        if disk && !self.single_core && now.saturating_sub(self.busy) < DISK_SPIN {
+        if disk && !self.crowded && now.saturating_sub(self.busy) < DISK_SPIN {
             if now.saturating_sub(self.yielded) < YIELD_EVERY {
                 return Idle::Poll;
             }
@@ -76,8 +76,8 @@ mod tests {
         }
         assert_eq!(now, 1_000_000 + DISK_SPIN);
         assert!(yields >= DISK_SPIN / YIELD_EVERY / 2, "{yields} yields");
-        let mut single_core = IdlePolicy::new(true);
-        single_core.busy(1_000_000);
-        assert_eq!(single_core.idle(1_000_100, true, false), Idle::Sleep);
+        let mut crowded = IdlePolicy::new(true);
+        crowded.busy(1_000_000);
+        assert_eq!(crowded.idle(1_000_100, true, false), Idle::Sleep);
     }
 }

@@ -10,7 +10,7 @@ use crate::shard::Shard;
 const PASSWORD_FILE: &str = "SIETCH_KV_PASSWORD_FILE";
 
 /// Makes the content of the password file the password of the default user.
-pub(super) fn require_password(shard: &mut Shard) -> Result<(), Error> {
+pub(super) fn require_password(shards: &mut [Box<Shard>]) -> Result<(), Error> {
     let Some(path) = std::env::var_os(PASSWORD_FILE) else { return Ok(()) };
     let path = PathBuf::from(path);
     let password = std::fs::read(&path).map_err(|cause| Error::Password { path: path.clone(), cause })?;
@@ -19,7 +19,7 @@ pub(super) fn require_password(shard: &mut Shard) -> Result<(), Error> {
         let cause = std::io::Error::other("it is empty");
         return Err(Error::Password { path, cause });
     }
-    shard.require_password(password);
+    shards.iter_mut().for_each(|shard| shard.require_password(password));
     Ok(())
 }
 
@@ -37,8 +37,9 @@ mod tests {
     fn the_password_file_sets_requirepass_at_the_start() {
         const AGAIN: &str = "SIETCH_KV_TEST_PASSWORD";
         if let Ok(expected) = std::env::var(AGAIN) {
-            let mut shard = Shard::new(Settings::default(), 42);
-            let read = require_password(&mut shard);
+            let mut shards = [Box::new(Shard::new(Settings::default(), 42))];
+            let read = require_password(&mut shards);
+            let [mut shard] = shards;
             assert_eq!(read.is_ok(), expected != "none", "{read:?}");
             assert_eq!(shard.is_protected(), !matches!(&*expected, "none" | "unset"));
             if shard.is_protected() {

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use super::Server;
+use super::members::Members;
 use super::process::clock;
 use crate::data::keyspace::ShutdownMode;
-use crate::server::{Error, LogWriter};
+use crate::server::Error;
+use crate::shard::Shard;
 
 /// Longest wait for the disk at the end: less than the limit of `sietch up`, so that the log can
 /// still be closed.
@@ -18,19 +20,22 @@ impl Server {
     /// Stops reading, makes the effects durable and sends their replies, closes the clients, then
     /// closes the log in order.
     pub(super) fn end(self) -> Result<(), Error> {
-        let Self { mut reactor, lease, area, .. } = self;
+        let Self { mut reactor, lease, area, members, .. } = self;
         tracing::info!(
             "the store ends: it reads no more input, and the effects of earlier commands become durable"
         );
-        let save = reactor.shard().shutdown_requested() != Some(ShutdownMode::NoSave);
+        let requested = reactor.shard().and_then(Shard::shutdown_requested);
+        let save = requested != Some(ShutdownMode::NoSave);
         reactor.stop_input();
+        // Without one of its members the store waits for none: what was acknowledged is in the log.
+        let whole = members.as_ref().is_none_or(Members::all_run);
         let limit = clock().monotonic_ns.saturating_add(SHUTDOWN_LIMIT.as_nanos() as u64);
         let late = loop {
-            if !save {
+            if !save || !whole {
                 break false;
             }
             let now = clock();
-            let caught_up = reactor.log_writer().is_none_or(LogWriter::is_caught_up);
+            let caught_up = reactor.is_caught_up();
             // The iteration after the last write sends its reply.
             if reactor.iterate(now).is_err() || caught_up {
                 break false;
@@ -44,6 +49,11 @@ impl Server {
         };
         if let Err(cause) = reactor.close_clients(clock()) {
             tracing::debug!("clients were not closed in order: {cause}");
+        }
+        if let Some(members) = members {
+            members.join(|| {
+                let _ = reactor.iterate(clock());
+            });
         }
         let closed = match reactor.into_log_writer() {
             // The disk does not answer within the limit. To close the log, or to drop its queue,

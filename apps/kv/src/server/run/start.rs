@@ -3,25 +3,36 @@
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
+use sietch::disk::AreaQueue;
 use sietch::{Client, Doorbell as _, StartupReport, VnicQueue};
+use sietch_ring::thread_doorbell::EventDoorbell;
+use sietch_socket::Choice;
 
 use super::Server;
-use super::devices::{Sockets, open_log, open_network, open_sockets};
-use super::doorbells::{DISK, LEASE, SIGNAL, VNIC, watch};
+use super::devices::{Sockets, keys, open_log, open_network, open_sockets, socket_choice};
+use super::doorbells::{CORES, DISK, LEASE, SIGNAL, VNIC, watch};
+use super::members::{Member, Members};
 use super::password::require_password;
 use super::process::{monotonic_ns, random_bytes};
-use crate::foundation::settings::Settings;
+use crate::foundation::settings::{MAX_SHARDS, Settings};
+use crate::server::cores::channels::Channels;
 use crate::server::key_view::KeyView;
 use crate::server::metrics::MetricsPages;
 use crate::server::reactor::Reactor;
+use crate::server::transport::spread::Intake;
 use crate::server::transport::vnic::VnicTransport;
 use crate::server::{Error, Options};
-use crate::shard::{Shard, TimeSource};
+use crate::shard::{Placement, Shard, TimeSource, Totals};
 
 /// Descriptors reserved for other uses than clients: standard streams, rings, devices, counter
 /// pages, the control connection, and one to refuse a client with. Redis reserves 32.
 const RESERVED_DESCRIPTORS: usize = 64;
+
+/// Descriptors of each further core: its sockets' ring or epoll set, its poller, its doorbell, and
+/// copies of what it sleeps on.
+const DESCRIPTORS_OF_MEMBER: usize = 16;
 
 /// The warning for a VNIC without a password.
 const OPEN_VNIC: &str = "the VNIC serves without a password, and protected mode is for kernel sockets alone: every host that the VNIC's filters let through may read and write everything; set one in the file that SIETCH_KV_PASSWORD_FILE names";
@@ -34,28 +45,84 @@ fn settings(options: &Options) -> Settings {
     settings.policy = options.policy;
     settings.durability = options.durability;
     settings.port = options.port;
+    settings.shards = options.shards;
     settings.bind = options.listen.map(|address| address.ip().to_string()).unwrap_or_default();
     settings
 }
 
 /// Shows the addresses that the store serves, and its directory, as settings.
-fn show_bind_and_dir(shard: &mut Shard, ready: &StartupReport) {
+fn show_bind_and_dir(shards: &mut [Box<Shard>], ready: &StartupReport) {
     let all = ready.vnic.iter().chain(&ready.vnic6).chain(&ready.kernel);
     let addresses: Vec<_> = all.map(|address| address.ip().to_string()).collect();
     let directory = std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
-    shard.show_bind_and_dir(addresses.join(" "), directory);
+    for shard in shards {
+        shard.show_bind_and_dir(addresses.join(" "), directory.clone());
+    }
+}
+
+/// The shards of a store, empty; the process may open so many `files`.
+fn shards(options: &Options, files: usize) -> Result<Vec<Box<Shard>>, Error> {
+    let count = options.shards;
+    if !(1..=MAX_SHARDS).contains(&count) {
+        return Err(Error::Shards { shards: count });
+    }
+    let mut settings = settings(options);
+    let reserved = RESERVED_DESCRIPTORS + (count - 1) * DESCRIPTORS_OF_MEMBER;
+    settings.maxclients = settings.maxclients.min(files.saturating_sub(reserved)).max(1);
+    let totals = Arc::new(Totals::new(count));
+    let mut shards = (0..count)
+        .map(|own| {
+            let seed = u64::from_ne_bytes(random_bytes()?);
+            let placement = Placement::new(own, count);
+            let mut shard = Shard::with_placement(settings.clone(), seed, placement, Arc::clone(&totals));
+            shard.measure_with(TimeSource { monotonic_ns, sleep: std::thread::sleep });
+            Ok(Box::new(shard))
+        })
+        .collect::<Result<Vec<_>, Error>>()?;
+    require_password(&mut shards)?;
+    Ok(shards)
+}
+
+/// Has the reactor of core 0 join the cores of the `others`, and starts a thread for each of those.
+/// Returns the threads and the doorbell of core 0, or `None` if there are no others.
+fn start_members(
+    reactor: &mut Reactor<VnicQueue, AreaQueue>,
+    others: Vec<Box<Shard>>,
+    report: &MetricsPages,
+    choice: Choice,
+) -> Result<Option<(Members, EventDoorbell)>, Error> {
+    if others.is_empty() {
+        return Ok(None);
+    }
+    let count = others.len() + 1;
+    let channels =
+        Channels::connect(count).map_err(|cause| Error::System { action: "connecting the shards", cause })?;
+    let mut ends = channels.into_iter().zip(Intake::of_cores(count));
+    let Some((own, intake)) = ends.next() else { return Err(Error::Shards { shards: 0 }) };
+    let doorbell = own.doorbell().clone();
+    reactor.join(Placement::new(0, count), Box::new(own));
+    reactor.share_clients(intake);
+    if let Some(sockets) = reactor.sockets_mut() {
+        watch(sockets, doorbell.as_fd(), CORES)?;
+    }
+    let members = others.into_iter().zip(ends).zip(report.members(&doorbell)).zip(1..);
+    let members = members.map(|(((shard, (channels, intake)), counters), own)| Member {
+        shard,
+        placement: Placement::new(own, count),
+        channels,
+        intake,
+        counters,
+        choice,
+    });
+    Ok(Some((Members::start(members.collect(), &doorbell)?, doorbell)))
 }
 
 impl Server {
     /// Starts the server; the process may open so many `files`.
     pub(super) fn start(mut options: Options, signals: UnixStream, files: usize) -> Result<Self, Error> {
+        let mut shards = shards(&options, files)?;
         let path = options.control_socket.take().unwrap_or_else(sietch::socket_path);
         let mut client = Client::connect(&path, "kv")?;
-        let mut settings = settings(&options);
-        settings.maxclients = settings.maxclients.min(files.saturating_sub(RESERVED_DESCRIPTORS)).max(1);
-        let mut shard = Shard::new(settings, u64::from_ne_bytes(random_bytes()?));
-        shard.measure_with(TimeSource { monotonic_ns, sleep: std::thread::sleep });
-        require_password(&mut shard)?;
         if let Some(address) = options.listen
             && !address.ip().is_loopback()
         {
@@ -63,11 +130,11 @@ impl Server {
                 "the store listens on {address}, which other hosts may reach, and their connections are not encrypted; without a password it refuses them (CONFIG SET requirepass, protected-mode)"
             );
         }
-        let log = open_log(&options, &mut client, &mut shard)?;
+        let log = open_log(&options, &mut client, &mut shards)?;
         let key_view = log.as_ref().map(|log| KeyView::new(log.grant.clone()));
         let (log_writer, storage) = log.map(|log| (log.log_writer, log.description)).unzip();
         let network = open_network(&options, &mut client)?;
-        if network.transport.is_some() && !shard.is_protected() {
+        if network.transport.is_some() && !shards[0].is_protected() {
             tracing::warn!("{OPEN_VNIC}");
         }
         let Sockets { queue: mut sockets, bound: kernel, streams } = open_sockets(&options, &path)?;
@@ -88,20 +155,24 @@ impl Server {
             kernel,
             storage: storage.unwrap_or_default(),
             durability: options.durability.name().into(),
-            keys: shard.keys() as u64,
+            keys: keys(&shards),
         };
-        show_bind_and_dir(&mut shard, &ready);
+        show_bind_and_dir(&mut shards, &ready);
         if let Some(doorbell) = transport.as_ref().and_then(|transport| transport.queue().doorbell()) {
             watch(&mut sockets, doorbell, VNIC)?;
         }
         let link =
             transport.as_ref().is_some_and(|transport| matches!(transport.queue(), VnicQueue::Link(_)));
-        let link = link.then_some((path.clone(), options.vnic));
+        let link = link.then_some((path.clone(), options.vnic.clone()));
+        let others = shards.split_off(1);
+        let Some(shard) = shards.pop() else { return Err(Error::Shards { shards: 0 }) };
         let mut reactor = Reactor::new(shard, log_writer, transport, Some(sockets));
         if let Some(streams) = streams {
             reactor.attach_streams(streams);
         }
-        let report = MetricsPages::new(&reactor).map_err(sietch::Error::from)?;
+        let report = MetricsPages::new(&reactor, others.len()).map_err(sietch::Error::from)?;
+        let (members, cores_doorbell) =
+            start_members(&mut reactor, others, &report, socket_choice(&options))?.unzip();
         for page in report.pages() {
             client.share_metrics(page)?;
         }
@@ -121,6 +192,8 @@ impl Server {
             area: options.vsa,
             port: options.port,
             stopping: false,
+            members,
+            cores_doorbell,
             signals,
         };
         if let Some(sockets) = server.reactor.sockets_mut() {

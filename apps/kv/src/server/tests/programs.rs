@@ -72,7 +72,7 @@ impl Store {
     /// All keys with their values and expiries.
     fn state(&self) -> BTreeMap<(usize, Vec<u8>), Vec<Vec<u8>>> {
         let mut all = BTreeMap::new();
-        for (number, database) in self.shard.store().databases().iter().enumerate() {
+        for (number, database) in self.shard.store().own().databases().iter().enumerate() {
             for entry in database.index().iter() {
                 let mut parts: Vec<Vec<u8>> = Vec::new();
                 entry.rebuild(&mut |command| {

@@ -84,6 +84,11 @@ impl Routes {
         self.counts[path as usize]
     }
 
+    /// The number of all clients.
+    pub(crate) fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
     /// All clients whose connections `matching` chooses.
     pub(crate) fn clients(&self, matching: impl Fn(&Connection) -> bool) -> Vec<ClientId> {
         self.entries

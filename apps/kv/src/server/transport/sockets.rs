@@ -1,10 +1,12 @@
 //! Clients on kernel sockets: passes socket events to the shard.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
 use sietch_socket::{Appetite, ConnectionId, Handler, Verdict};
 
 use super::routes::{Connection, Routes, client_of, user_word};
+use super::spread::{NewClient, Spread};
 use crate::foundation::client_id::ClientId;
 use crate::shard::{Now, PROTECTED, Refused, Shard};
 
@@ -19,6 +21,8 @@ pub(in crate::server) struct SocketEvents<'a> {
     pub doorbells: &'a mut Vec<u64>,
     /// The store ends: no connection is accepted or read any more.
     pub ending: bool,
+    /// Passes connections on to other cores, on the core that accepts.
+    pub spread: Option<&'a mut Spread>,
 }
 
 impl SocketEvents<'_> {
@@ -37,12 +41,21 @@ impl SocketEvents<'_> {
 
 impl Handler for SocketEvents<'_> {
     fn accepted(&mut self, id: ConnectionId, peer: SocketAddr, local: SocketAddr) -> Verdict {
+        if !self.ending && self.spread.as_mut().is_some_and(|spread| spread.choose_other().is_some()) {
+            return Verdict::Release;
+        }
         match self.admit(peer, local) {
             Ok(client) => {
                 self.routes.insert(client, Connection::Socket(id));
                 Verdict::Accept(user_word(client))
             }
             Err(last_words) => Verdict::Refuse(last_words),
+        }
+    }
+
+    fn released(&mut self, socket: OwnedFd) {
+        if let Some(spread) = &mut self.spread {
+            spread.pass(NewClient::Kernel(socket));
         }
     }
 
@@ -96,6 +109,7 @@ mod tests {
                 writable: &mut writable,
                 doorbells: &mut doorbells,
                 ending,
+                spread: None,
             }
             .admit(peer, local)
         };

@@ -21,6 +21,9 @@
 //! 7. A connection that fails, or whose memory is invalid, ends with its client. Nothing that a
 //!    peer writes has any other effect here.
 //!
+//! A core that does not accept ([`StreamTransport::without_listener`]) gets its connections from
+//! the one that does ([`StreamTransport::adopt`], [`super::spread`]).
+//!
 //! If the application is revoked, the service ends the listening socket and resets the connections.
 //! The server then listens on a new socket of the kernel alone ([`StreamTransport::take_ended`]).
 
@@ -34,6 +37,7 @@ use sietch::stream::service::DirectService;
 use sietch::stream::{Arrived, Connection as Stream, Listener};
 
 use super::routes::{Connection, Routes};
+use super::spread::{NewClient, Spread};
 use crate::foundation::client_id::ClientId;
 use crate::foundation::client_path::ClientPath;
 use crate::shard::{Now, PROTECTED, Refused, Shard};
@@ -66,7 +70,8 @@ pub(in crate::server) struct Broken;
 /// Connections through memory, and the listener on which they arrive.
 #[derive(Debug)]
 pub(in crate::server) struct StreamTransport {
-    listener: Rc<Listener>,
+    /// Where connections arrive; none on a core that does not accept.
+    listener: Option<Rc<Listener>>,
     /// The listener in the poller; none once it has ended.
     accepting: Option<Token>,
     /// The application was revoked: the address on which the server has to listen again.
@@ -94,9 +99,22 @@ impl StreamTransport {
         let mut poller = Poller::new()?;
         let token = poller.add_listener(&listener)?;
         poller.want(token, Interest::DATA, 0);
-        Ok(Self {
-            listener,
-            accepting: Some(token),
+        let (listener, accepting) = (Some(listener), Some(token));
+        Ok(Self { listener, accepting, ..Self::on(poller) })
+    }
+
+    /// Serves connections that another core accepts.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(in crate::server) fn without_listener() -> io::Result<Self> {
+        Poller::new().map(Self::on)
+    }
+
+    fn on(poller: Poller) -> Self {
+        Self {
+            listener: None,
+            accepting: None,
             ended: None,
             poller,
             events: Vec::new(),
@@ -105,12 +123,12 @@ impl StreamTransport {
             buffer: vec![0; READ_BYTES].into(),
             kernel_clients: Vec::new(),
             accept_after: None,
-        })
+        }
     }
 
     /// The address that it listens on, with its port.
     pub(in crate::server) fn address(&self) -> Option<SocketAddr> {
-        self.listener.address()
+        self.listener.as_ref()?.address()
     }
 
     /// The listening socket, from which kernel sockets accept from now on.
@@ -118,12 +136,14 @@ impl StreamTransport {
     /// # Errors
     /// No descriptor is left.
     pub(in crate::server) fn kernel_listener(&self) -> io::Result<OwnedFd> {
-        self.listener.split_kernel()
+        self.listener
+            .as_ref()
+            .map_or(Err(io::ErrorKind::NotConnected.into()), |listener| listener.split_kernel())
     }
 
     /// Whether the service passes connections on now.
     pub(in crate::server) fn is_registered(&self) -> bool {
-        self.accepting.is_some() && self.listener.is_registered()
+        self.accepting.is_some() && self.listener.as_ref().is_some_and(|listener| listener.is_registered())
     }
 
     /// The address, once, if the listening socket was ended because the application was revoked.
@@ -164,7 +184,7 @@ impl StreamTransport {
 
     /// Accepts connections and feeds what has arrived to the clients. Returns whether anything
     /// happened. Clients that have room for output again are appended to `writable`. `ending`: the
-    /// store ends, and nothing is accepted or read.
+    /// store ends, and nothing is accepted or read. `spread` passes connections on to other cores.
     pub(in crate::server) fn poll(
         &mut self,
         shard: &mut Shard,
@@ -172,6 +192,7 @@ impl StreamTransport {
         writable: &mut Vec<ClientId>,
         now: Now,
         ending: bool,
+        mut spread: Option<&mut Spread>,
     ) -> bool {
         if self.accept_after.is_some_and(|due| due <= now.monotonic_ns) {
             self.accept_after = None;
@@ -184,7 +205,7 @@ impl StreamTransport {
         for event in events.drain(..) {
             if Some(event.token) == self.accepting {
                 if !ending {
-                    self.accept(shard, routes, now);
+                    self.accept(shard, routes, now, spread.as_deref_mut());
                 }
                 continue;
             }
@@ -207,10 +228,14 @@ impl StreamTransport {
         }
     }
 
-    fn accept(&mut self, shard: &mut Shard, routes: &mut Routes, now: Now) {
+    fn accept(&mut self, shard: &mut Shard, routes: &mut Routes, now: Now, mut spread: Option<&mut Spread>) {
+        let Some(listener) = self.listener.clone() else { return };
         for _ in 0..ACCEPTS {
-            match self.listener.try_take() {
-                Ok(Arrived::Memory(stream)) => self.admit(stream, shard, routes, now),
+            match listener.try_take() {
+                Ok(Arrived::Memory(stream)) => match spread.as_deref_mut().and_then(Spread::choose_other) {
+                    Some(spread) => spread.pass(NewClient::Memory(stream)),
+                    None => self.adopt(stream, shard, routes, now),
+                },
                 Ok(Arrived::Kernel(socket)) => self.kernel_clients.push(socket),
                 Err(cause) => match cause.kind() {
                     io::ErrorKind::WouldBlock => break,
@@ -219,7 +244,7 @@ impl StreamTransport {
                     io::ErrorKind::PermissionDenied => {
                         if let Some(token) = self.accepting.take() {
                             self.poller.remove(token);
-                            self.ended = self.listener.address();
+                            self.ended = listener.address();
                         }
                         return;
                     }
@@ -235,7 +260,13 @@ impl StreamTransport {
     }
 
     /// Makes a connection a client, or sends it the reason why not.
-    fn admit(&mut self, stream: Stream, shard: &mut Shard, routes: &mut Routes, now: Now) {
+    pub(in crate::server) fn adopt(
+        &mut self,
+        stream: Stream,
+        shard: &mut Shard,
+        routes: &mut Routes,
+        now: Now,
+    ) {
         let (Some(peer), Some(local)) = (stream.peer(), stream.local()) else { return };
         let admitted = if shard.refuses(peer.ip()) {
             Err(PROTECTED)

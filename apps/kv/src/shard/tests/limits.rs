@@ -237,9 +237,9 @@ fn an_effect_that_fails_although_nothing_is_missing_is_damage_at_once() {
     // A snapshot explains what came before its walk had ended, of any key, and nothing that came
     // later.
     let mut walked = Bench::new();
-    walked.shard.begin_snapshot();
+    walked.begin_snapshot();
     let mut snapshot = Vec::new();
-    assert!(walked.shard.snapshot_slice(5, 1000, &mut |record| snapshot.push(record.to_vec())));
+    assert!(walked.snapshot_slice(5, 1000, &mut |record| snapshot.push(record.to_vec())));
     for (sequence, harmless) in [(5, true), (6, false)] {
         let mut bench = Bench::new();
         for record in &snapshot {
@@ -259,8 +259,8 @@ fn an_effect_that_no_record_has_room_for_is_dumped_in_parts() {
     bench.request(client, &format!("HSET {} f v", "k".repeat(5000)));
     bench.request(client, "SET short x");
     let (mut again, mut records) = (Bench::new(), 0);
-    bench.shard.begin_snapshot();
-    bench.shard.snapshot_slice(1, usize::MAX / 2, &mut |record| {
+    bench.begin_snapshot();
+    bench.snapshot_slice(1, usize::MAX / 2, &mut |record| {
         assert!(record.len() <= 1000, "{} bytes", record.len());
         records += 1;
         again.shard.replay_snapshot(record).expect("its own record");

@@ -4,6 +4,7 @@
 //! with what the same data set took before, not with figures.
 
 use super::*;
+use crate::data::keyspace::Partition;
 use crate::foundation::settings::Policy;
 
 #[test]
@@ -64,12 +65,12 @@ fn memory_returns_to_where_it_was() {
         bench.request(client, &format!("APPEND k{number} more"));
         bench.request(client, &format!("RENAME k{number} r{number}"));
     }
-    assert!(bench.shard.store.weight.memory > 500 * 250);
+    assert!(bench.shard.store.weight().memory > 500 * 250);
     for number in 0..250 {
         bench.request(client, &format!("DEL r{number}"));
     }
     bench.request(client, "FLUSHDB");
-    assert_eq!(bench.shard.store.weight.memory, 0);
+    assert_eq!(bench.shard.store.weight().memory, 0);
     assert_eq!(bench.shard.next_deadline(), Some(bench.now.monotonic_ns), "graves are emptied");
     bench.pass(1);
     bench.pass(1);
@@ -171,7 +172,7 @@ fn the_count_of_memory_is_the_sum_of_its_parts() {
             }
             bench.shard.feed(client, &sietch_kv_programs::connection::encode(&step.words), bench.now);
             bench.output(client);
-            for database in bench.shard.store().databases() {
+            for database in bench.shard.store().partitions().flat_map(Partition::databases) {
                 let (mut memory, mut dumped) = (database.index().growth(), 0);
                 for entry in database.index().iter() {
                     memory += entry.weight().memory;

@@ -10,7 +10,8 @@ use super::*;
 /// Every key with its value and expiry as the commands that build it, in order.
 pub(super) fn dump(shard: &Shard) -> Vec<String> {
     let mut all = Vec::new();
-    for (number, database) in shard.store.databases().iter().enumerate() {
+    let databases = shard.store.partitions().flat_map(|partition| partition.databases().iter().enumerate());
+    for (number, database) in databases {
         for entry in database.index().iter() {
             let mut words: Vec<String> = Vec::new();
             let mut in_order = true;
@@ -142,7 +143,7 @@ proptest! {
         again.shard.finish_recovery().expect("nothing was refused");
         prop_assert_eq!(again.shard.metrics().replay_skipped, 0);
         prop_assert_eq!(dump(&again.shard), dump(&logged.bench.shard));
-        prop_assert_eq!(again.shard.store.weight.memory > 0, !dump(&again.shard).is_empty());
+        prop_assert_eq!(again.shard.store.weight().memory > 0, !dump(&again.shard).is_empty());
     }
 
     #[test]
@@ -164,28 +165,28 @@ proptest! {
         before.iter().for_each(|command| logged.run(command));
         let mut start = logged.sequence;
         let mut snapshot: Vec<Vec<u8>> = Vec::new();
-        logged.bench.shard.begin_snapshot();
+        logged.bench.begin_snapshot();
         let mut done = false;
         for (command, slice) in during {
             logged.run(&command);
             if slice && !done {
                 let as_of = logged.sequence;
                 let keep = &mut |record: &[u8]| snapshot.push(record.to_vec());
-                done = logged.bench.shard.snapshot_slice(as_of, 1, keep);
+                done = logged.bench.snapshot_slice(as_of, 1, keep);
             }
-            if logged.bench.shard.snapshot_aborted() {
+            if logged.bench.snapshot_aborted() {
                 snapshot.clear();
                 start = logged.sequence;
-                logged.bench.shard.begin_snapshot();
+                logged.bench.begin_snapshot();
                 done = false;
             }
         }
         while !done {
             let as_of = logged.sequence;
             let keep = &mut |record: &[u8]| snapshot.push(record.to_vec());
-            done = logged.bench.shard.snapshot_slice(as_of, 1000, keep);
+            done = logged.bench.snapshot_slice(as_of, 1000, keep);
         }
-        prop_assert!(!logged.bench.shard.snapshot_aborted());
+        prop_assert!(!logged.bench.snapshot_aborted());
         after.iter().for_each(|command| logged.run(command));
 
         let mut again = Bench::new();
@@ -206,7 +207,7 @@ fn a_key_that_was_emptied_ahead_of_the_walk_stays_deleted() {
     logged.run("ZADD z 1 a 2 b");
     logged.run("RPUSH l a");
     let start = logged.sequence;
-    logged.bench.shard.begin_snapshot();
+    logged.bench.begin_snapshot();
     // Each of these leaves nothing of what was there before, and something of what comes now if
     // that is all there is.
     for command in ["ZADD z 3 c", "ZREMRANGEBYRANK z 1 2", "ZREM z a"] {
@@ -218,7 +219,7 @@ fn a_key_that_was_emptied_ahead_of_the_walk_stays_deleted() {
     assert_eq!(logged.bench.shard.keys(), 0);
     let mut again = Bench::new();
     let as_of = logged.sequence;
-    logged.bench.shard.snapshot_slice(as_of, usize::MAX / 2, &mut |record| {
+    logged.bench.snapshot_slice(as_of, usize::MAX / 2, &mut |record| {
         again.shard.replay_snapshot(record).expect("its own record");
     });
     for (sequence, record) in logged.log.iter().filter(|(sequence, _)| *sequence > start) {
@@ -242,8 +243,8 @@ fn elements_removed_by_a_range_of_names_are_removed_at_replay() {
     }
     let mut again = Bench::new();
     let as_of = logged.sequence;
-    logged.bench.shard.begin_snapshot();
-    logged.bench.shard.snapshot_slice(as_of, usize::MAX / 2, &mut |record| {
+    logged.bench.begin_snapshot();
+    logged.bench.snapshot_slice(as_of, usize::MAX / 2, &mut |record| {
         again.shard.replay_snapshot(record).expect("its own record");
     });
     for low in [100, 400, 700, 1000, 1300] {
@@ -270,11 +271,11 @@ fn a_large_value_is_dumped_in_slices_also_if_it_changes_meanwhile() {
     logged.run("PEXPIREAT set 1800000000000");
     let start = logged.sequence;
     let mut snapshot: Vec<Vec<u8>> = Vec::new();
-    logged.bench.shard.begin_snapshot();
+    logged.bench.begin_snapshot();
     let mut slices = 0;
     loop {
         let (as_of, mut bytes) = (logged.sequence, 0);
-        let done = logged.bench.shard.snapshot_slice(as_of, 4096, &mut |record| {
+        let done = logged.bench.snapshot_slice(as_of, 4096, &mut |record| {
             bytes += record.len();
             snapshot.push(record.to_vec());
         });
@@ -315,11 +316,11 @@ fn sliced(
 ) -> (usize, usize) {
     let start = logged.sequence;
     let mut snapshot: Vec<Vec<u8>> = Vec::new();
-    logged.bench.shard.begin_snapshot();
+    logged.bench.begin_snapshot();
     let (mut slices, mut most) = (0, 0);
     loop {
         let (as_of, mut bytes) = (logged.sequence, 0);
-        let done = logged.bench.shard.snapshot_slice(as_of, budget, &mut |record| {
+        let done = logged.bench.snapshot_slice(as_of, budget, &mut |record| {
             bytes += record.len();
             snapshot.push(record.to_vec());
         });

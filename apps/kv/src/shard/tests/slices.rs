@@ -23,10 +23,10 @@ struct Taken {
 /// Takes a snapshot, and runs what `between` says after each slice.
 fn take(logged: &mut Logged, budget: usize, between: &mut dyn FnMut(usize) -> Vec<String>) -> Taken {
     let mut taken = Taken { records: Vec::new(), start: logged.sequence, most: 0, slices: 0 };
-    logged.bench.shard.begin_snapshot();
+    logged.bench.begin_snapshot();
     loop {
         let (as_of, mut bytes) = (logged.sequence, 0);
-        let done = logged.bench.shard.snapshot_slice(as_of, budget, &mut |record| {
+        let done = logged.bench.snapshot_slice(as_of, budget, &mut |record| {
             bytes += record.len();
             taken.records.push(record.to_vec());
         });
@@ -143,12 +143,18 @@ fn a_list_that_shrinks_to_its_dumped_part_is_not_shortened_twice() {
         logged.run(&format!("DEL {key}"));
     }
     let mut taken = Taken { records: Vec::new(), start: logged.sequence, most: 0, slices: 0 };
-    logged.bench.shard.begin_snapshot();
+    logged.bench.begin_snapshot();
     for last in [false, true] {
         let as_of = logged.sequence;
         let keep = &mut |record: &[u8]| taken.records.push(record.to_vec());
-        assert_eq!(logged.bench.shard.snapshot_slice(as_of, 2048, keep), last);
-        let dumped = logged.bench.shard.store.partial_dump.as_ref().map(|dump| &dump.part);
+        assert_eq!(logged.bench.snapshot_slice(as_of, 2048, keep), last);
+        let dumped = logged
+            .bench
+            .shard
+            .store
+            .partitions()
+            .find_map(|partition| partition.partial_dump.as_ref())
+            .map(|dump| &dump.part);
         if let Some(DumpedPart::Collection(Progress::Elements(dumped))) = dumped {
             let left = 1000 - dumped;
             assert!(left > 0, "all was dumped");

@@ -1,0 +1,12 @@
+//! What the clients of other shards must receive.
+
+/// What other shards must know, and do not answer.
+#[derive(Debug, Clone)]
+pub(crate) enum Announcement {
+    /// A message to a channel, for subscribers.
+    Published { channel: Box<[u8]>, message: Box<[u8]> },
+    /// A line for monitors.
+    MonitorLine(Box<[u8]>),
+    /// The sender has no monitors any more. Those that it has had by then were in this period.
+    NoMonitors { period: u64 },
+}

@@ -1,0 +1,165 @@
+//! Replies that other shards owe a client, and the replies behind them.
+//!
+//! 1. A forwarded command takes a *slot*, which waits for its reply. The reply of a command that
+//!    runs here meanwhile takes a slot, too, so that replies leave in the order of the commands.
+//! 2. The first slot always waits. Once its reply is there, it goes to the output, with all slots
+//!    behind it that are complete.
+//! 3. A reply that is owed counts for the client's output before it is there: with the size of the
+//!    largest recent one. Without this, a pipeline of short commands for large values would all be
+//!    forwarded, and its replies would take gigabytes.
+//! 4. A forwarded command has a *ticket*, the number of its slot. A reply with another ticket than
+//!    one that waits is dropped.
+
+use std::collections::VecDeque;
+
+use super::output::Output;
+
+/// Bytes that a slot counts beside those of its command.
+const SLOT: usize = 64;
+
+/// What the reply of a new client's command is taken for: with the usual limit, 16 commands are
+/// forwarded before the first reply.
+const FIRST_REPLY: usize = 64 << 10;
+
+/// A smaller reply takes this part off the estimate: after two dozen, it is that of the small ones.
+const FORGETS: usize = 4;
+
+#[derive(Debug)]
+enum Slot {
+    /// The reply is not there. So many bytes are counted for its command, and are expected of it.
+    Waiting { counted: usize, expected: usize },
+    /// The reply is there. `durable`: it shows only what is durable.
+    Done { bytes: Vec<u8>, durable: bool },
+}
+
+/// The slots of a client.
+#[derive(Debug)]
+pub(crate) struct PendingReplies {
+    slots: VecDeque<Slot>,
+    /// The ticket of the first slot.
+    first: u32,
+    bytes: usize,
+    /// Bytes that are expected of all replies that are not there.
+    expected: usize,
+    /// Bytes of the next reply, as far as recent ones tell.
+    estimate: usize,
+}
+
+impl Default for PendingReplies {
+    fn default() -> Self {
+        Self { slots: VecDeque::new(), first: 0, bytes: 0, expected: 0, estimate: FIRST_REPLY }
+    }
+}
+
+impl PendingReplies {
+    /// Whether no reply is owed.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Bytes of the commands whose replies are owed, and of the replies behind them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The same, with the bytes that are expected of the replies.
+    pub(crate) fn bytes_to_come(&self) -> usize {
+        self.bytes + self.expected
+    }
+
+    /// Adds a slot for a forwarded command of so many bytes; its ticket.
+    pub(crate) fn expect(&mut self, bytes: usize) -> u32 {
+        let ticket = self.first.wrapping_add(self.slots.len() as u32);
+        let (counted, expected) = (bytes + SLOT, self.estimate);
+        self.bytes += counted;
+        self.expected += expected;
+        self.slots.push_back(Slot::Waiting { counted, expected });
+        ticket
+    }
+
+    /// Puts a reply of this shard behind those that are owed.
+    pub(crate) fn put_behind(&mut self, reply: &[u8]) {
+        self.bytes += reply.len();
+        if let Some(Slot::Done { bytes, durable: false }) = self.slots.back_mut() {
+            return bytes.extend_from_slice(reply);
+        }
+        self.slots.push_back(Slot::Done { bytes: reply.to_vec(), durable: false });
+    }
+
+    /// Takes the reply of a ticket, and moves what is complete to `output`. Whether the reply was
+    /// owed.
+    pub(crate) fn fulfil(&mut self, ticket: u32, reply: &[u8], output: &mut Output) -> bool {
+        let at = ticket.wrapping_sub(self.first) as usize;
+        let Some(&Slot::Waiting { counted, expected }) = self.slots.get(at) else { return false };
+        self.bytes -= counted;
+        self.expected -= expected;
+        self.estimate = reply.len().max(self.estimate - self.estimate.div_ceil(FORGETS));
+        if at > 0 {
+            self.bytes += reply.len();
+            self.slots[at] = Slot::Done { bytes: reply.to_vec(), durable: true };
+            return true;
+        }
+        self.pop();
+        output.append_durable(reply);
+        while let Some(Slot::Done { bytes, durable }) = self.slots.front() {
+            self.bytes -= bytes.len();
+            if *durable {
+                output.append_durable(bytes);
+            } else {
+                output.bytes.extend_from_slice(bytes);
+            }
+            self.pop();
+        }
+        true
+    }
+
+    fn pop(&mut self) {
+        self.slots.pop_front();
+        self.first = self.first.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_that_are_owed_count_as_the_largest_recent_one() {
+        let (mut pending, mut output) = (PendingReplies::default(), Output::default());
+        let first = pending.expect(10);
+        assert!(pending.bytes_to_come() >= FIRST_REPLY, "nothing is known of its size");
+        assert!(pending.fulfil(first, &[b'x'; 1_000_000], &mut output));
+        assert_eq!(pending.bytes_to_come(), 0);
+        let next = pending.expect(10);
+        assert!(pending.bytes_to_come() >= 1_000_000);
+        assert!(pending.fulfil(next, b"+OK\r\n", &mut output));
+        for _ in 0..60 {
+            let ticket = pending.expect(10);
+            assert!(pending.fulfil(ticket, b"+OK\r\n", &mut output));
+        }
+        pending.expect(10);
+        assert!(pending.bytes_to_come() < 200, "large replies are forgotten: {}", pending.bytes_to_come());
+    }
+
+    #[test]
+    fn replies_leave_in_the_order_of_their_commands() {
+        let (mut pending, mut output) = (PendingReplies::default(), Output::default());
+        pending.first = u32::MAX;
+        let (first, second) = (pending.expect(10), pending.expect(20));
+        pending.put_behind(b"c");
+        pending.put_behind(b"d");
+        let third = pending.expect(30);
+        assert!(pending.fulfil(second, b"b", &mut output));
+        assert!(!pending.fulfil(second, b"again", &mut output), "it has its reply");
+        assert!(!pending.fulfil(third.wrapping_add(1), b"x", &mut output), "no such ticket");
+        assert!(output.bytes.is_empty());
+        assert!(pending.fulfil(first, b"a", &mut output));
+        assert_eq!((output.bytes.as_slice(), pending.is_empty()), (&b"abcd"[..], false));
+        // The replies of this shard, and what is behind them, wait for the log.
+        assert_eq!(output.releasable(), b"ab");
+        assert!(pending.fulfil(third, b"e", &mut output));
+        assert_eq!((output.bytes.as_slice(), pending.bytes(), pending.is_empty()), (&b"abcde"[..], 0, true));
+        assert_eq!(output.releasable(), b"ab");
+    }
+}

@@ -1,0 +1,200 @@
+//! Exclusive sections: commands that need the keys or the clients of several shards.
+//!
+//! 1. The event loop of the coordinator has gathered the shards, whole. No other command runs
+//!    anywhere meanwhile.
+//! 2. For each shard whose clients wait, the other shards become its guests: its store holds all
+//!    partitions, and a handler reaches the other clients and settings
+//!    ([`Others`](crate::commands::Others)). A client's pipeline goes on in the section, up to a
+//!    bound.
+//! 3. When a command has changed a key for which clients wait, they are served before the next
+//!    command runs, in the order of their arrival: each by its own shard, with all others as its
+//!    guests.
+//! 4. The effects of all shards are put together in the order of their execution.
+
+use std::collections::VecDeque;
+
+use super::peers::Halt;
+use super::{ClientId, Now, Shard};
+use crate::clients::{Client, Clients, Closing, WaitsFor};
+use crate::commands::Others;
+use crate::data::keyspace::Store;
+use crate::foundation::totals::Sums;
+
+/// Commands that a client may run in a section: its pipeline goes on, but the shards cannot do
+/// anything else meanwhile.
+const COMMANDS_OF_CLIENT: usize = 64;
+/// Clients that are served in one section.
+const CLIENTS: usize = 256;
+
+/// Runs what waits for an exclusive section in any of the shards, which stand in their order.
+/// Afterwards all effects of the section, in the order of their execution, are in the journal of
+/// the first shard: the caller appends them before it gives the shards back.
+pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
+    if shards.len() < 2 {
+        return;
+    }
+    shards.iter_mut().for_each(|shard| shard.now = now);
+    shards[0].store.metrics.exclusive_sections += 1;
+    serve_ready(shards);
+    let mut room = CLIENTS;
+    for number in 0..shards.len() {
+        let mut queue = std::mem::take(&mut shards[number].peers.section);
+        let mut later = queue.split_off(queue.len().min(room));
+        room -= queue.len();
+        shards[number].peers.left = COMMANDS_OF_CLIENT;
+        while !queue.is_empty() {
+            with_guests(shards, number, |shard| shard.run_section(&mut queue));
+            serve_ready(shards);
+        }
+        let section = &mut shards[number].peers.section;
+        later.append(section);
+        *section = later;
+    }
+    // What each has now; its own publication is an iteration away.
+    shards.iter_mut().for_each(|shard| shard.exchange_totals());
+    for shard in shards.iter_mut() {
+        shard.exchange_totals();
+        shard.end_halt();
+        if shard.store.observation.changed {
+            shard.observe();
+        }
+    }
+}
+
+/// Makes all others the guests of a shard, does `work`, and puts the effects behind those of the
+/// section.
+fn with_guests<T>(shards: &mut Vec<Box<Shard>>, number: usize, work: impl FnOnce(&mut Shard) -> T) -> T {
+    let mut host = shards.remove(number);
+    let own = |at: usize| if at < number { at } else { at + 1 };
+    let partitions = shards.iter_mut().enumerate().map(|(at, guest)| (own(at), guest.store.take_partition()));
+    host.store.host(partitions.collect());
+    host.peers.guests = std::mem::take(shards);
+    host.sum_up_guests();
+    let result = work(&mut host);
+    *shards = std::mem::take(&mut host.peers.guests);
+    for (owner, partition) in host.store.release_guests() {
+        shards[if owner < number { owner } else { owner - 1 }].store.put_partition(partition);
+    }
+    host.peers.guests = std::mem::take(shards);
+    host.sum_up_guests();
+    *shards = std::mem::take(&mut host.peers.guests);
+    let record = if number > 0 { host.store.journal.take() } else { None };
+    shards.insert(number, host);
+    if let Some(record) = record {
+        shards[0].store.journal.append_record(&record);
+    }
+    result
+}
+
+/// Serves the clients that CLIENT UNBLOCK and CLIENT UNPAUSE name, and those that wait for changed
+/// keys.
+fn serve_ready(shards: &mut Vec<Box<Shard>>) {
+    loop {
+        if let Some(number) = shards.iter().position(|shard| shard.clients.has_unblock_requests()) {
+            with_guests(shards, number, |shard| {
+                let left = std::mem::replace(&mut shard.peers.left, COMMANDS_OF_CLIENT);
+                shard.serve_unblock_requests();
+                shard.peers.left = left;
+            });
+            continue;
+        }
+        if !shards.iter().any(|shard| shard.store.has_ready()) {
+            return;
+        }
+        let ready = with_guests(shards, 0, |shard| {
+            let key = shard.store.pop_ready()?;
+            let waiters = shard.store.waiters(&key);
+            Some((key, waiters))
+        });
+        let Some((key, waiters)) = ready else { return };
+        for waiter in waiters {
+            if waiter.shard >= shards.len() {
+                continue;
+            }
+            let there =
+                with_guests(shards, waiter.shard, |shard| shard.retry_in_section(&key, waiter.client));
+            if !there {
+                break;
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// Notes what the guests have, instead of what they have published.
+    fn sum_up_guests(&mut self) {
+        let mut sums = Sums::default();
+        for guest in &self.peers.guests {
+            sums.memory += guest.store.used_memory();
+            sums.dumped += guest.store.weight().dumped as u64;
+        }
+        self.store.elsewhere = sums;
+    }
+
+    /// Runs the pipelines of the clients in `queue`, until a command has made a key ready. A client
+    /// that may go on stays at the front.
+    fn run_section(&mut self, queue: &mut VecDeque<ClientId>) {
+        while let Some(&id) = queue.front() {
+            self.peers.halt = Halt::No;
+            let Some(mut client) = self.clients.take(id) else {
+                queue.pop_front();
+                continue;
+            };
+            client.waits_for = WaitsFor::Nothing;
+            if client.closing == Closing::No {
+                self.receive(&mut client, &[]);
+            }
+            let is_ready = self.peers.halt == Halt::Ready;
+            if !is_ready || client.input.is_empty() {
+                queue.pop_front();
+                self.peers.left = COMMANDS_OF_CLIENT;
+            }
+            // The event loop may read from it again.
+            self.clients.note_ready(&mut client);
+            self.put_back(client);
+            if is_ready {
+                return;
+            }
+        }
+    }
+
+    /// Runs a command in an exclusive section: every key and every client is at hand. Returns false
+    /// if the client's next command has to wait.
+    pub(super) fn execute_in_section(&mut self, client: &mut Client, arguments: &[&[u8]]) -> bool {
+        if self.peers.left == 0 {
+            self.peers.halt = Halt::Bound;
+            return false;
+        }
+        self.peers.left -= 1;
+        self.execute(client, arguments);
+        if self.store.has_ready()
+            || self.clients.has_unblock_requests()
+            || self.peers.guests.iter().any(|guest| guest.clients.has_unblock_requests())
+        {
+            self.peers.halt = Halt::Ready;
+        }
+        true
+    }
+}
+
+impl Others for Vec<Box<Shard>> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn store(&self, number: usize) -> &Store {
+        &self[number].store
+    }
+
+    fn store_mut(&mut self, number: usize) -> &mut Store {
+        &mut self[number].store
+    }
+
+    fn clients(&self, number: usize) -> &Clients {
+        &self[number].clients
+    }
+
+    fn clients_mut(&mut self, number: usize) -> &mut Clients {
+        &mut self[number].clients
+    }
+}

@@ -1,0 +1,192 @@
+//! Commands whose keys another shard owns.
+//!
+//! 1. [`Shard::execute_placed`] decides where a command of a client runs (`shard/routing.rs`). A
+//!    command that may not run now stays in the client's input.
+//! 2. A forwarded command is checked as far as it concerns the client, and is queued for the owner
+//!    of its keys. Its reply has a slot of the client
+//!    ([`PendingReplies`](crate::clients::PendingReplies)), so that replies keep the order of the
+//!    commands.
+//! 3. A client that waits for replies runs only commands that have keys on one shard. Anything else
+//!    waits for the replies first.
+//! 4. The bytes of forwarded commands and of replies that wait count as output: a client with more
+//!    than the soft limit runs nothing.
+
+use super::Shard;
+use super::messages::{Replies, RequestHead, first_reply};
+use super::peers::Halt;
+use super::routing::Route;
+use super::{ClientId, Now};
+use crate::clients::{Client, Closing, ReplyMode, WaitsFor};
+use crate::commands::{Command, monitor_line};
+use crate::foundation::command::subcommand;
+
+impl Shard {
+    /// Whether a client's next command may run, in a store of several shards.
+    pub(super) fn may_run_placed(&self, client: &Client) -> bool {
+        client.waits_for == WaitsFor::Nothing
+            && self.peers.halt == Halt::No
+            && client.output.pending() + client.pending.bytes_to_come()
+                <= self.store.settings.output_soft_limit
+    }
+
+    /// Runs, queues, forwards or refuses one command. Returns false if it may not run yet: it stays
+    /// in the client's input.
+    pub(super) fn execute_placed(&mut self, client: &mut Client, arguments: &[&[u8]]) -> bool {
+        if self.peers.in_section() {
+            return self.execute_in_section(client, arguments);
+        }
+        let Some((number, command)) = self.table.find(arguments[0]) else {
+            self.execute_in_order(client, arguments);
+            return true;
+        };
+        let route = self.route(client, number, command, arguments);
+        if route != Route::Here && self.is_refused(client, number, command, arguments) {
+            self.execute_in_order(client, arguments);
+            return true;
+        }
+        match route {
+            Route::Here => self.execute_in_order(client, arguments),
+            Route::Forward(owner) => self.forward(client, (number, command), owner, arguments),
+            Route::Alone | Route::Section if !client.pending.is_empty() => {
+                client.waits_for = WaitsFor::Replies;
+                return false;
+            }
+            Route::Alone => self.execute(client, arguments),
+            Route::Section => {
+                client.waits_for = WaitsFor::Section;
+                self.peers.section.push_back(client.id);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether a command is refused for what concerns its client.
+    fn is_refused(&self, client: &Client, number: u16, command: &Command, arguments: &[&[u8]]) -> bool {
+        self.authorize(client, number, command, arguments).is_err()
+            || (client.monitor && self.touches_keys(client, &command.spec))
+            || (client.is_subscriber()
+                && !client.resp3
+                && !super::execute::allowed_to_subscribers(command.spec.name))
+    }
+
+    /// Runs a command here. Its reply waits for those that other shards owe.
+    fn execute_in_order(&mut self, client: &mut Client, arguments: &[&[u8]]) {
+        let start = client.output.bytes.len();
+        self.execute(client, arguments);
+        hold_back(client, start);
+    }
+
+    fn forward(
+        &mut self,
+        client: &mut Client,
+        (number, command): (u16, &'static Command),
+        owner: usize,
+        arguments: &[&[u8]],
+    ) {
+        if self.clients.pause.is_some() && self.postpone(client, &command.spec) {
+            return self.block_if_requested(client, arguments);
+        }
+        client.last_command = command.spec.name;
+        client.last_subcommand = None;
+        if self.table.is_container(number) {
+            client.last_subcommand = subcommand(&command.spec, arguments);
+        }
+        let quiet = client.reply_mode != ReplyMode::On;
+        if quiet {
+            client.reply_mode = client.reply_mode.after_command();
+        }
+        let bytes = arguments.iter().map(|argument| argument.len()).sum();
+        let head = RequestHead {
+            client: client.id,
+            ticket: client.pending.expect(bytes),
+            command: number,
+            peer: client.peer,
+            database: client.database,
+            resp3: client.resp3,
+            quiet,
+        };
+        self.peers.requests[owner].push(head, &client.name, arguments);
+        self.store.metrics.forwarded += 1;
+        if self.clients.are_monitored() {
+            let limit = self.store.settings.output_limit_pubsub;
+            if let Some(line) = monitor_line(client, &command.spec, self.now, arguments) {
+                self.clients.send_to_all_monitors(&line, limit);
+            }
+        }
+    }
+
+    /// Hands replies to the clients that wait for them.
+    pub fn accept_replies(&mut self, _from: usize, replies: Replies, now: Now) {
+        self.now = now;
+        let mut rest = replies.bytes.as_slice();
+        let mut current: Option<Box<Client>> = None;
+        while let Some((envelope, reply, next)) = first_reply(rest) {
+            rest = next;
+            if current.as_ref().is_none_or(|client| client.id != envelope.client) {
+                self.end_replies(current.take());
+                current = self.clients.take(envelope.client);
+            }
+            // The client may have left, and its slot may be another's.
+            let Some(client) = &mut current else { continue };
+            if client.closing == Closing::Now {
+                continue;
+            }
+            if envelope.lost {
+                client.output.drop_held();
+                client.closing = Closing::AfterOutput;
+                client.pending = Default::default();
+                continue;
+            }
+            client.pending.fulfil(envelope.ticket, reply, &mut client.output);
+        }
+        self.end_replies(current);
+    }
+
+    /// Puts a client back that has received replies, and lets it go on.
+    fn end_replies(&mut self, client: Option<Box<Client>>) {
+        let Some(mut client) = client else { return };
+        if client.waits_for == WaitsFor::Replies && client.pending.is_empty() {
+            client.waits_for = WaitsFor::Nothing;
+        }
+        // The event loop may read from the client again.
+        if !client.output.releasable().is_empty() || client.pending.is_empty() {
+            self.clients.note_ready(&mut client);
+        }
+        let id = client.id;
+        let goes_on = client.closing == Closing::No
+            && client.blocked.is_none()
+            && client.waits_for == WaitsFor::Nothing
+            && (!client.input.is_empty() || client.input_ended);
+        self.put_back(client);
+        if goes_on {
+            self.clients.resume_later(id);
+        }
+    }
+
+    /// Puts a command back in front of a client's input.
+    pub(super) fn put_back_command(&mut self, client: &mut Client, arguments: &[&[u8]]) {
+        let mut input = format!("*{}\r\n", arguments.len()).into_bytes();
+        for argument in arguments {
+            input.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            input.extend_from_slice(argument);
+            input.extend_from_slice(b"\r\n");
+        }
+        input.append(&mut client.input);
+        client.input = input;
+    }
+
+    /// Notes a client whose input waits until the shard runs commands again.
+    pub(super) fn note_halted(&mut self, id: ClientId) {
+        self.peers.halted.push(id);
+    }
+}
+
+/// Moves the output from `start` on behind the replies that other shards owe.
+pub(super) fn hold_back(client: &mut Client, start: usize) {
+    if client.pending.is_empty() || client.output.bytes.len() <= start {
+        return;
+    }
+    client.pending.put_behind(&client.output.bytes[start..]);
+    client.output.bytes.truncate(start);
+}

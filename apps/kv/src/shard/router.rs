@@ -1,0 +1,187 @@
+//! Recovery of several shards from one log: which shard replays which effects.
+//!
+//! 1. The log does not know how many shards there were. A [`Router`] decodes each record, and gives
+//!    each effect to the shard that owns its key. FLUSHALL, FLUSHDB and SWAPDB concern all shards.
+//! 2. The effects for one shard gather in a [`Batch`] until it is worth a message to its thread.
+//! 3. What a record is as a whole is decided here: its kind, the parts of one that was too large,
+//!    and how far a missing key of the snapshot explains faults. What an effect does is decided by
+//!    the shard.
+//! 4. Records are counted, so that the first fault of several threads is known.
+
+use super::deferred_faults::DeferredFaults;
+use crate::data::journal::{EFFECTS, LAST_PART, PART, Reader, ReplayError, SNAPSHOT};
+use crate::foundation::placement::Placement;
+
+/// Bytes of effects from which on a batch is complete: half a millisecond of work.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// Effects that concern the keys of all shards.
+const OF_ALL: [&[u8]; 3] = [b"FLUSHALL", b"FLUSHDB", b"SWAPDB"];
+
+/// The share of one shard in a record.
+#[derive(Debug)]
+pub struct Share<'a> {
+    /// Counts the records that were read, from 1 on.
+    pub record: u64,
+    /// Of the record; of a snapshot record, that as of which it is true.
+    pub(super) sequence: u64,
+    /// Whether the record is of the log, so that the snapshot may include its effects.
+    pub(super) guarded: bool,
+    /// The last sequence whose faults a missing key of the snapshot can explain.
+    pub(super) explained: Option<u64>,
+    /// Effects without a head.
+    pub(super) effects: &'a [u8],
+}
+
+#[derive(Debug)]
+struct Head {
+    record: u64,
+    sequence: u64,
+    guarded: bool,
+    explained: Option<u64>,
+    /// Where its effects end.
+    end: usize,
+}
+
+/// Shares of one shard.
+#[derive(Debug, Default)]
+pub struct Batch {
+    heads: Vec<Head>,
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    /// The shares, in the order of the log.
+    pub fn shares(&self) -> impl Iterator<Item = Share<'_>> {
+        let mut begin = 0;
+        self.heads.iter().map(move |head| {
+            let effects = &self.bytes[begin..head.end];
+            begin = head.end;
+            let Head { record, sequence, guarded, explained, .. } = *head;
+            Share { record, sequence, guarded, explained, effects }
+        })
+    }
+
+    fn push(&mut self, head: Head, effect: &[u8]) {
+        self.bytes.extend_from_slice(effect);
+        let end = self.bytes.len();
+        match self.heads.last_mut() {
+            Some(last) if last.record == head.record => last.end = end,
+            _ => self.heads.push(Head { end, ..head }),
+        }
+    }
+}
+
+/// Divides the records of a log among shards; see the module documentation.
+pub struct Router {
+    placement: Placement,
+    batches: Vec<Batch>,
+    /// Records read.
+    records: u64,
+    /// The parts read so far of a snapshot record that is stored in parts.
+    parts: Vec<u8>,
+    faults: DeferredFaults,
+}
+
+impl Router {
+    /// For so many shards.
+    pub fn new(shards: usize) -> Self {
+        Self {
+            placement: Placement::new(0, shards),
+            batches: (0..shards).map(|_| Batch::default()).collect(),
+            records: 0,
+            parts: Vec::new(),
+            faults: DeferredFaults::default(),
+        }
+    }
+
+    /// Records read so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Reads a record of the log.
+    ///
+    /// # Errors
+    /// The record is damaged, or was written by another program. Its effects before the fault are
+    /// in the batches.
+    pub fn record(&mut self, sequence: u64, record: &[u8]) -> Result<(), ReplayError> {
+        self.records += 1;
+        let reader = Reader::new(record, EFFECTS, sequence)?;
+        self.faults.record_replayed(sequence);
+        self.divide(reader, record, sequence, true)
+    }
+
+    /// Reads a record of a snapshot.
+    ///
+    /// # Errors
+    /// As [`Router::record`].
+    pub fn snapshot(&mut self, record: &[u8]) -> Result<(), ReplayError> {
+        self.records += 1;
+        match record {
+            [PART, part @ ..] => {
+                self.parts.extend_from_slice(part);
+                Ok(())
+            }
+            [LAST_PART, part @ ..] => {
+                let mut whole = std::mem::take(&mut self.parts);
+                whole.extend_from_slice(part);
+                self.dumped(&whole)
+            }
+            _ if !self.parts.is_empty() => Err(self.unfinished()),
+            _ => self.dumped(record),
+        }
+    }
+
+    fn unfinished(&self) -> ReplayError {
+        ReplayError::Truncated { sequence: 0, at: self.parts.len() }
+    }
+
+    fn dumped(&mut self, record: &[u8]) -> Result<(), ReplayError> {
+        let mut reader = Reader::new(record, SNAPSHOT, 0)?;
+        let as_of = reader.number()?;
+        self.faults.snapshot_loaded(as_of, reader.is_at_end());
+        self.divide(reader, record, as_of, false)
+    }
+
+    fn divide(
+        &mut self,
+        mut reader: Reader<'_>,
+        record: &[u8],
+        sequence: u64,
+        guarded: bool,
+    ) -> Result<(), ReplayError> {
+        let explained = self.faults.explained().filter(|_| guarded);
+        let mut arguments = Vec::new();
+        let mut begin = reader.position();
+        while reader.effect(&mut arguments)?.is_some() {
+            let effect = &record[begin..reader.position()];
+            begin = reader.position();
+            let head = || Head { record: self.records, sequence, guarded, explained, end: 0 };
+            if OF_ALL.iter().any(|name| arguments[0].eq_ignore_ascii_case(name)) {
+                for batch in &mut self.batches {
+                    batch.push(head(), effect);
+                }
+                continue;
+            }
+            let key = arguments.get(1).copied().unwrap_or_default();
+            self.batches[self.placement.shard_of(key)].push(head(), effect);
+        }
+        Ok(())
+    }
+
+    /// The batch of a shard, once it is large enough.
+    pub fn take_full(&mut self, shard: usize) -> Option<Batch> {
+        let full = self.batches[shard].bytes.len() >= BATCH_BYTES;
+        full.then(|| std::mem::take(&mut self.batches[shard]))
+    }
+
+    /// What is left of each shard, in order.
+    ///
+    /// # Errors
+    /// The snapshot ends within a record.
+    pub fn finish(self) -> (Vec<Batch>, Result<(), ReplayError>) {
+        let whole = if self.parts.is_empty() { Ok(()) } else { Err(self.unfinished()) };
+        (self.batches, whole)
+    }
+}

@@ -1,0 +1,163 @@
+//! Where a command runs, in a store of several shards.
+//!
+//! | route | commands |
+//! | --- | --- |
+//! | at once | all keys are this shard's |
+//! | forwarded | all keys are another shard's |
+//! | alone | it concerns the client itself; it waits for the replies of forwarded commands |
+//! | section | keys of several shards, other clients, or a whole data set |
+//!
+//! A command that is refused whatever its keys are runs at once: its reply is the error.
+
+use super::Shard;
+use crate::clients::Client;
+use crate::commands::{Command, runs_inside};
+use crate::foundation::command::{CommandSpec, Keys, flag, is};
+
+/// Where a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    /// Here, and at once.
+    Here,
+    /// Here, after all forwarded commands of the client.
+    Alone,
+    /// On another shard.
+    Forward(usize),
+    /// In an exclusive section.
+    Section,
+}
+
+/// What decides the route of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Its keys.
+    Keyed,
+    /// Its keys; it is never forwarded, because the client's state changes with it.
+    Bound,
+    /// The keys that it names, and keys that it finds in the data.
+    Sort,
+    /// Its subcommand.
+    Client,
+    /// The commands in the transaction.
+    Exec,
+    /// Nothing: it concerns the client alone.
+    Session,
+    /// Nothing: it concerns everything.
+    Global,
+}
+
+/// Commands without keys that concern their client alone, or what is the same on all shards.
+const SESSION: [&str; 20] = [
+    "auth",
+    "command",
+    "discard",
+    "echo",
+    "hello",
+    "lolwut",
+    "multi",
+    "ping",
+    "psubscribe",
+    "punsubscribe",
+    "quit",
+    "replicaof",
+    "reset",
+    "role",
+    "select",
+    "slaveof",
+    "subscribe",
+    "time",
+    "unsubscribe",
+    "unwatch",
+];
+
+/// Subcommands of CLIENT that concern other clients.
+const ABOUT_CLIENTS: [&str; 5] = ["list", "kill", "unblock", "pause", "unpause"];
+
+impl Class {
+    /// The class of a command.
+    pub(super) fn of(spec: &CommandSpec) -> Self {
+        match spec.name {
+            "client" => Self::Client,
+            "exec" => Self::Exec,
+            "sort" | "sort_ro" => Self::Sort,
+            "watch" => Self::Bound,
+            name if SESSION.contains(&name) => Self::Session,
+            _ if spec.flags.has(flag::BLOCKING) => Self::Bound,
+            _ if spec.keys != Keys::None => Self::Keyed,
+            _ => Self::Global,
+        }
+    }
+}
+
+impl Shard {
+    /// Where a command of a client runs.
+    pub(super) fn route(
+        &self,
+        client: &Client,
+        number: u16,
+        command: &Command,
+        arguments: &[&[u8]],
+    ) -> Route {
+        let spec = &command.spec;
+        if !spec.accepts(arguments.len()) || (client.in_transaction() && !runs_inside(spec.name)) {
+            return Route::Here;
+        }
+        self.route_alone(client, number, command, arguments)
+    }
+
+    /// The same for a command that is not queued in a transaction.
+    fn route_alone(&self, client: &Client, number: u16, command: &Command, arguments: &[&[u8]]) -> Route {
+        let spec = &command.spec;
+        match self.peers.classes[number as usize] {
+            Class::Keyed => match spec.keys {
+                Keys::Range(first, last, _) if first == last => match arguments.get(first as usize) {
+                    Some(key) => self.route_to(self.placement.shard_of(key)),
+                    // MEMORY STATS and its like; a subcommand of OBJECT without a key is an error.
+                    None if spec.name == "memory" => Route::Section,
+                    None => Route::Here,
+                },
+                _ => self.route_by_keys(spec, arguments),
+            },
+            Class::Bound => keep(self.route_by_keys(spec, arguments)),
+            Class::Sort if arguments.iter().any(|word| is(word, "by") || is(word, "get")) => Route::Section,
+            Class::Sort => self.route_by_keys(spec, arguments),
+            Class::Client if ABOUT_CLIENTS.iter().any(|name| is(arguments[1], name)) => Route::Section,
+            Class::Exec if !self.is_own_transaction(client) => Route::Section,
+            Class::Client | Class::Exec | Class::Session => Route::Alone,
+            Class::Global => Route::Section,
+        }
+    }
+
+    fn route_to(&self, owner: usize) -> Route {
+        if owner == self.placement.own() { Route::Here } else { Route::Forward(owner) }
+    }
+
+    fn route_by_keys(&self, spec: &CommandSpec, arguments: &[&[u8]]) -> Route {
+        let Some(positions) = spec.key_positions(arguments) else { return Route::Here };
+        let mut owners = positions.iter().map(|&at| self.placement.shard_of(arguments[at]));
+        match owners.next() {
+            None => Route::Here,
+            Some(first) if owners.all(|owner| owner == first) => self.route_to(first),
+            Some(_) => Route::Section,
+        }
+    }
+
+    /// Whether a transaction needs only what this shard has.
+    fn is_own_transaction(&self, client: &Client) -> bool {
+        let is_own = |words: &Vec<Vec<u8>>| {
+            let arguments: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let Some((number, command)) = self.table.find(arguments[0]) else { return true };
+            matches!(self.route_alone(client, number, command, &arguments), Route::Here | Route::Alone)
+        };
+        client.watches.iter().all(|watch| self.placement.is_own(&watch.key.1))
+            && client.transaction.iter().flat_map(|transaction| &transaction.queue).all(is_own)
+    }
+}
+
+/// The route of a command that cannot be forwarded.
+fn keep(route: Route) -> Route {
+    match route {
+        Route::Here => Route::Alone,
+        _ => Route::Section,
+    }
+}

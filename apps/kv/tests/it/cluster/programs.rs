@@ -1,0 +1,108 @@
+//! Random programs: every reply of several shards is that of one, and the log has the same data.
+
+use sietch_kv_programs::generate::{Step, program};
+use sietch_kv_programs::reply::{Comparison, Reply};
+
+use super::harness::{Cluster, seeds, state};
+
+/// Programs in one run; a program is about 300 commands.
+const PROGRAMS: u64 = 24;
+
+fn name_of(step: &Step) -> String {
+    String::from_utf8_lossy(&step.words[0]).to_ascii_lowercase()
+}
+
+fn same_reply(step: &Step, expected: Reply, got: Reply, queued: &mut Vec<Comparison>) -> bool {
+    if expected == Reply::Simple(b"QUEUED".to_vec()) {
+        queued.push(step.comparison);
+        return got == expected;
+    }
+    let name = name_of(step);
+    if name == "exec" {
+        let modes = std::mem::take(queued);
+        if let (Reply::Array(expected), Reply::Array(got)) = (&expected, &got) {
+            return expected.len() == got.len()
+                && modes.len() == got.len()
+                && modes
+                    .iter()
+                    .zip(expected.iter().cloned().zip(got.iter().cloned()))
+                    .all(|(mode, (expected, got))| mode.normal(expected) == mode.normal(got));
+        }
+    }
+    if name == "discard" || name == "reset" {
+        queued.clear();
+    }
+    step.comparison.normal(expected) == step.comparison.normal(got)
+}
+
+fn show(step: &Step) -> String {
+    step.words.iter().map(|word| format!("{:?} ", String::from_utf8_lossy(word))).collect()
+}
+
+/// Runs a program on one shard and on `count`. Returns how many sections there were.
+fn compare(count: usize, seed: u64) -> usize {
+    let steps = program(seed);
+    let (mut one, mut many) = (Cluster::new(1, seed), Cluster::new(count, seed));
+    many.now = one.now;
+    let home = seed as usize % count;
+    let (alone, client) = (one.connect(0), many.connect(home));
+    if seed.is_multiple_of(2) {
+        for (cluster, client) in [(&mut one, alone), (&mut many, client)] {
+            cluster.request(client, "HELLO 3");
+        }
+    }
+    let (mut queued, mut at, mut history) = (Vec::new(), 0, Vec::new());
+    while at < steps.len() {
+        let together = (1 + many.random.index(20)).min(steps.len() - at);
+        let part = &steps[at..at + together];
+        at += together;
+        let commands: Vec<&[Vec<u8>]> = part.iter().map(|step| step.words.as_slice()).collect();
+        let expected: Vec<Reply> = one.request_all(alone, &commands);
+        let got = many.request_all(client, &commands);
+        many.now = one.now.max_of(many.now);
+        one.now = many.now;
+        history.extend(part.iter().map(show));
+        let before = || history[history.len().saturating_sub(30 + together)..].join("\n    ");
+        assert_eq!(
+            expected.len(),
+            got.len(),
+            "seed {seed}, {count} shards: replies are missing\n    {}\n  received: {:?}",
+            before(),
+            got.iter().map(Reply::to_string).collect::<Vec<_>>()
+        );
+        for (step, (expected, got)) in part.iter().zip(expected.into_iter().zip(got)) {
+            let text = format!("{expected}\n  of several: {got}");
+            assert!(
+                same_reply(step, expected, got, &mut queued),
+                "seed {seed}, {count} shards: {}\n  of one shard: {text}\n  commands before and after:\n    {}",
+                show(step),
+                before()
+            );
+        }
+    }
+    many.request(client, "DISCARD");
+    let whole = state(&mut many);
+    assert_eq!(state(&mut many.recovered()), whole, "seed {seed}, {count} shards: the log has other data");
+    many.sections
+}
+
+trait Latest {
+    fn max_of(self, other: Self) -> Self;
+}
+
+impl Latest for sietch_kv::shard::Now {
+    fn max_of(self, other: Self) -> Self {
+        if self.monotonic_ns >= other.monotonic_ns { self } else { other }
+    }
+}
+
+#[test]
+fn several_shards_answer_as_one_does() {
+    let mut sections = 0;
+    for seed in seeds(PROGRAMS) {
+        for count in [2, 3, 5] {
+            sections += compare(count, seed);
+        }
+    }
+    assert!(sections > 0, "some commands need a section");
+}
