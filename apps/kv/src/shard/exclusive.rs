@@ -4,7 +4,7 @@
 //!    anywhere meanwhile.
 //! 2. For each shard whose clients wait, the other shards become its guests: its store holds all
 //!    partitions, and a handler reaches the other clients and settings
-//!    ([`Others`](crate::commands::Others)). A client's pipeline goes on in the section, up to a
+//!    ([`Others`]). A client's pipeline goes on in the section, up to a
 //!    bound.
 //! 3. When a command has changed a key for which clients wait, they are served before the next
 //!    command runs, in the order of their arrival: each by its own shard, with all others as its
