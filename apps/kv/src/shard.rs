@@ -40,23 +40,26 @@ pub use messages::{Announcements, Replies, Requests};
 pub use router::{Batch, Router, Share};
 
 mod blocking;
+mod class;
 mod deferred_faults;
+mod exchange;
 pub mod exclusive;
 mod execute;
 mod forward;
 mod messages;
 mod observe;
 mod peers;
-mod proxies;
+mod proxy;
 mod recovery;
 mod router;
 mod routing;
+mod serve;
 mod snapshot;
 mod snapshot_keys;
 
 use deferred_faults::DeferredFaults;
 use peers::{Halt, Peers};
-use proxies::Proxy;
+use proxy::Proxy;
 use snapshot::SnapshotWalk;
 pub(crate) use snapshot::stamp;
 use snapshot_keys::SnapshotKeys;
@@ -134,6 +137,8 @@ pub struct Shard {
     placement: Placement,
     totals: Arc<Totals>,
     peers: Peers,
+    /// The other shards, in their order, during an exclusive section.
+    guests: Vec<Box<Shard>>,
 }
 
 impl Shard {
@@ -177,6 +182,7 @@ impl Shard {
             placement,
             totals,
             peers,
+            guests: Vec::new(),
         };
         shard.observe();
         shard
@@ -479,7 +485,7 @@ impl Shard {
         let at_once = self.behind
             || self.store.has_pending_frees()
             || self.clients.has_resumable()
-            || !self.peers.inbox.is_empty()
+            || self.has_runnable_request()
             || self.store.has_ready();
         if at_once {
             return Some(self.now.monotonic_ns);

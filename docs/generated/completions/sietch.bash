@@ -266,7 +266,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__kv)
-            opts="-h -V --net --durability --port --listen --maxmemory --maxmemory-policy --vnic --vsa --without-io-uring --run-as --file-size-limit --parent --socket --help --version check"
+            opts="-h -V --net --durability --port --shards --listen --maxmemory --maxmemory-policy --vnic --vsa --without-io-uring --run-as --file-size-limit --parent --socket --help --version check"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -281,6 +281,10 @@ _sietch() {
                     return 0
                     ;;
                 --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --shards)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -598,7 +602,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__up)
-            opts="-h -V --net --durability --port --listen --maxmemory --maxmemory-policy --vnic --vsa --without-io-uring --uplink --config --data --foreground --detach --detached --socket --help --version"
+            opts="-h -V --net --durability --port --shards --listen --maxmemory --maxmemory-policy --vnic --vsa --without-io-uring --uplink --config --data --foreground --detach --detached --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -613,6 +617,10 @@ _sietch() {
                     return 0
                     ;;
                 --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --shards)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -2,8 +2,8 @@
 //! sender and never loses a value.
 //!
 //! 1. Values move through a ring of slots with two indices ([`crate::spsc`]), each on cache lines
-//!    of its own. A value is written into its slot, published by a release of the producer index, and
-//!    moved out after an acquire of it. The slot is written again only after an acquire of the
+//!    of its own. A value is written into its slot, published by a release of the producer index,
+//!    and moved out after an acquire of it. The slot is written again only after an acquire of the
 //!    consumer index, which the receiver released.
 //! 2. [`Sender::send`] puts a value that finds the ring full into a queue on the sender's side, and
 //!    every later one behind it, so that the order holds. That queue is bounded by what the two

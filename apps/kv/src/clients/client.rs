@@ -292,6 +292,14 @@ impl Client {
         self.transaction.is_some()
     }
 
+    /// Moves the output from `start` on behind the replies that other shards owe.
+    pub(crate) fn hold_back(&mut self, start: usize) {
+        if !self.pending.is_empty() && self.output.bytes.len() > start {
+            self.pending.put_behind(&self.output.bytes[start..]);
+            self.output.bytes.truncate(start);
+        }
+    }
+
     /// Bytes of its buffers.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Self>()

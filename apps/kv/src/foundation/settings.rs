@@ -113,8 +113,8 @@ impl Durability {
     }
 }
 
-/// The most shards of a store. Each pair of cores has two channels of a few kilobytes, and a machine
-/// with more cores has several sockets, between which one log serves the store badly.
+/// The most shards of a store. Each pair of cores has two channels of a few kilobytes, and a
+/// machine with more cores has several sockets, between which one log serves the store badly.
 pub const MAX_SHARDS: usize = 64;
 
 /// The settings of a shard.

@@ -151,8 +151,8 @@ impl Cores {
         }
     }
 
-    /// Sends what the shard has for others, what the log has for members, and new clients. Gives the
-    /// shard to the coordinator, or others back. `held`: no command may run.
+    /// Sends what the shard has for others, what the log has for members, and new clients. Gives
+    /// the shard to the coordinator, or others back. `held`: no command may run.
     pub(super) fn conclude<D: DiskQueue>(
         &mut self,
         shard: &mut Option<Box<Shard>>,
@@ -193,8 +193,8 @@ impl Cores {
         }
     }
 
-    /// The position in the log of what the shard has done, and the last that is durable. `None` while
-    /// effects of this core have no position yet.
+    /// The position in the log of what the shard has done, and the last that is durable. `None`
+    /// while effects of this core have no position yet.
     fn position<D: DiskQueue>(&self, log_writer: Option<&LogWriter<D>>) -> Option<(u64, u64)> {
         match &self.role {
             Role::Coordinator(_) => log_writer.map_or(Some((0, 0)), LogWriter::own_position),

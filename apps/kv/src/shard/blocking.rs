@@ -23,7 +23,7 @@ const UNBLOCKED: Fault = Fault::of("UNBLOCKED client unblocked via CLIENT UNBLOC
 impl Shard {
     /// Blocks a client.
     pub(super) fn block(&mut self, client: &mut Client, mut blocked: Blocked) {
-        blocked.shared = self.peers.in_section();
+        blocked.shared = self.in_section();
         self.store.client_bytes += blocked.bytes();
         for database_key in &blocked.keys {
             self.store.wait(database_key.clone(), client.id);

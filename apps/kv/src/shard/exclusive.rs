@@ -4,7 +4,7 @@
 //!    anywhere meanwhile.
 //! 2. For each shard whose clients wait, the other shards become its guests: its store holds all
 //!    partitions, and a handler reaches the other clients and settings
-//!    ([`Others`](crate::commands::Others)). A client's pipeline goes on in the section, up to a
+//!    ([`Others`]). A client's pipeline goes on in the section, up to a
 //!    bound.
 //! 3. When a command has changed a key for which clients wait, they are served before the next
 //!    command runs, in the order of their arrival: each by its own shard, with all others as its
@@ -68,16 +68,16 @@ fn with_guests<T>(shards: &mut Vec<Box<Shard>>, number: usize, work: impl FnOnce
     let own = |at: usize| if at < number { at } else { at + 1 };
     let partitions = shards.iter_mut().enumerate().map(|(at, guest)| (own(at), guest.store.take_partition()));
     host.store.host(partitions.collect());
-    host.peers.guests = std::mem::take(shards);
+    host.guests = std::mem::take(shards);
     host.sum_up_guests();
     let result = work(&mut host);
-    *shards = std::mem::take(&mut host.peers.guests);
+    *shards = std::mem::take(&mut host.guests);
     for (owner, partition) in host.store.release_guests() {
         shards[if owner < number { owner } else { owner - 1 }].store.put_partition(partition);
     }
-    host.peers.guests = std::mem::take(shards);
+    host.guests = std::mem::take(shards);
     host.sum_up_guests();
-    *shards = std::mem::take(&mut host.peers.guests);
+    *shards = std::mem::take(&mut host.guests);
     let record = if number > 0 { host.store.journal.take() } else { None };
     shards.insert(number, host);
     if let Some(record) = record {
@@ -124,7 +124,7 @@ impl Shard {
     /// Notes what the guests have, instead of what they have published.
     fn sum_up_guests(&mut self) {
         let mut sums = Sums::default();
-        for guest in &self.peers.guests {
+        for guest in &self.guests {
             sums.memory += guest.store.used_memory();
             sums.dumped += guest.store.weight().dumped as u64;
         }
@@ -169,7 +169,7 @@ impl Shard {
         self.execute(client, arguments);
         if self.store.has_ready()
             || self.clients.has_unblock_requests()
-            || self.peers.guests.iter().any(|guest| guest.clients.has_unblock_requests())
+            || self.guests.iter().any(|guest| guest.clients.has_unblock_requests())
         {
             self.peers.halt = Halt::Ready;
         }

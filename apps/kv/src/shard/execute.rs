@@ -13,7 +13,6 @@
 //!    the handler. A command that is observed takes the way of `shard/observe.rs` there.
 
 use super::Shard;
-use super::forward::hold_back;
 use super::peers::Halt;
 use crate::acl::Denied;
 use crate::clients::{Client, Closing, ReplyMode};
@@ -147,7 +146,7 @@ impl Shard {
         let fault = Fault::new(error.0.as_str());
         let start = client.output.bytes.len();
         self.reply_fault(client, &fault);
-        hold_back(client, start);
+        client.hold_back(start);
         client.closing = Closing::AfterOutput;
     }
 
@@ -193,7 +192,7 @@ impl Shard {
             return;
         }
         // In an exclusive section the other shards are needed for it.
-        if self.peers.in_section() {
+        if self.in_section() {
             return;
         }
         // The client being served is not blocked on what it changed itself, unless it blocked just
@@ -458,7 +457,7 @@ impl Shard {
             random: &mut self.random,
             client,
             clients: &mut self.clients,
-            others: &mut self.peers.guests,
+            others: &mut self.guests,
             table: &self.table,
             command,
             failed: self.failed.as_deref(),

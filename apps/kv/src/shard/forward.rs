@@ -12,6 +12,7 @@
 //!    than the soft limit runs nothing.
 
 use super::Shard;
+use super::execute::allowed_to_subscribers;
 use super::messages::{Replies, RequestHead, first_reply};
 use super::peers::Halt;
 use super::routing::Route;
@@ -32,7 +33,7 @@ impl Shard {
     /// Runs, queues, forwards or refuses one command. Returns false if it may not run yet: it stays
     /// in the client's input.
     pub(super) fn execute_placed(&mut self, client: &mut Client, arguments: &[&[u8]]) -> bool {
-        if self.peers.in_section() {
+        if self.in_section() {
             return self.execute_in_section(client, arguments);
         }
         let Some((number, command)) = self.table.find(arguments[0]) else {
@@ -65,16 +66,14 @@ impl Shard {
     fn is_refused(&self, client: &Client, number: u16, command: &Command, arguments: &[&[u8]]) -> bool {
         self.authorize(client, number, command, arguments).is_err()
             || (client.monitor && self.touches_keys(client, &command.spec))
-            || (client.is_subscriber()
-                && !client.resp3
-                && !super::execute::allowed_to_subscribers(command.spec.name))
+            || (client.is_subscriber() && !client.resp3 && !allowed_to_subscribers(command.spec.name))
     }
 
     /// Runs a command here. Its reply waits for those that other shards owe.
     fn execute_in_order(&mut self, client: &mut Client, arguments: &[&[u8]]) {
         let start = client.output.bytes.len();
         self.execute(client, arguments);
-        hold_back(client, start);
+        client.hold_back(start);
     }
 
     fn forward(
@@ -180,13 +179,4 @@ impl Shard {
     pub(super) fn note_halted(&mut self, id: ClientId) {
         self.peers.halted.push(id);
     }
-}
-
-/// Moves the output from `start` on behind the replies that other shards owe.
-pub(super) fn hold_back(client: &mut Client, start: usize) {
-    if client.pending.is_empty() || client.output.bytes.len() <= start {
-        return;
-    }
-    client.pending.put_behind(&client.output.bytes[start..]);
-    client.output.bytes.truncate(start);
 }

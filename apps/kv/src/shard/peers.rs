@@ -1,13 +1,12 @@
-//! What a shard keeps for its dealings with the others, and how the event loop moves it.
+//! What a shard keeps for its dealings with the others.
 
 use std::collections::VecDeque;
 
-use super::messages::{Announcements, Replies, Requests};
-use super::proxies::Proxy;
-use super::routing::Class;
-use super::{ClientId, Now, Shard};
-use crate::clients::Announcement;
+use super::class::Class;
+use super::messages::Requests;
+use super::proxy::Proxy;
 use crate::commands::Table;
+use crate::foundation::client_id::ClientId;
 use crate::foundation::placement::Placement;
 
 /// Why a shard runs no command.
@@ -41,8 +40,6 @@ pub(super) struct Peers {
     /// Clients with input that could not run while the shard was halted.
     pub(super) halted: Vec<ClientId>,
     pub(super) halt: Halt,
-    /// The other shards, in their order, during an exclusive section.
-    pub(super) guests: Vec<Box<Shard>>,
     /// Commands that may still run in this section for the client that is being served.
     pub(super) left: usize,
 }
@@ -59,84 +56,6 @@ impl Peers {
             requests: (0..count).map(|_| Requests::default()).collect(),
             proxies: (0..count).map(Proxy::new).collect(),
             ..Self::default()
-        }
-    }
-
-    /// Whether this shard executes an exclusive section.
-    pub(super) fn in_section(&self) -> bool {
-        !self.guests.is_empty()
-    }
-}
-
-impl Shard {
-    /// The commands that shard `to` is to run, since the last call.
-    pub fn take_requests(&mut self, to: usize) -> Option<Requests> {
-        let requests = self.peers.requests.get_mut(to)?;
-        (!requests.is_empty()).then(|| std::mem::take(requests))
-    }
-
-    /// Runs commands of another shard's clients, or keeps them while no command may run. Their
-    /// replies are sealed as those of clients are.
-    pub fn serve_requests(&mut self, from: usize, requests: Requests, now: Now) {
-        self.now = now;
-        self.peers.inbox.push_back((from, requests));
-        self.run_inbox();
-    }
-
-    /// The replies for shard `to` that may leave, since the last call.
-    pub fn take_replies(&mut self, to: usize) -> Option<Replies> {
-        let proxy = self.peers.proxies.get_mut(to)?;
-        let bytes = proxy.client.output.take_releasable();
-        (!bytes.is_empty()).then_some(Replies { bytes })
-    }
-
-    /// What the clients of shard `to` must receive, since the last call.
-    pub fn take_announcements(&mut self, to: usize) -> Option<Announcements> {
-        let list = self.clients.take_announcements(to);
-        (!list.is_empty()).then_some(Announcements { list })
-    }
-
-    /// Sends clients what another shard has announced.
-    pub fn accept_announcements(&mut self, from: usize, announcements: Announcements, now: Now) {
-        self.now = now;
-        let limit = self.store.settings.output_limit_pubsub;
-        for announcement in announcements.list {
-            match announcement {
-                Announcement::Published { channel, message } => {
-                    self.clients.publish(&channel, &message, limit, None);
-                }
-                Announcement::MonitorLine(line) => self.clients.send_to_monitors(&line, limit),
-                Announcement::NoMonitors { period } => {
-                    // The sender may have had other monitors since then.
-                    if self.clients.monitored_by.get(&from) == Some(&period) {
-                        self.clients.monitored_by.remove(&from);
-                        self.observe();
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whether clients wait for an exclusive section ([`exclusive::run`](super::exclusive::run)).
-    pub fn wants_exclusive(&self) -> bool {
-        !self.peers.section.is_empty() || self.peers.halt == Halt::Ready
-    }
-
-    /// Publishes what this shard has, and notes what the others have.
-    #[cold]
-    pub(super) fn exchange_totals(&mut self) {
-        let own = self.placement.own();
-        let memory = self.store.used_memory();
-        let dumped = self.store.weight().dumped as u64;
-        self.totals.publish(own, memory, dumped);
-        self.store.elsewhere = self.totals.others(own);
-    }
-
-    /// Lets clients run again that could not while the shard was halted.
-    pub(super) fn end_halt(&mut self) {
-        self.peers.halt = Halt::No;
-        for id in std::mem::take(&mut self.peers.halted) {
-            self.clients.resume_later(id);
         }
     }
 }

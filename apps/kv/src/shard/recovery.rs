@@ -189,7 +189,7 @@ impl Shard {
             random: &mut self.random,
             client,
             clients: &mut self.clients,
-            others: &mut self.peers.guests,
+            others: &mut self.guests,
             table: &self.table,
             command,
             failed: None,

@@ -10,9 +10,10 @@
 //! A command that is refused whatever its keys are runs at once: its reply is the error.
 
 use super::Shard;
+use super::class::Class;
 use crate::clients::Client;
 use crate::commands::{Command, runs_inside};
-use crate::foundation::command::{CommandSpec, Keys, flag, is};
+use crate::foundation::command::{CommandSpec, Keys, is};
 
 /// Where a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,67 +28,8 @@ pub(super) enum Route {
     Section,
 }
 
-/// What decides the route of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
-    /// Its keys.
-    Keyed,
-    /// Its keys; it is never forwarded, because the client's state changes with it.
-    Bound,
-    /// The keys that it names, and keys that it finds in the data.
-    Sort,
-    /// Its subcommand.
-    Client,
-    /// The commands in the transaction.
-    Exec,
-    /// Nothing: it concerns the client alone.
-    Session,
-    /// Nothing: it concerns everything.
-    Global,
-}
-
-/// Commands without keys that concern their client alone, or what is the same on all shards.
-const SESSION: [&str; 20] = [
-    "auth",
-    "command",
-    "discard",
-    "echo",
-    "hello",
-    "lolwut",
-    "multi",
-    "ping",
-    "psubscribe",
-    "punsubscribe",
-    "quit",
-    "replicaof",
-    "reset",
-    "role",
-    "select",
-    "slaveof",
-    "subscribe",
-    "time",
-    "unsubscribe",
-    "unwatch",
-];
-
 /// Subcommands of CLIENT that concern other clients.
 const ABOUT_CLIENTS: [&str; 5] = ["list", "kill", "unblock", "pause", "unpause"];
-
-impl Class {
-    /// The class of a command.
-    pub(super) fn of(spec: &CommandSpec) -> Self {
-        match spec.name {
-            "client" => Self::Client,
-            "exec" => Self::Exec,
-            "sort" | "sort_ro" => Self::Sort,
-            "watch" => Self::Bound,
-            name if SESSION.contains(&name) => Self::Session,
-            _ if spec.flags.has(flag::BLOCKING) => Self::Bound,
-            _ if spec.keys != Keys::None => Self::Keyed,
-            _ => Self::Global,
-        }
-    }
-}
 
 impl Shard {
     /// Where a command of a client runs.

@@ -150,6 +150,8 @@ impl Coordinator {
             numbers.insert(0, 0);
             self.here = shards;
             self.shards = Shards::Here(numbers);
+            // What members asked for came before their shards, which know it.
+            self.section_wanted = false;
         }
     }
 
@@ -217,7 +219,6 @@ impl Coordinator {
         }
         let wanted = self.section_wanted || self.view_wanted || own.wants_exclusive();
         if matches!(self.shards, Shards::Away) && (covers || (wanted && !held && !self.ending)) {
-            self.section_wanted = false;
             self.shards = Shards::Coming((1..self.cores).map(|_| Asked::default()).collect());
             (1..self.cores).for_each(|member| links.send(member, Message::Lend));
         }

@@ -382,6 +382,47 @@ fn limits_are_those_of_all_shards_together() {
 }
 
 #[test]
+fn the_room_in_the_log_is_that_of_all_shards() {
+    for seed in 0..12 {
+        let mut cluster = Cluster::new(3, seed);
+        let clients: Vec<Handle> = (0..3).map(|shard| cluster.connect(shard)).collect();
+        cluster.settle();
+        let limit = 100_000;
+        cluster.shards.iter_mut().for_each(|shard| shard.limit_snapshot(limit));
+        let keys: Vec<String> = (0..3).map(|shard| key_of(shard, 3)).collect();
+        // One value takes more than a third of the room; the size of the other is seen only when
+        // the command runs.
+        let value = "x".repeat(40_000);
+        for client in &clients {
+            for key in &keys {
+                cluster.send_command(*client, "CLIENT REPLY ON");
+                cluster.send_command(*client, &format!("SETNX {{{key}}}{} {value}", client.0));
+                cluster.send_command(*client, &format!("SETRANGE {key} 15000 x"));
+                cluster.step();
+            }
+        }
+        cluster.settle();
+        let (mut added, mut refused) = (0, 0);
+        for &client in &clients {
+            let replies = text(cluster.take(client));
+            added += replies.matches(":1\r\n").count();
+            refused += replies.matches("-MISCONF the storage area is full").count();
+        }
+        let replies = cluster.request(clients[0], "KEYS *");
+        assert!((1..=2).contains(&added) && refused > 0, "seed {seed}: {added}, {refused}, {replies}");
+        let dumped = cluster.records.iter().map(Vec::len).sum::<usize>() as u64;
+        assert!(dumped <= limit + 10_000, "seed {seed}: {dumped}");
+        // What is left can be used, and what is deleted, too.
+        for key in &keys {
+            cluster.request(clients[0], &format!("DEL {key} {{{key}}}0 {{{key}}}1 {{{key}}}2"));
+        }
+        assert_eq!(cluster.request(clients[1], &format!("SETRANGE {} 90000 x", keys[0])), ":90001\r\n");
+        assert!(cluster.request(clients[1], &format!("SET {} {value}", keys[1])).starts_with("-MISCONF"));
+        assert_eq!(state(&mut cluster.recovered()), state(&mut cluster), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_client_that_waits_for_much_is_not_read() {
     let Two { mut cluster, first, b, .. } = two(16);
     let value = "x".repeat(100_000);
@@ -395,6 +436,25 @@ fn a_client_that_waits_for_much_is_not_read() {
     cluster.settle();
     assert_eq!(text(cluster.take(first)), "+OK\r\n".repeat(sent));
     assert!(cluster.shards[0].accepts_input(first.1));
+}
+
+#[test]
+fn large_replies_are_made_only_as_fast_as_they_leave() {
+    let Two { mut cluster, first, second, b, .. } = two(20);
+    cluster.request(first, &format!("SETRANGE {b} 999999 x"));
+    cluster.hold_durability = true;
+    for _ in 0..30 {
+        cluster.send_command(first, &format!("GET {b}"));
+        // The replies wait for this record.
+        cluster.send_command(second, &format!("INCR n{{{b}}}"));
+    }
+    cluster.settle();
+    // Without a bound the buffers of the other shard would hold thirty of them.
+    assert!(cluster.shards[1].metrics().commands < 60, "{}", cluster.shards[1].metrics().commands);
+    cluster.hold_durability = false;
+    cluster.settle();
+    assert_eq!(cluster.take(first).len(), 30 * (1_000_000 + 12));
+    assert_eq!(text(cluster.take(second)).matches(':').count(), 30);
 }
 
 #[test]

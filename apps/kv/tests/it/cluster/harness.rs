@@ -26,6 +26,7 @@ enum Message {
 pub(super) type Handle = (usize, ClientId);
 
 /// Some shards of one store.
+#[expect(clippy::vec_box, reason = "shards move between cores in their boxes")]
 pub(super) struct Cluster {
     pub(super) shards: Vec<Box<Shard>>,
     /// By sender and receiver.
@@ -318,8 +319,8 @@ fn elements(reply: Reply, together: usize) -> Vec<Reply> {
     elements.chunks(together).map(|part| Reply::Array(part.to_vec())).collect()
 }
 
-/// Seeds of a run: the same each time, or others with `SIETCH_SIM_FRESH=1`. `KV_CLUSTER_SEED=n` runs
-/// one again, and `KV_CLUSTER_SEEDS=n` runs more or fewer.
+/// Seeds of a run: the same each time, or others with `SIETCH_SIM_FRESH=1`. `KV_CLUSTER_SEED=n`
+/// runs one again, and `KV_CLUSTER_SEEDS=n` runs more or fewer.
 pub(super) fn seeds(count: u64) -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let count = number("KV_CLUSTER_SEEDS").unwrap_or(count);

@@ -1,0 +1,85 @@
+//! Commands of other shards' clients.
+//!
+//! 1. A command runs in the place of its client with a *proxy*, a client without a connection, one
+//!    for each other shard. The sender has checked what concerns the client: permissions,
+//!    subscriptions, pauses. What concerns the data is checked here: memory, the state of the log.
+//! 2. Replies go to the proxy's output, each behind its envelope. The output is sealed and released
+//!    as that of any client is, so a reply leaves only once what it shows is durable.
+//! 3. An iteration runs a bounded number of such commands, and none while many bytes of replies
+//!    wait for their shard. The others stay in the inbox.
+//! 4. If the log fails, the replies that were held are lost. An envelope without a reply says so,
+//!    and the sender closes the client, as it closes its own.
+
+use super::Shard;
+use super::messages::{RequestHead, Requests};
+use super::peers::Halt;
+use super::proxy::Proxy;
+
+/// Commands whose memory is prefetched at a time.
+const AHEAD: usize = 16;
+/// Commands of other shards that run in one iteration.
+const COMMANDS: usize = 4096;
+impl Shard {
+    /// Whether a command of another shard waits, and may run.
+    pub(super) fn has_runnable_request(&self) -> bool {
+        let room = |&(from, _): &(usize, _)| self.peers.proxies[from].has_room();
+        self.peers.halt == Halt::No && self.peers.inbox.front().is_some_and(room)
+    }
+
+    /// Runs commands of other shards, as far as they may run and an iteration may take.
+    pub(super) fn run_inbox(&mut self) {
+        let mut left = COMMANDS;
+        while left > 0
+            && self.has_runnable_request()
+            && let Some((from, mut requests)) = self.peers.inbox.pop_front()
+        {
+            left = self.run_batch_of(from, &mut requests, left);
+            if !requests.is_empty() {
+                self.peers.inbox.push_front((from, requests));
+            }
+        }
+    }
+
+    /// Runs up to `left` commands of a batch; how many more may run.
+    fn run_batch_of(&mut self, from: usize, requests: &mut Requests, mut left: usize) -> usize {
+        let mut proxy = std::mem::replace(&mut self.peers.proxies[from], Proxy::new(from));
+        let (mut reader, mut arguments) = (requests.reader(), Vec::new());
+        let (mut ahead, mut prefetched) = (requests.reader(), Vec::new());
+        while left > 0 && self.peers.halt == Halt::No && proxy.has_room() {
+            if left.is_multiple_of(AHEAD) {
+                for _ in 0..AHEAD {
+                    let Some((head, _)) = ahead.next(&mut prefetched) else { break };
+                    self.store.prefetch(head.database, prefetched.iter().skip(1).take(1));
+                }
+            }
+            let Some((head, name)) = reader.next(&mut arguments) else { break };
+            left -= 1;
+            proxy.client.name.clear();
+            proxy.client.name.extend_from_slice(name);
+            self.run_request(&mut proxy, &head, &arguments);
+        }
+        let position = reader.position();
+        requests.resume_at(position);
+        self.peers.proxies[from] = proxy;
+        left
+    }
+
+    fn run_request(&mut self, proxy: &mut Proxy, head: &RequestHead, arguments: &[&[u8]]) {
+        let Some(&command) = self.table.commands().get(head.command as usize) else { return };
+        let start = proxy.begin(head);
+        let client = &mut proxy.client;
+        if let Err(fault) = self.admit(client, command, arguments) {
+            self.reject(client, Some(head.command), &fault);
+        } else if self.observed[head.command as usize] {
+            // The sender has sent it to the monitors.
+            self.call(client, command, |context| context.run_observed_again(head.command, arguments));
+            if self.store.observation.changed {
+                self.observe();
+            }
+        } else {
+            self.call(client, command, |context| context.run(head.command, arguments));
+        }
+        proxy.end(head, start);
+        self.serve_ready();
+    }
+}
