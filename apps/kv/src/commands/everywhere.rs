@@ -88,4 +88,13 @@ impl Context<'_> {
         }
         all
     }
+
+    /// The durations of the parts of the log's commits, by name.
+    pub(crate) fn commit_histograms(&self) -> std::collections::BTreeMap<&'static str, Histogram> {
+        let mut all = std::collections::BTreeMap::<_, Histogram>::new();
+        for (&part, histogram) in self.stores().flat_map(|store| &store.observation.commits) {
+            all.entry(part).or_default().add(histogram);
+        }
+        all
+    }
 }

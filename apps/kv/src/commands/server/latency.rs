@@ -97,8 +97,8 @@ fn histogram(context: &mut Context<'_>, names: &[&[u8]]) {
         let command = table.commands()[number as usize].spec.name;
         (command, full_name_of(command, subcommand), histogram)
     });
-    let commits = context.coordinator().observation.commits.iter();
-    let commits = commits.map(|(&part, histogram)| (Cause::LogCommit.name(), part.into(), histogram));
+    let commits = context.commit_histograms();
+    let commits = commits.iter().map(|(&part, histogram)| (Cause::LogCommit.name(), part.into(), histogram));
     let shown: Vec<_> = named
         .chain(commits)
         .filter(|(command, full, _)| {
