@@ -108,12 +108,18 @@ impl Shard {
 
     /// Runs the command of a client that waits for this key again, in an exclusive section. Returns
     /// whether the key is still there.
-    pub(super) fn retry_in_section(&mut self, (database, key): &DatabaseKey, id: ClientId) -> bool {
-        let now = self.now;
+    pub(super) fn retry_in_section(&mut self, ready: &DatabaseKey, id: ClientId) -> bool {
+        let ((database, key), now) = (ready, self.now);
         if !Data::new(&mut self.store, *database, now).exists(key) {
             return false;
         }
-        if let Some(mut client) = self.clients.take(id) {
+        // It may have stopped to wait for the key, and may even wait for something else.
+        let waits = |client: &Client| {
+            client.blocked.as_ref().is_some_and(|blocked| blocked.keys.iter().any(|waited| waited == ready))
+        };
+        if self.clients.get(id).is_some_and(waits)
+            && let Some(mut client) = self.clients.take(id)
+        {
             self.retry(&mut client);
             self.put_back(client);
         }

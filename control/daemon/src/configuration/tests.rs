@@ -50,7 +50,7 @@ fn peers_are_of_either_family() {
 fn every_mistake_is_reported_with_its_file_and_line() {
     let vnic = "[[vnic]]\nname = \"a\"\nuid = 1\naddress = \"10.0.0.2/24\"\nhost_address = \"10.0.0.1\"\n";
     let vsa = "[[vsa]]\nname = \"a\"\nuid = 1\nsize = \"1MiB\"\n";
-    let cases: [(String, &str, &str); 22] = [
+    let cases: [(String, &str, &str); 24] = [
         ("[[vnic]\n".into(), "line 1", ""),
         (format!("{vnic}speed = 1\n"), "line 6", "speed"),
         (format!("{vnic}rate = \"fast\"\n"), "line 6", "Gbit/s"),

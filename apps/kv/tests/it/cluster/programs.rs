@@ -1,12 +1,15 @@
 //! Random programs: every reply of several shards is that of one, and the log has the same data.
 
 use sietch_kv_programs::generate::{Step, program};
+use sietch_kv_programs::oracle::Oracle;
 use sietch_kv_programs::reply::{Comparison, Reply};
 
 use super::harness::{Cluster, seeds, state};
 
 /// Programs in one run; a program is about 300 commands.
 const PROGRAMS: u64 = 24;
+/// Programs that redis-server runs beside.
+const WITH_REDIS: u64 = 12;
 
 fn name_of(step: &Step) -> String {
     String::from_utf8_lossy(&step.words[0]).to_ascii_lowercase()
@@ -96,4 +99,38 @@ fn several_shards_answer_as_one_does() {
         }
     }
     assert!(sections > 0, "some commands need a section");
+}
+
+#[test]
+fn several_shards_answer_as_redis_does() {
+    let Some(mut oracle) = Oracle::start() else {
+        eprintln!("SKIPPED several_shards_answer_as_redis_does: needs redis-server 7.0 in the path");
+        return;
+    };
+    for seed in seeds(WITH_REDIS) {
+        let steps = program(seed);
+        let prologue: [&[Vec<u8>]; 3] = [
+            &[b"RESET".to_vec()],
+            &[b"FLUSHALL".to_vec()],
+            &[b"HELLO".to_vec(), if seed.is_multiple_of(2) { b"3".to_vec() } else { b"2".to_vec() }],
+        ];
+        let commands: Vec<&[Vec<u8>]> =
+            prologue.into_iter().chain(steps.iter().map(|step| step.words.as_slice())).collect();
+        let expected = oracle.connection.request_all(&commands).expect("redis-server answers");
+        let mut cluster = Cluster::new(2 + seed as usize % 3, seed);
+        let client = cluster.connect(1);
+        let got = commands.iter().flat_map(|command| cluster.request_all(client, &[command]));
+        let got: Vec<Reply> = got.collect();
+        assert_eq!(got.len(), expected.len(), "seed {seed}: replies are missing");
+        let (mut queued, mut rest) = (Vec::new(), expected.into_iter().zip(got).skip(prologue.len()));
+        for step in &steps {
+            let Some((expected, got)) = rest.next() else { break };
+            let text = format!("{expected}\n  of the shards: {got}");
+            assert!(
+                same_reply(step, expected, got, &mut queued),
+                "seed {seed}: {}\n  of redis-server: {text}",
+                show(step)
+            );
+        }
+    }
 }
