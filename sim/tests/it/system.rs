@@ -97,14 +97,13 @@ fn part(world: &mut World) {
         world.engine.population() == (0, 0, 0, 0)
             && world.server.as_ref().is_some_and(|server| {
                 let engine = server.vnic().map(|vnic| vnic.engine().population());
-                server.shard().clients() == 0 && engine == Some((0, 0, 0, 0))
+                server.shard().is_some_and(|shard| shard.clients() == 0) && engine == Some((0, 0, 0, 0))
             })
     };
     let empty = world.run(until, is_empty);
-    let left = world
-        .server
-        .as_ref()
-        .map(|server| (server.shard().clients(), server.vnic().map(|vnic| vnic.engine().population())));
+    let left = world.server.as_ref().map(|server| {
+        (server.shard().map(|shard| shard.clients()), server.vnic().map(|vnic| vnic.engine().population()))
+    });
     assert!(empty, "left behind: {left:?}, {:?}", world.engine.population());
 }
 

@@ -168,7 +168,7 @@ impl World {
             let waits = iteration.disk.then_some(self.now + DISK_STEP);
             let soon = iteration.busy.then_some(self.now);
             self.due = [iteration.deadline, waits, soon].into_iter().flatten().min();
-            let used = server.shard().used_memory();
+            let used = server.shard().map_or(0, |shard| shard.used_memory());
             assert!(used < MEMORY, "the server uses {used} bytes");
         }
         self.link.step(self.now);
