@@ -61,7 +61,7 @@ impl Table {
     }
 
     /// The number and the row of this name, in any case.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, name: &[u8]) -> Option<(u16, &'static Command)> {
         let number = self.names.find(name)?;
         Some((number, self.commands[number as usize]))

@@ -301,12 +301,14 @@ impl Shard {
                 self.call(client, command, |context| context.run(number, arguments));
             }
         }
-        self.block_if_requested(client, arguments);
+        if client.block_request.is_some() {
+            self.block_as_requested(client, arguments);
+        }
     }
 
-    /// Blocks the client if the command has requested it.
-    #[inline]
-    pub(super) fn block_if_requested(&mut self, client: &mut Client, arguments: &[&[u8]]) {
+    /// Blocks the client, as its command has requested.
+    #[cold]
+    pub(super) fn block_as_requested(&mut self, client: &mut Client, arguments: &[&[u8]]) {
         if let Some(mut blocked) = client.block_request.take() {
             blocked.arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
             self.block(client, blocked);
@@ -314,7 +316,7 @@ impl Shard {
     }
 
     /// Whether the client is authenticated, and its user may run this.
-    #[inline]
+    #[inline(always)]
     pub(super) fn authorize(
         &self,
         client: &Client,

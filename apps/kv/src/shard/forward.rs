@@ -84,7 +84,7 @@ impl Shard {
         arguments: &[&[u8]],
     ) {
         if self.clients.pause.is_some() && self.postpone(client, &command.spec) {
-            return self.block_if_requested(client, arguments);
+            return self.block_as_requested(client, arguments);
         }
         client.last_command = command.spec.name;
         client.last_subcommand = None;
