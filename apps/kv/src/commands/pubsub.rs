@@ -1,7 +1,7 @@
 //! Publish and subscribe.
 //!
 //! Subscriptions are kept twice: in the client, in order to end with it, and by channel in
-//! [`Clients`](crate::clients::Clients), where PUBLISH finds the subscribers. A message is appended
+//! [`Clients`], where PUBLISH finds the subscribers. A message is appended
 //! to each subscriber's output at once, within the limit of its output buffer.
 
 use std::collections::BTreeSet;

@@ -4,7 +4,7 @@
 //!    command that may not run now stays in the client's input.
 //! 2. A forwarded command is checked as far as it concerns the client, and is queued for the owner
 //!    of its keys. Its reply has a slot of the client
-//!    ([`PendingReplies`](crate::clients::PendingReplies)), so that replies keep the order of the
+//!    (`clients/pending.rs`), so that replies keep the order of the
 //!    commands.
 //! 3. A client that waits for replies runs only commands that have keys on one shard. Anything else
 //!    waits for the replies first.
