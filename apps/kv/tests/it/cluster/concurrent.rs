@@ -214,7 +214,7 @@ fn clients_with_keys_of_their_own_do_not_disturb_each_other() {
         let handles = clients(&mut cluster, 4);
         let mut expected = Vec::new();
         let mut programs = Vec::new();
-        for number in 0..handles.len() {
+        for (number, &handle) in handles.iter().enumerate() {
             let mut steps = program(seed * 16 + number as u64);
             steps.retain(|step| {
                 let name = String::from_utf8_lossy(&step.words[0]).to_ascii_lowercase();
@@ -226,7 +226,7 @@ fn clients_with_keys_of_their_own_do_not_disturb_each_other() {
             }
             // Some words that are keys have no prefix.
             let select = format!("SELECT {number}");
-            cluster.request(handles[number], &select);
+            cluster.request(handle, &select);
             let client = alone.connect(0);
             alone.request(client, &select);
             let commands: Vec<&[Vec<u8>]> = steps.iter().map(|step| step.words.as_slice()).collect();
