@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use clap::ValueEnum as _;
 use sietch_daemon::configuration::Kv;
 
-use crate::arguments::{Bytes, DEFAULT_PORT, Durability, Listen, MAX_SHARDS, Net, StoreArguments};
+use crate::arguments::{Bytes, DEFAULT_PORT, Durability, Listen, Net, StoreArguments};
 
 /// Every option of the store with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,20 +38,13 @@ pub(crate) struct Settings {
     pub without_io_uring: bool,
 }
 
-/// The shards of a store for which no number was chosen: a core each, and one core for the clients
-/// and the rest of the machine.
-fn usual_shards() -> u16 {
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    u16::try_from(processors.saturating_sub(1)).unwrap_or(MAX_SHARDS).clamp(1, MAX_SHARDS)
-}
-
 impl Default for Settings {
     fn default() -> Self {
         Self {
             net: Net::Auto,
             durability: Durability::Always,
             port: DEFAULT_PORT,
-            shards: usual_shards(),
+            shards: 1,
             listen: Listen::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             maxmemory: Bytes(0),
             maxmemory_policy: "noeviction".to_owned(),

@@ -5,8 +5,8 @@
 //! 2. The first slot always waits. Once its reply is there, it goes to the output, with all slots
 //!    behind it that are complete.
 //! 3. A reply that is owed counts for the client's output before it is there: with the size of the
-//!    largest recent one. Without this, a pipeline of short commands for large values would all be
-//!    forwarded, and its replies would take gigabytes.
+//!    largest recent one, and [`LEAST_REPLY`] at least. Without this, a pipeline of short commands
+//!    for large values would all be forwarded, and its replies would take gigabytes.
 //! 4. A forwarded command has a *ticket*, the number of its slot. A reply with another ticket than
 //!    one that waits is dropped.
 
@@ -21,7 +21,11 @@ const SLOT: usize = 64;
 /// forwarded before the first reply.
 const FIRST_REPLY: usize = 64 << 10;
 
-/// A smaller reply takes this part off the estimate: after two dozen, it is that of the small ones.
+/// What every reply is taken for at least: with the usual limit, 64 commands of a client are on
+/// their way. That keeps the owner busy, and bounds what a client leaves behind that ends.
+const LEAST_REPLY: usize = 16 << 10;
+
+/// A smaller reply takes this part off the estimate: after two dozen, it is that of the small ones or [`LEAST_REPLY`].
 const FORGETS: usize = 4;
 
 #[derive(Debug)]
@@ -39,6 +43,8 @@ pub(crate) struct PendingReplies {
     /// The ticket of the first slot.
     first: u32,
     bytes: usize,
+    /// Those of them that are for commands whose replies are not there.
+    commands: usize,
     /// Bytes that are expected of all replies that are not there.
     expected: usize,
     /// Bytes of the next reply, as far as recent ones tell.
@@ -47,7 +53,7 @@ pub(crate) struct PendingReplies {
 
 impl Default for PendingReplies {
     fn default() -> Self {
-        Self { slots: VecDeque::new(), first: 0, bytes: 0, expected: 0, estimate: FIRST_REPLY }
+        Self { slots: VecDeque::new(), first: 0, bytes: 0, commands: 0, expected: 0, estimate: FIRST_REPLY }
     }
 }
 
@@ -63,7 +69,17 @@ impl PendingReplies {
         self.bytes
     }
 
-    /// The same, with the bytes that are expected of the replies.
+    /// Bytes of the replies that wait behind one that is owed.
+    pub(crate) fn reply_bytes(&self) -> usize {
+        self.bytes - self.commands
+    }
+
+    /// Whether a reply waits that shows what may not be durable.
+    pub(crate) fn has_held(&self) -> bool {
+        self.slots.iter().any(|slot| matches!(slot, Slot::Done { durable: false, .. }))
+    }
+
+    /// The bytes of commands and replies, with those that are expected of the replies.
     pub(crate) fn bytes_to_come(&self) -> usize {
         self.bytes + self.expected
     }
@@ -73,6 +89,7 @@ impl PendingReplies {
         let ticket = self.first.wrapping_add(self.slots.len() as u32);
         let (counted, expected) = (bytes + SLOT, self.estimate);
         self.bytes += counted;
+        self.commands += counted;
         self.expected += expected;
         self.slots.push_back(Slot::Waiting { counted, expected });
         ticket
@@ -93,8 +110,10 @@ impl PendingReplies {
         let at = ticket.wrapping_sub(self.first) as usize;
         let Some(&Slot::Waiting { counted, expected }) = self.slots.get(at) else { return false };
         self.bytes -= counted;
+        self.commands -= counted;
         self.expected -= expected;
-        self.estimate = reply.len().max(self.estimate - self.estimate.div_ceil(FORGETS));
+        let remembered = self.estimate - self.estimate.div_ceil(FORGETS);
+        self.estimate = reply.len().max(remembered).max(LEAST_REPLY);
         if at > 0 {
             self.bytes += reply.len();
             self.slots[at] = Slot::Done { bytes: reply.to_vec(), durable: true };
@@ -139,7 +158,8 @@ mod tests {
             assert!(pending.fulfil(ticket, b"+OK\r\n", &mut output));
         }
         pending.expect(10);
-        assert!(pending.bytes_to_come() < 200, "large replies are forgotten: {}", pending.bytes_to_come());
+        let left = pending.bytes_to_come();
+        assert!(left < 2 * LEAST_REPLY, "large replies are forgotten: {left}");
     }
 
     #[test]
@@ -154,10 +174,13 @@ mod tests {
         assert!(!pending.fulfil(second, b"again", &mut output), "it has its reply");
         assert!(!pending.fulfil(third.wrapping_add(1), b"x", &mut output), "no such ticket");
         assert!(output.bytes.is_empty());
+        assert!(pending.has_held(), "the replies of this shard");
+        assert_eq!(pending.reply_bytes(), 3);
         assert!(pending.fulfil(first, b"a", &mut output));
         assert_eq!((output.bytes.as_slice(), pending.is_empty()), (&b"abcd"[..], false));
         // The replies of this shard, and what is behind them, wait for the log.
         assert_eq!(output.releasable(), b"ab");
+        assert!(!pending.has_held() && pending.reply_bytes() == 0);
         assert!(pending.fulfil(third, b"e", &mut output));
         assert_eq!((output.bytes.as_slice(), pending.bytes(), pending.is_empty()), (&b"abcde"[..], 0, true));
         assert_eq!(output.releasable(), b"ab");

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use super::announcement::Announcement;
 use super::client::{Client, Closing, Pause, WaitsFor};
+use super::pending::PendingReplies;
 use crate::foundation::client_id::ClientId;
 
 #[derive(Debug, Default)]
@@ -214,11 +215,12 @@ impl Clients {
     /// Closes every client whose output waits for a sequence, and drops that output.
     pub(crate) fn fail(&mut self) {
         self.sealed.clear();
-        let held: Vec<ClientId> =
-            self.iter().filter(|client| client.output.is_held()).map(Client::id).collect();
+        let is_held = |client: &&Client| client.output.is_held() || client.pending.has_held();
+        let held: Vec<ClientId> = self.iter().filter(is_held).map(Client::id).collect();
         for id in held {
             if let Some(mut client) = self.take(id) {
                 client.output.drop_held();
+                client.pending = PendingReplies::default();
                 client.closing = Closing::AfterOutput;
                 self.note_ready(&mut client);
                 self.put(client);

@@ -23,7 +23,7 @@ use crate::foundation::totals::Sums;
 /// Commands that a client may run in a section: its pipeline goes on, but the shards cannot do
 /// anything else meanwhile.
 const COMMANDS_OF_CLIENT: usize = 64;
-/// Clients that are served in one section.
+/// Clients that are served in one section, divided among the shards.
 const CLIENTS: usize = 256;
 
 /// Runs what waits for an exclusive section in any of the shards, which stand in their order.
@@ -36,11 +36,10 @@ pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
     shards.iter_mut().for_each(|shard| shard.now = now);
     shards[0].store.metrics.exclusive_sections += 1;
     serve_ready(shards);
-    let mut room = CLIENTS;
+    let room = (CLIENTS / shards.len()).max(1);
     for number in 0..shards.len() {
         let mut queue = std::mem::take(&mut shards[number].peers.section);
         let mut later = queue.split_off(queue.len().min(room));
-        room -= queue.len();
         shards[number].peers.left = COMMANDS_OF_CLIENT;
         while !queue.is_empty() {
             with_guests(shards, number, |shard| shard.run_section(&mut queue));

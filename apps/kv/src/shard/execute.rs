@@ -207,7 +207,7 @@ impl Shard {
         let limits = &self.store.settings;
         let limit =
             if client.is_subscriber() { limits.output_limit_pubsub } else { limits.output_limit_normal };
-        let owed = client.output.pending() + client.pending.bytes();
+        let owed = client.output.pending() + client.pending.reply_bytes();
         if limit > 0 && owed as u64 > limit && client.closing != Closing::Now {
             self.store.metrics.output_limit_closed += 1;
             client.closing = Closing::Now;

@@ -37,7 +37,7 @@ pub struct Kv {
     pub listen: Vec<IpAddr>,
     /// Its port, everywhere.
     pub port: u16,
-    /// Cores that its keys are divided among; none: one less than there are processors.
+    /// Cores that its keys are divided among; none: 1.
     pub shards: Option<u16>,
     /// Bytes of data at which it evicts or refuses; 0 is no limit.
     pub maxmemory: u64,
@@ -87,9 +87,7 @@ impl Rules<'_> {
         let shards = match kv.shards {
             Some(shards) if !(1..=MAX_KV_SHARDS).contains(shards.get_ref()) => {
                 let cause = format!("{} is no number of shards", shards.get_ref());
-                let fix = format!(
-                    "write 1 to {MAX_KV_SHARDS}, or leave it out for one less than there are processors"
-                );
+                let fix = format!("write 1 to {MAX_KV_SHARDS}, or leave it out for 1");
                 return Err(self.refuse(shards.span().start, "[kv]".to_owned(), cause, fix));
             }
             shards => shards.map(Spanned::into_inner),

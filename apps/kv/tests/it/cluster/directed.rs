@@ -514,3 +514,38 @@ fn counters_are_those_of_all_shards() {
     cluster.request(first, "CONFIG RESETSTAT");
     assert!(!cluster.request(second, "INFO commandstats").contains("cmdstat_set:"));
 }
+
+#[test]
+fn a_lost_write_is_not_acknowledged_behind_a_reply_of_another_shard() {
+    for seed in 0..20 {
+        let Two { mut cluster, first, a, b, .. } = two(seed);
+        cluster.hold_durability = true;
+        cluster.send(first, format!("GET {b}\r\nSET {a} 1\r\n").as_bytes());
+        cluster.end_iteration(0);
+        for shard in &mut cluster.shards {
+            Shard::fail_writes(shard, "broken", true);
+        }
+        cluster.settle();
+        let replies = text(cluster.take(first));
+        assert!(!replies.contains("+OK"), "seed {seed}: {replies}");
+        assert_eq!(cluster.closed, [first], "seed {seed}");
+    }
+}
+
+#[test]
+fn clients_of_one_shard_do_not_keep_those_of_another_out_of_sections() {
+    let mut cluster = Cluster::new(2, 5);
+    let many: Vec<Handle> = (0..260).map(|_| cluster.connect(0)).collect();
+    let other = cluster.connect(1);
+    let pipeline = "DBSIZE\r\n".repeat(64);
+    cluster.send_command(other, "CLIENT LIST ID 1");
+    for _ in 0..3 {
+        for &client in &many {
+            cluster.send(client, pipeline.as_bytes());
+            cluster.take(client);
+        }
+        let before = cluster.sections;
+        while cluster.sections == before && cluster.step() {}
+    }
+    assert!(!cluster.take(other).is_empty(), "not served in {} sections", cluster.sections);
+}
