@@ -62,7 +62,7 @@ impl From<&Kv> for Settings {
             // The daemon has checked the word.
             durability: Durability::from_str(&kv.durability, false).unwrap_or_default(),
             port: kv.port,
-            shards: kv.shards.unwrap_or_else(usual_shards),
+            shards: kv.shards.unwrap_or(1),
             listen: kv.listen.first().map_or(Listen::None, |address| Listen::Address(*address)),
             maxmemory: Bytes(kv.maxmemory),
             maxmemory_policy: kv.maxmemory_policy.clone(),

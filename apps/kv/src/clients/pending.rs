@@ -25,7 +25,8 @@ const FIRST_REPLY: usize = 64 << 10;
 /// their way. That keeps the owner busy, and bounds what a client leaves behind that ends.
 const LEAST_REPLY: usize = 16 << 10;
 
-/// A smaller reply takes this part off the estimate: after two dozen, it is that of the small ones or [`LEAST_REPLY`].
+/// A smaller reply takes this part off the estimate: after two dozen, it is that of the small ones,
+/// or [`LEAST_REPLY`].
 const FORGETS: usize = 4;
 
 #[derive(Debug)]

@@ -180,6 +180,14 @@ impl Cores {
                 Role::Member(member) => member.ask(shard, &mut *self.links),
             }
         }
+        let failed = match &self.role {
+            Role::Coordinator(_) => log_writer.as_ref().is_some_and(LogWriter::has_failed),
+            Role::Member(member) => member.has_failed(),
+        };
+        if failed {
+            // What they show was lost. Later ones wait for nothing.
+            self.announced.retain(|(wanted, ..)| *wanted == 0);
+        }
         if let Some((_, durable)) = position {
             while let Some((_, peer, list)) = self.announced.pop_front_if(|(wanted, ..)| *wanted <= durable) {
                 self.links.send(peer, Message::Announcements(list));

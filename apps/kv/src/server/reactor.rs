@@ -342,11 +342,12 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
             busy |= self.take_input(now)?;
         }
         let Some(shard) = &mut self.shard else { return Ok(self.conclude_without_shard(busy)) };
-        if !held && !self.ending {
+        if !held {
+            // At the end, too: other cores wait for what was forwarded before.
             if let Some(cores) = &mut self.cores {
                 busy |= cores.serve(shard, now);
             }
-            if shard.next_deadline().is_some_and(|due| due <= now.monotonic_ns) {
+            if !self.ending && shard.next_deadline().is_some_and(|due| due <= now.monotonic_ns) {
                 shard.tick(now);
                 busy = true;
             }

@@ -50,6 +50,9 @@ use process::{clock, is_readable, raise_file_limit, signals};
 use reacquire::Reacquisition;
 use wake_up::WakeUpMeter;
 
+/// Nanoseconds after which core 0 checks that all members run, if nothing else wakes it.
+const MEMBERS_CHECKED: u64 = 1_000_000_000;
+
 /// Serves until it is requested to stop.
 ///
 /// # Errors
@@ -179,7 +182,9 @@ impl Server {
         } else {
             self.report.update(&self.reactor, now.monotonic_ns)
         };
-        let deadline = [deadline, again].into_iter().flatten().min();
+        // A member that ends just before the sleep begins wakes nobody.
+        let check = self.members.as_ref().map(|_| now.monotonic_ns.saturating_add(MEMBERS_CHECKED));
+        let deadline = [deadline, again, check].into_iter().flatten().min();
         let timeout = deadline.map(|due| Duration::from_nanos(due.saturating_sub(now.monotonic_ns)));
         if timeout == Some(Duration::ZERO) {
             return Ok(());

@@ -103,6 +103,11 @@ impl Member {
         self.phase >= Phase::Stopping
     }
 
+    /// Whether the log has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
     /// Whether the coordinator has said to end.
     pub(super) fn has_ended(&self) -> bool {
         self.phase == Phase::Ended
@@ -147,8 +152,8 @@ impl Member {
             }
             Message::LogState(state) => {
                 self.note_state(&state);
-                // The coordinator tells a shard that it has.
-                if let Some(shard) = shard {
+                // The coordinator tells a shard that it has, or that is on its way to it.
+                if let Some(shard) = shard.as_mut().filter(|_| !self.lend) {
                     state.apply(shard);
                 }
             }
@@ -214,15 +219,19 @@ impl Member {
         self.number += 1;
         self.unwritten.push_back((self.number, record.len()));
         self.unwritten_bytes += record.len();
-        let changes = shard.metrics().effects - self.counted;
-        self.counted += changes;
+        // CONFIG RESETSTAT begins again at 0.
+        let effects = shard.metrics().effects;
+        let changes = effects.checked_sub(self.counted).unwrap_or(effects);
+        self.counted = effects;
         links.send(COORDINATOR, Message::Effects { number: self.number, record, changes });
         true
     }
 
     /// Dumps a slice of the shard. All effects so far were sent.
     fn dump(&mut self, shard: &mut Shard, links: &mut dyn Links) -> bool {
-        let Some(snapshot) = self.snapshot.filter(|_| self.may_dump() && !self.failed) else { return false };
+        let Some(snapshot) = self.snapshot.filter(|_| self.may_dump() && !self.failed && !self.lend) else {
+            return false;
+        };
         let mut pieces = Vec::new();
         let complete = shard.snapshot_pieces(SLICE_BYTES, &mut |piece| pieces.push(piece.to_vec()));
         if complete {
