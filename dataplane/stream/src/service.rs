@@ -193,8 +193,10 @@ pub fn take_stream(received: &mut Descriptors) -> Result<(OwnedFd, Endpoint), Er
     Ok((placeholder.ok_or(Errno::PROTO)?, end))
 }
 
-/// Asks for a connection to the listener at `remote`. `socket` is the program's kernel socket, or
-/// what holds its name on a VNIC; `local` is that name, if it has one.
+/// Asks for a connection to the listener at `remote`. Asks again while the service is closing the
+/// socket of a listener that has ended: the kernel would connect to it, and then reset that.
+/// `socket` is the program's kernel socket, or what holds its name on a VNIC; `local` is that name,
+/// if it has one.
 ///
 /// # Errors
 /// The service's absence; the caller goes to the kernel, unless `remote` is beyond a VNIC.
@@ -207,7 +209,14 @@ pub fn connect(
     let mut request = addressed(service, RequestKind::Connect, &remote);
     (request.remote, request.local) = (remote, local);
     let mut received = Descriptors::default();
-    let reply = service.call(&request, socket.as_slice(), &mut received)?;
+    let mut reply = service.call(&request, socket.as_slice(), &mut received)?;
+    for _ in 0..CONNECT_RETRIES {
+        if reply.kind() != ReplyKind::UseKernel || !is_busy(&reply) {
+            break;
+        }
+        service.pause();
+        reply = service.call(&request, socket.as_slice(), &mut received)?;
+    }
     match reply.kind() {
         kind @ (ReplyKind::Connected | ReplyKind::Connecting) => {
             let (placeholder, end) = take_stream(&mut received)?;
@@ -227,8 +236,17 @@ pub fn release_stale_name(service: &impl SocketService, name: Name) -> Result<bo
     let mut request = new_request(service, RequestKind::Hello);
     request.local = name;
     let reply = service.call(&request, &[], &mut Descriptors::default())?;
-    Ok(reply.errno == Errno::BUSY.raw_os_error().cast_unsigned())
+    Ok(is_busy(&reply))
 }
+
+/// Whether the service is still closing a socket of the name.
+fn is_busy(reply: &Reply) -> bool {
+    reply.errno == Errno::BUSY.raw_os_error().cast_unsigned()
+}
+
+/// Requests for a connection to a name of which the service is closing a listening socket, one each
+/// millisecond. A close that hangs is the listening program's doing; then the kernel decides.
+const CONNECT_RETRIES: u32 = 100;
 
 /// Attempts to get a name that the service is about to release, one each millisecond.
 const BIND_RETRIES: u32 = 100;

@@ -1,18 +1,20 @@
 //! Two connections of one process, joined by memory, with a poller each where one sleeps.
 
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
+use sietch_protocol::socket_service::{Descriptors, Name, Reply, ReplyKind, Request};
 use sietch_ring::stream::{Endpoint, Memory, Names, RegionSizes};
 use sietch_structures::XorShift64;
 
 use crate::connection::{Connection, Transport};
 use crate::poller::{Event, Interest, Poller, SleepLimit};
+use crate::service::{self, SocketService};
 
 fn pair() -> [Rc<Connection>; 2] {
     let memory = Memory::create(RegionSizes::default(), [Names::default(); 2]).expect("memfds");
@@ -331,4 +333,50 @@ fn a_peer_that_seems_to_close_again_and_again_costs_a_loop_no_processor_time() {
     drop(peer);
     sleeper.now += 1_000_000;
     assert_eq!(sleeper.poll(), [Interest::DATA]);
+}
+
+/// A service that says of a name so many times that it is closing a socket there.
+struct Closing {
+    busy: std::cell::Cell<u32>,
+    pauses: std::cell::Cell<u32>,
+}
+
+impl SocketService for Closing {
+    fn application(&self) -> [u8; 16] {
+        [7; 16]
+    }
+
+    fn vnic(&self) -> Option<&str> {
+        None
+    }
+
+    fn call(
+        &self,
+        _: &Request,
+        _: &[BorrowedFd<'_>],
+        _: &mut Descriptors,
+    ) -> Result<Reply, rustix::io::Errno> {
+        let mut reply = Reply::new(ReplyKind::UseKernel);
+        if let Some(left) = self.busy.get().checked_sub(1) {
+            self.busy.set(left);
+            reply.errno = rustix::io::Errno::BUSY.raw_os_error().cast_unsigned();
+        }
+        Ok(reply)
+    }
+
+    fn pause(&self) {
+        self.pauses.set(self.pauses.get() + 1);
+    }
+}
+
+#[test]
+fn a_program_goes_to_the_kernel_when_the_service_has_closed_the_listener_there() {
+    let to = Name::from(std::net::SocketAddr::from(([127, 0, 0, 1], 80)));
+    // In the last case the close hangs.
+    for (busy, pauses, left) in [(0, 0, 0), (3, 3, 0), (1000, 100, 1000 - 101)] {
+        let service = Closing { busy: busy.into(), pauses: 0.into() };
+        let connected = service::connect(&service, None, Name::NONE, to);
+        assert!(matches!(connected, Ok(service::Connected::NotOurs)));
+        assert_eq!((service.pauses.get(), service.busy.get()), (pauses, left));
+    }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 
 /// The cookie of the network namespace in which a socket was made (`SO_NETNS_COOKIE`, Linux 5.14).
@@ -174,6 +175,14 @@ pub fn unreceived(socket: impl AsFd) -> io::Result<u32> {
     // SAFETY: this request writes one `int` to the address, and nothing else.
     let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut amount) };
     if result == 0 { Ok(u32::try_from(amount).unwrap_or(0)) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether the other end of a connected Unix socket has no holder left, or was shut down. The
+/// kernel says so from the last close on, before any event of it is read.
+pub fn is_hung_up(socket: impl AsFd) -> bool {
+    let mut polled = [PollFd::new(&socket, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::HUP)
 }
 
 #[cfg(test)]

@@ -61,20 +61,31 @@ impl Closer {
     /// Closes several descriptors, without waiting for them.
     pub(crate) fn close_all(&self, uid: u32, close: Vec<OwnedFd>) {
         if !close.is_empty() {
-            self.enter(uid, Job { close, then: None, nameless: false, parked: 0 });
+            self.enter(uid, Job::of(close));
         }
     }
 
     /// Closes descriptors that cannot keep a name in use: those of an answer.
     pub(crate) fn close_answered(&self, uid: u32, close: Vec<OwnedFd>) {
         if !close.is_empty() {
-            self.enter(uid, Job { close, then: None, nameless: true, parked: 0 });
+            self.enter(uid, Job { nameless: true, ..Job::of(close) });
         }
     }
 
-    /// Closes descriptors, then answers.
-    pub(crate) fn close_and_answer(&self, uid: u32, close: Vec<OwnedFd>, answer: Outgoing) {
-        self.enter(uid, Job { close, then: Some(answer), nameless: false, parked: 0 });
+    /// Closes a descriptor, and then drops its mark, which shows that it is open.
+    pub(crate) fn close_marked(&self, uid: u32, descriptor: OwnedFd, mark: Option<Arc<()>>) {
+        let marks = mark.into_iter().collect();
+        self.enter(uid, Job { marks, ..Job::of(vec![descriptor]) });
+    }
+
+    /// Closes descriptors, drops their marks, then answers.
+    pub(crate) fn close_and_answer(
+        &self,
+        uid: u32,
+        (close, marks): (Vec<OwnedFd>, Vec<Arc<()>>),
+        answer: Outgoing,
+    ) {
+        self.enter(uid, Job { marks, then: Some(answer), ..Job::of(close) });
     }
 
     /// Answers at once, and closes the answer's socket.

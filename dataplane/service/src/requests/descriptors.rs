@@ -40,7 +40,9 @@ impl RequestDescriptors {
         let answer = Outgoing { socket, reply, descriptors };
         let close: Vec<_> = self.descriptors.iter_mut().filter_map(Option::take).collect();
         match self.closer.take() {
-            Some((uid, closer)) if !close.is_empty() => closer.close_and_answer(uid, close, answer),
+            Some((uid, closer)) if !close.is_empty() => {
+                closer.close_and_answer(uid, (close, Vec::new()), answer)
+            }
             Some((uid, closer)) => closer.answer(uid, answer),
             None => {
                 drop(close);

@@ -1,6 +1,7 @@
 //! The sender of a request, and the answer.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use serde::Serialize;
@@ -45,6 +46,8 @@ pub(super) struct Answer {
     pub memory: Option<(ConnectionId, usize)>,
     /// Descriptors of the request that are not kept: closed before the answer is sent.
     pub spent: Vec<OwnedFd>,
+    /// Marks of those that are listening sockets.
+    pub marks: Vec<Arc<()>>,
     /// The same, whose close no program can observe: closed after the answer.
     pub later: Vec<OwnedFd>,
     /// The program's socket was bound to a name, which the new connection has now.
@@ -58,6 +61,7 @@ impl From<Reply> for Answer {
             own: [const { None }; MAX_DESCRIPTORS],
             memory: None,
             spent: Vec::new(),
+            marks: Vec::new(),
             later: Vec::new(),
             bound: false,
         }

@@ -10,11 +10,14 @@
 //! 4. When the last holder of the placeholder closes it, the pair hangs up. Then the port is free,
 //!    and waiting connections are closed, which resets them, unless another process has a listener
 //!    of the same kernel's socket.
-//! 5. An invalid message costs the application this listener. So does a kernel's socket that no
+//! 5. The kernel's socket of a closed listener is closed a little later, by another thread. Until
+//!    then the kernel would still connect to it ([`closing`]).
+//! 6. An invalid message costs the application this listener. So does a kernel's socket that no
 //!    longer listens. Another program may have its name by now, so the socket is checked before
 //!    each connection.
 
 pub(super) mod backlog;
+pub(super) mod closing;
 pub(super) mod entry;
 mod publish;
 
@@ -22,17 +25,17 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::event::epoll::EventFlags;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sietch_protocol::socket_service::{
     Arrival, ArrivalKind, BacklogChange, Descriptors, Name, receive_all, send_message,
 };
+use sietch_socket::kernel::is_hung_up;
 use zerocopy::IntoBytes as _;
 
 use super::kernel::blocking_calls::CallError;
 use super::registry::memory;
-use super::state::{SocketService, Token};
+use super::state::{FreedSocket, SocketService, Token};
 use super::table::ListenerId;
 use super::{kernel, limits};
 use entry::{Delivery, OpenListener, PendingConnection, UNKNOWN_UID};
@@ -64,6 +67,10 @@ impl SocketService {
             return Ok(false);
         };
         let Some(kernel) = &open.kernel else { return Ok(false) };
+        // No event has reported it yet.
+        if is_hung_up(&open.pair) {
+            return Ok(false);
+        }
         let name = listener.name;
         self.calls.call(listener.application.uid, kernel, move |fd| kernel::listens_at(fd, name))
     }
@@ -208,11 +215,7 @@ impl SocketService {
     /// Closes the listeners at a port whose last holder has closed them. A program needs their name
     /// before the loop has handled their hang-up.
     pub(super) fn close_hung_up(&mut self, port: u16) {
-        let hung_up = |open: &OpenListener| {
-            let mut pair = [PollFd::new(&open.pair, PollFlags::empty())];
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            poll(&mut pair, Some(&now)).is_ok() && pair[0].revents().contains(PollFlags::HUP)
-        };
+        let hung_up = |open: &OpenListener| is_hung_up(&open.pair);
         let at_port = self.table.listeners().filter(|(_, listener)| listener.name.port() == port);
         let closed: Vec<ListenerId> =
             at_port.map(|(id, _)| id).filter(|id| self.listeners.get(id).is_some_and(hung_up)).collect();
@@ -427,7 +430,7 @@ impl SocketService {
             Some(successor) => successor.waiting.extend(open.waiting),
             None => {
                 let left = self.kernel_backlogs.remove(&open.group);
-                let backlog = listener.map_or(0, |listener| listener.backlog);
+                let backlog = listener.as_ref().map_or(0, |listener| listener.backlog);
                 if let Some(kernel) =
                     open.kernel.as_ref().filter(|_| left.is_some_and(|left| left != backlog))
                 {
@@ -442,7 +445,9 @@ impl SocketService {
         if let Some(kernel) = open.kernel {
             // Others may hold it too, so its epoll entry would outlive this descriptor.
             self.remove(&kernel);
-            self.to_close.push((uid, kernel));
+            // With a successor the kernel's socket still listens.
+            let mark = listener.filter(|_| successor.is_none()).map(|listener| self.closing.add(listener));
+            self.to_close.push(FreedSocket { uid, socket: kernel, mark });
         }
         if let Some(successor) = successor {
             self.watch(successor);

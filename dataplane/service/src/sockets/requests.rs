@@ -12,7 +12,10 @@
 
 mod administration;
 mod forwarding;
+#[cfg(test)]
+mod tests;
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -253,7 +256,7 @@ impl SocketService {
         }
         let Some(listener) = self.find_listening(tcp.namespace, remote) else {
             self.counters.unmatched += 1;
-            return Ok(Answer::use_kernel());
+            return Ok(self.unless_closing(tcp.namespace, remote));
         };
         if !self.rules.allow(Action::Connect, application.uid, remote) {
             self.counters.denied += 1;
@@ -287,7 +290,7 @@ impl SocketService {
                     self.forget(id);
                     self.registry.remove(id);
                     self.counters.limited += 1;
-                    Ok(Answer::use_kernel())
+                    Ok(self.unless_closing(tcp.namespace, remote))
                 }
             },
             // The kernel's error in this case.
@@ -305,6 +308,17 @@ impl SocketService {
         answer
     }
 
+    /// Leaves a connection to the kernel. If a listener of that name was closed and its socket is
+    /// not closed yet, the kernel would connect to that socket. The answer says so, and the program
+    /// asks again.
+    fn unless_closing(&mut self, namespace: u64, remote: SocketAddr) -> Answer {
+        let mut answer = Answer::use_kernel();
+        if self.closing.has(namespace, remote) {
+            answer.reply.errno = Errno::BUSY.raw_os_error().unsigned_abs();
+        }
+        answer
+    }
+
     /// Answers HELLO. With a name, the answer says whether a socket that used that name is still
     /// being closed.
     fn hello(&mut self, caller: Caller, request: &Request) -> Answer {
@@ -316,9 +330,10 @@ impl SocketService {
         if self.closer.is_closing_named(caller.uid) {
             reply.errno = Errno::BUSY.raw_os_error().unsigned_abs();
         }
-        let own = self.to_close.extract_if(.., |(uid, _)| *uid == caller.uid).map(|(_, freed)| freed);
-        let own = own.collect();
-        Answer::from(reply).having_spent(own)
+        let own = self.to_close.extract_if(.., |freed| freed.uid == caller.uid);
+        let (own, marks): (Vec<_>, Vec<_>) = own.map(|freed| (freed.socket, freed.mark)).unzip();
+        let marks = marks.into_iter().flatten().collect();
+        Answer { marks, ..Answer::from(reply).having_spent(own) }
     }
 
     /// Makes the memory and the placeholders of a connection, and gives the accepting end to its

@@ -24,7 +24,7 @@ use sietch_ring::stream::RegionSizes;
 use super::commands::{Command, LocalConnection};
 use super::limits;
 use super::metrics::SocketReport;
-use super::state::{PendingRequest, SocketService, Token};
+use super::state::{FreedSocket, PendingRequest, SocketService, Token};
 use super::state_transfer;
 use super::table::ListenerId;
 use crate::snapshot::Snapshot;
@@ -88,7 +88,7 @@ pub fn run(
     loop {
         let now = Instant::now();
         service.run_timers(now);
-        service.to_close.drain(..).for_each(|(uid, socket)| service.closer.close(uid, socket));
+        service.close_freed();
         service.answered.clear();
         snapshot.publish(service.report());
         let limit = service.next_deadline().map(|at| at.saturating_duration_since(now));
@@ -151,6 +151,13 @@ impl SocketService {
         if let Some(id) = self.table.add(local.connection) {
             // Its placeholders are not watched here: a sweep finds that it is closed.
             self.registry.insert(id, local.memory, local.cookies, [None, None]);
+        }
+    }
+
+    /// Has the sockets closed that kept a name.
+    pub(super) fn close_freed(&mut self) {
+        for FreedSocket { uid, socket, mark } in self.to_close.drain(..) {
+            self.closer.close_marked(uid, socket, mark);
         }
     }
 

@@ -24,6 +24,7 @@ use super::kernel;
 use super::kernel::blocking_calls::BlockingCalls;
 use super::kernel::users::UnmappedUsers;
 use super::limits;
+use super::listeners::closing::ClosingListeners;
 use super::listeners::entry::OpenListener;
 use super::metrics::Counters;
 use super::registry::Registry;
@@ -93,6 +94,15 @@ pub(super) struct PendingRequest {
     pub until: Instant,
 }
 
+/// A socket of the kernel that kept a name.
+#[derive(Debug)]
+pub(super) struct FreedSocket {
+    pub uid: u32,
+    pub socket: OwnedFd,
+    /// Of a listening socket: shows that it is open.
+    pub mark: Option<Arc<()>>,
+}
+
 /// The state of the loop.
 #[derive(Debug)]
 pub(super) struct SocketService {
@@ -129,8 +139,10 @@ pub(super) struct SocketService {
     pub kernel_backlogs: HashMap<u64, u32>,
     /// The kernel's sockets that keep the names of connections whose program had bound one.
     pub bound_sockets: BTreeMap<ConnectionId, OwnedFd>,
-    /// Sockets that kept a name, and their users: closed at the end of this iteration.
-    pub to_close: Vec<(u32, OwnedFd)>,
+    /// Sockets that kept a name: closed at the end of this iteration.
+    pub to_close: Vec<FreedSocket>,
+    /// The names of closed listeners whose kernel socket is still open here.
+    pub closing: ClosingListeners,
     pub closer: Closer,
     /// Users that are not served, because the kernel shows all of them under one uid.
     pub unmapped: UnmappedUsers,
@@ -183,6 +195,7 @@ impl SocketService {
             kernel_backlogs: HashMap::new(),
             bound_sockets: BTreeMap::new(),
             to_close: Vec::new(),
+            closing: ClosingListeners::default(),
             closer: Closer::default(),
             unmapped: UnmappedUsers::here(),
             warned_of_unmapped: false,
@@ -222,7 +235,7 @@ impl SocketService {
     /// Sends an answer. If it is not read it is lost; the connection that was made for it is found
     /// to be closed later.
     pub(super) fn send_answer(&self, uid: u32, socket: OwnedFd, answer: Answer) {
-        let Answer { mut reply, own, memory, spent, mut later, bound: _ } = answer;
+        let Answer { mut reply, own, memory, spent, marks, mut later, bound: _ } = answer;
         let mut kept = Vec::new();
         if let Some((id, end)) = memory {
             match self.registry.get(id) {
@@ -237,7 +250,8 @@ impl SocketService {
             let copies = kept.iter().map(|kept| kept.try_clone_to_owned());
             if let Ok(copies) = copies.collect::<io::Result<Vec<_>>>() {
                 let descriptors = own.into_iter().chain(copies).collect();
-                self.closer.close_and_answer(uid, spent, Outgoing { socket, reply, descriptors });
+                let answer = Outgoing { socket, reply, descriptors };
+                self.closer.close_and_answer(uid, (spent, marks), answer);
                 return self.closer.close_answered(uid, later);
             }
             self.closer.close_all(uid, spent);
@@ -255,7 +269,7 @@ impl SocketService {
     pub(super) fn forget(&mut self, id: ConnectionId) {
         let Some(connection) = self.table.disconnect(id) else { return };
         if let Some(socket) = self.bound_sockets.remove(&id) {
-            self.to_close.push((connection.client.uid, socket));
+            self.to_close.push(FreedSocket { uid: connection.client.uid, socket, mark: None });
         }
     }
 

@@ -51,6 +51,15 @@ pub(super) struct Listener {
     pub pid: i32,
 }
 
+impl Listener {
+    /// Returns whether a connection to `remote` in this network namespace matches it.
+    pub(super) fn is_reached_at(&self, namespace: u64, remote: SocketAddr) -> bool {
+        self.namespace == namespace
+            && self.name.port() == remote.port()
+            && score(self, CanonicalName::of(remote)).is_some()
+    }
+}
+
 /// Why a listener or connection is not added. The program goes to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TableError {

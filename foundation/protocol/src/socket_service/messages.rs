@@ -81,7 +81,8 @@ pub enum ReplyKind {
     Welcome = 1,
     /// Listening. Descriptors: the listener's placeholder.
     Listening = 2,
-    /// Nothing of ours: go to the kernel.
+    /// Nothing of ours: go to the kernel. The errno `EBUSY` in the answer to a connect: the service
+    /// is closing a listening socket at that name; ask again first.
     UseKernel = 3,
     /// Connected. Descriptors: placeholder, common memory, private page. The names are in the reply
     /// and on the page.

@@ -91,12 +91,15 @@ named! {
     fork_a_child_that_sleeps_in_accept_is_woken_by_its_parent
     fork_a_child_that_is_killed_closes_its_sockets
     fork_a_child_that_is_killed_with_unread_data_resets
+    fork_a_child_that_was_the_last_holder_of_a_listener_is_killed
+    fork_a_child_shuts_the_listener_of_all_down
     fork_two_children_speak_with_each_other
     fork_a_sleeping_child_gets_bytes_that_its_parent_does_not_take
     fork_options_and_status_flags_are_shared
     exec_a_connection_goes_on
     exec_data_that_waits_is_received_afterwards
     exec_a_close_on_exec_descriptor_is_closed
+    exec_a_close_on_exec_listener_of_the_last_holder_refuses
     exec_a_listener_goes_on
     exec_an_unaccepted_connection_is_accepted_afterwards
     exec_twice

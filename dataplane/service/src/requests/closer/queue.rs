@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
@@ -37,6 +38,8 @@ impl Outgoing {
 #[derive(Debug)]
 pub(super) struct Job {
     pub close: Vec<OwnedFd>,
+    /// Dropped once those are closed.
+    pub marks: Vec<Arc<()>>,
     pub then: Option<Outgoing>,
     /// No descriptor of it can keep a name (an address and port) in use.
     pub nameless: bool,
@@ -45,6 +48,10 @@ pub(super) struct Job {
 }
 
 impl Job {
+    pub(super) fn of(close: Vec<OwnedFd>) -> Self {
+        Self { close, marks: Vec::new(), then: None, nameless: false, parked: 0 }
+    }
+
     /// Returns the number of descriptors that it holds.
     pub(super) fn size(&self) -> usize {
         self.close.len() + self.then.as_ref().map_or(0, |answer| 1 + answer.descriptors.len())
@@ -52,6 +59,7 @@ impl Job {
 
     pub(super) fn run(self) {
         drop(self.close);
+        drop(self.marks);
         if let Some(answer) = self.then {
             drop(answer.send());
         }
@@ -79,7 +87,7 @@ impl ParkingPair {
     }
 
     pub(super) fn job(self) -> Job {
-        Job { close: self.pair.into(), then: None, nameless: true, parked: self.sockets }
+        Job { nameless: true, parked: self.sockets, ..Job::of(self.pair.into()) }
     }
 }
 
@@ -232,7 +240,7 @@ mod tests {
     #[test]
     fn jobs_that_waited_for_few_threads_are_scheduled_when_more_are_allowed() {
         let mut queue = Queue::default();
-        let job = || Job { close: Vec::new(), then: None, nameless: true, parked: 0 };
+        let job = || Job { nameless: true, ..Job::of(Vec::new()) };
         for uid in 0..limits::CLOSERS as u32 / 2 {
             queue.push(uid, job());
             assert!(queue.take().is_some());

@@ -19,6 +19,7 @@ use sietch_protocol::socket_service::{
     SHARED_PORT,
 };
 use sietch_ring::stream::Memory;
+use sietch_socket::kernel::is_hung_up;
 use sietch_structures::Key;
 
 use super::device::Device;
@@ -243,7 +244,15 @@ impl<Q: Device> Vnic<Q> {
         from: Option<u16>,
         remote: SocketAddr,
     ) -> Result<Answer, Errno> {
-        let binding = self.own_listener(remote).ok_or(Errno::CONNREFUSED)?;
+        let mut found = self.own_listener(remote);
+        // Its last holder has closed it, and no event has reported that yet.
+        while let Some(binding) = found
+            && self.pairs.get(&binding).is_some_and(|pair| is_hung_up(&pair.socket))
+        {
+            self.close(binding);
+            found = self.own_listener(remote);
+        }
+        let binding = found.ok_or(Errno::CONNREFUSED)?;
         if !self.host.may_connect(application) {
             return Err(Errno::NOBUFS);
         }

@@ -136,6 +136,19 @@ impl Scene {
         change: impl FnOnce(&mut Request),
         with: Option<&OwnedFd>,
     ) -> (Reply, Descriptors) {
+        let own = self.send(uid, kind, change, with);
+        self.run();
+        answer(&own)
+    }
+
+    /// Sends a request, and returns the socket of its answer.
+    fn send(
+        &mut self,
+        uid: u32,
+        kind: RequestKind,
+        change: impl FnOnce(&mut Request),
+        with: Option<&OwnedFd>,
+    ) -> OwnedFd {
         let (own, socket) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .expect("descriptors");
@@ -150,11 +163,7 @@ impl Scene {
             VnicRequest { uid, administers, request, kind, descriptors, pair: None, dry_run: false, socket };
         self.requests.send(request).expect("it listens");
         rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes()).expect("it is ours");
-        self.run();
-        let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());
-        let (length, _) =
-            receive_message(own.as_fd(), &mut bytes, &mut received, RecvFlags::DONTWAIT).expect("an answer");
-        (Reply::parse(&bytes[..length]).expect("a reply"), received)
+        own
     }
 
     fn listen(&mut self, port: u16) -> OwnedFd {
@@ -170,6 +179,13 @@ impl Scene {
         self.run();
         flow
     }
+}
+
+fn answer(own: &OwnedFd) -> (Reply, Descriptors) {
+    let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());
+    let (length, _) =
+        receive_message(own.as_fd(), &mut bytes, &mut received, RecvFlags::DONTWAIT).expect("an answer");
+    (Reply::parse(&bytes[..length]).expect("a reply"), received)
 }
 
 fn bound(request: &mut Request, port: u16) {
@@ -495,6 +511,20 @@ fn two_applications_of_one_vnic_are_connected_without_the_engine() {
     assert_eq!((connection.client.uid, connection.names.peer), (1000, (SERVICE, 7000).into()));
     let again = Endpoint::attach(memory.common.as_fd(), memory.private[1].as_fd()).expect("the same end");
     assert_eq!(again.readable(), 5);
+}
+
+#[test]
+fn a_local_connection_after_the_last_close_of_its_listener_is_refused() {
+    let mut scene = Scene::new();
+    let listener = scene.listen(7000);
+    let to = |request: &mut Request| request.remote = Name::from(SocketAddr::from((SERVICE, 7000)));
+    drop(listener);
+    let own = scene.send(1000, RequestKind::Connect, to, None);
+    // The iteration has read its events before the listener was closed.
+    scene.vnic.take_requests();
+    let (reply, _) = answer(&own);
+    assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, Errno::CONNREFUSED));
+    scene.listen(7000);
 }
 
 #[test]
