@@ -104,8 +104,7 @@ impl<Q: Device> Vnic<Q> {
     }
 
     fn bind(&mut self, uid: u32, request: &Request) -> Result<Answer, Errno> {
-        let name = self.requested_name(uid, request);
-        let binding = self.host.bind(name).map_err(BindError::errno)?;
+        let binding = self.bind_requested(uid, request)?;
         let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .and_then(|(own, given)| Ok((sockopt::socket_cookie(&given)?, takes_no_descriptors(own), given)))
             .and_then(|(cookie, own, given)| {
@@ -122,6 +121,27 @@ impl<Q: Device> Vnic<Q> {
         self.placeholders.insert(cookie, Placeholder::Reservation(binding));
         self.reservations.insert(binding, Reservation { socket, cookie });
         Ok((Reply { local: self.local_name(binding), ..Reply::new(ReplyKind::Bound) }, vec![given]))
+    }
+
+    /// Binds the requested name, also if its last holder has closed it and no event has reported
+    /// that yet.
+    fn bind_requested(&mut self, uid: u32, request: &Request) -> Result<Key, Errno> {
+        let name = self.requested_name(uid, request);
+        let refused = match self.host.bind(name) {
+            Ok(binding) => return Ok(binding),
+            Err(refused) => refused,
+        };
+        let closed = self.pairs.iter().filter(|(_, pair)| is_hung_up(&pair.socket));
+        let listeners: Vec<Key> = closed.map(|(&binding, _)| binding).collect();
+        let closed = self.reservations.iter().filter(|(_, held)| is_hung_up(&held.socket));
+        let reservations: Vec<Key> = closed.map(|(&binding, _)| binding).collect();
+        if listeners.is_empty() && reservations.is_empty() {
+            return Err(refused.errno());
+        }
+        listeners.into_iter().for_each(|binding| self.close(binding));
+        reservations.into_iter().for_each(|binding| self.close_reservation(binding));
+        let name = self.requested_name(uid, request);
+        self.host.bind(name).map_err(BindError::errno)
     }
 
     fn local_name(&self, binding: Key) -> Name {
@@ -149,10 +169,7 @@ impl<Q: Device> Vnic<Q> {
                 return Err(Errno::INVAL);
             }
             Some(binding) => binding,
-            None => {
-                let name = self.requested_name(uid, request);
-                self.host.bind(name).map_err(BindError::errno)?
-            }
+            None => self.bind_requested(uid, request)?,
         };
         let opened = self.open(binding, request, pair);
         if opened.is_err() && !self.reservations.contains_key(&binding) {

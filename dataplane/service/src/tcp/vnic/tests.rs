@@ -528,6 +528,24 @@ fn a_local_connection_after_the_last_close_of_its_listener_is_refused() {
 }
 
 #[test]
+fn a_name_is_free_after_the_last_close_of_its_listener() {
+    let mut scene = Scene::new();
+    for _ in 0..2 {
+        drop(scene.listen(7000));
+        let own = scene.send(1000, RequestKind::Bind, |request| bound(request, 7000), None);
+        // The iteration has read its events before the listener was closed.
+        scene.vnic.take_requests();
+        let (reply, reservation) = answer(&own);
+        assert_eq!(reply.kind(), ReplyKind::Bound);
+        drop(reservation);
+        let own = scene.send(1000, RequestKind::Bind, |request| bound(request, 7000), None);
+        scene.vnic.take_requests();
+        assert_eq!(answer(&own).0.kind(), ReplyKind::Bound, "after the end of a reservation");
+        scene.run();
+    }
+}
+
+#[test]
 fn many_local_connections_wait_until_they_are_accepted() {
     let mut scene = Scene::new();
     let deep = |request: &mut Request| {
