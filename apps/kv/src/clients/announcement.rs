@@ -10,3 +10,10 @@ pub(crate) enum Announcement {
     /// The sender has no monitors any more. Those that it has had by then were in this period.
     NoMonitors { period: u64 },
 }
+
+impl Announcement {
+    /// Whether it shows neither a change nor a command.
+    pub(crate) fn shows_nothing(&self) -> bool {
+        matches!(self, Self::NoMonitors { .. })
+    }
+}

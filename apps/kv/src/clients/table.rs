@@ -215,6 +215,7 @@ impl Clients {
     /// Closes every client whose output waits for a sequence, and drops that output.
     pub(crate) fn fail(&mut self) {
         self.sealed.clear();
+        self.announcements.iter_mut().for_each(|list| list.retain(Announcement::shows_nothing));
         let is_held = |client: &&Client| client.output.is_held() || client.pending.has_held();
         let held: Vec<ClientId> = self.iter().filter(is_held).map(Client::id).collect();
         for id in held {

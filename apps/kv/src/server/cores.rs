@@ -186,7 +186,8 @@ impl Cores {
         };
         if failed {
             // What they show was lost. Later ones wait for nothing.
-            self.announced.retain(|(wanted, ..)| *wanted == 0);
+            let waiting = self.announced.iter_mut().filter(|(wanted, ..)| *wanted > 0);
+            waiting.for_each(|(_, _, list)| list.forget_shown());
         }
         if let Some((_, durable)) = position {
             while let Some((_, peer, list)) = self.announced.pop_front_if(|(wanted, ..)| *wanted <= durable) {

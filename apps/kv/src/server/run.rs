@@ -182,7 +182,7 @@ impl Server {
         } else {
             self.report.update(&self.reactor, now.monotonic_ns)
         };
-        // A member that ends just before the sleep begins wakes nobody.
+        // The end of a member just before the sleep begins wakes no core.
         let check = self.members.as_ref().map(|_| now.monotonic_ns.saturating_add(MEMBERS_CHECKED));
         let deadline = [deadline, again, check].into_iter().flatten().min();
         let timeout = deadline.map(|due| Duration::from_nanos(due.saturating_sub(now.monotonic_ns)));

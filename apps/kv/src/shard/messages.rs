@@ -157,6 +157,13 @@ pub struct Announcements {
     pub(super) list: Vec<Announcement>,
 }
 
+impl Announcements {
+    /// Drops what shows a change or a command.
+    pub(crate) fn forget_shown(&mut self) {
+        self.list.retain(Announcement::shows_nothing);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
