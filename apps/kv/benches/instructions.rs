@@ -3,7 +3,8 @@
 //!
 //! Fifty clients send pipelines for random keys among many, without a log. The count covers all
 //! calls of the event loop for [`COMMANDS`] commands: input is fed, replies are sealed, taken and
-//! consumed. Set-up is not counted. The limits are the measured counts plus 3 %; a change that
+//! consumed. Set-up is not counted. The limits are the measured counts plus 3 %. What the compiler
+//! inlines moves the counts by up to 5 % between builds of nearly the same code; a change that
 //! exceeds them must change them here. A key is hashed with a keyed hash (SipHash-1-3), some 110
 //! instructions, and twice in a pipeline, where the memory that it needs is prefetched.
 #![allow(missing_docs, reason = "gungraun's macros make public items")]
@@ -110,10 +111,10 @@ fn limit(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::get(args = (false, 1), setup = scene, config = limit(1708))]
-#[bench::get_pipelined(args = (false, 16), setup = scene, config = limit(1167))]
-#[bench::set(args = (true, 1), setup = scene, config = limit(1742))]
-#[bench::set_pipelined(args = (true, 16), setup = scene, config = limit(1200))]
+#[bench::get(args = (false, 1), setup = scene, config = limit(1784))]
+#[bench::get_pipelined(args = (false, 16), setup = scene, config = limit(1224))]
+#[bench::set(args = (true, 1), setup = scene, config = limit(1813))]
+#[bench::set_pipelined(args = (true, 16), setup = scene, config = limit(1253))]
 fn command(mut scene: Scene) -> Scene {
     black_box(&mut scene).iterate();
     scene
