@@ -152,8 +152,8 @@ impl Member {
             }
             Message::LogState(state) => {
                 self.note_state(&state);
-                // The coordinator tells a shard that it has, or that is on its way to it. A snapshot
-                // must not begin twice; a failure must not wait.
+                // The coordinator tells a shard that it has, or that is on its way to it. A
+                // snapshot must not begin twice; a failure must not wait.
                 let waits = self.lend && !matches!(state, LogState::Failed { .. });
                 if let Some(shard) = shard.as_mut().filter(|_| !waits) {
                     state.apply(shard);
