@@ -59,6 +59,8 @@ struct SlowLinks {
     cores: usize,
     wires: Wires,
     random: Random,
+    /// How often nothing seems to have arrived, in thousandths.
+    delay: u32,
 }
 
 impl Links for SlowLinks {
@@ -67,7 +69,7 @@ impl Links for SlowLinks {
     }
 
     fn receive(&mut self) -> Option<(usize, Message)> {
-        if self.random.chance(200) {
+        if self.random.chance(self.delay) {
             return None;
         }
         let first = self.random.index(self.cores);
@@ -214,6 +216,9 @@ struct Ensemble {
     now: Now,
     scale: Scale,
     durability: Durability,
+    wires: Wires,
+    /// See [`SlowLinks::delay`].
+    delay: u32,
     /// Iterations in which a snapshot had to cover the queue.
     covering: u64,
     /// Clients that hear of each operation of a tag, and what each has received.
@@ -324,6 +329,8 @@ impl Ensemble {
             now: Now { monotonic_ns: SECOND, unix_ms: 1_700_000_000_000 },
             scale,
             durability,
+            wires: Wires::default(),
+            delay: 200,
             covering: 0,
             subscribers: Vec::new(),
             held: 0,
@@ -353,14 +360,15 @@ impl Ensemble {
         let client = Some(connect(&mut all[core], self.now));
         let (sent, acknowledged, certain, received) = (found, found, found, Vec::new());
         self.crossing = Crossing { client, core, sent, acknowledged, certain, received, begin };
-        let wires: Wires = Arc::new(Mutex::new((0..cores * cores).map(|_| VecDeque::new()).collect()));
+        self.wires = Arc::new(Mutex::new((0..cores * cores).map(|_| VecDeque::new()).collect()));
         let mut log_writer = Some(log_writer);
         self.reactors.clear();
         for (own, shard) in all.into_iter().enumerate() {
             let mut reactor = Reactor::new(shard, log_writer.take(), None, None);
             if cores > 1 {
-                let (wires, random) = (Arc::clone(&wires), self.random.fork());
-                reactor.join(Placement::new(own, cores), Box::new(SlowLinks { own, cores, wires, random }));
+                let (wires, random, delay) = (Arc::clone(&self.wires), self.random.fork(), self.delay);
+                let links = SlowLinks { own, cores, wires, random, delay };
+                reactor.join(Placement::new(own, cores), Box::new(links));
             }
             self.reactors.push(reactor);
         }
@@ -591,8 +599,10 @@ fn all_cores_stop_in_order_and_keep_everything_that_they_have_run() {
     for (seed, durability) in [(30, Durability::Always), (31, Durability::Interval), (32, Durability::Never)]
     {
         let mut ensemble = Ensemble::new(SMALL, 3, durability, seed);
+        let clients: Vec<_> = (0..3).map(|core| ensemble.join(core)).collect();
         for _ in 0..300 {
             ensemble.iterate_any();
+            ensemble.forward(&clients);
         }
         ensemble.reactors[0].stop_input();
         let mut iterations = 0;
@@ -625,6 +635,45 @@ fn all_cores_stop_in_order_and_keep_everything_that_they_have_run() {
 }
 
 #[test]
+fn a_snapshot_that_begins_while_shards_are_on_their_way_dumps_each_key_once() {
+    // A list that was dumped twice would be longer. The shards need several slices.
+    let scale = Scale { area: 24 << 20, kept: u64::MAX >> 1, element: 400, ..SMALL };
+    let mut ensemble = Ensemble::new(scale, 3, Durability::Always, 70);
+    while ensemble.tags.iter().any(|tag| tag.acknowledged < 900) {
+        ensemble.iterate_any();
+    }
+    let mut compactions = ensemble.compactions;
+    for _ in 0..12 {
+        for _ in 0..ensemble.random.below(40) {
+            ensemble.iterate_any();
+        }
+        ensemble.wires.lock().expect("one thread")[3].push_back(Message::WantSnapshot);
+        while ensemble.compactions == compactions {
+            ensemble.iterate_any();
+        }
+        compactions = ensemble.compactions;
+        ensemble.check_crash(2);
+    }
+}
+
+#[test]
+fn counters_may_be_reset_while_all_cores_write() {
+    let mut ensemble = Ensemble::new(SMALL, 3, Durability::Always, 72);
+    let clients: Vec<_> = (0..3).map(|core| ensemble.join(core)).collect();
+    for (core, &client) in clients.iter().enumerate() {
+        assert_eq!(ensemble.request(core, client, "CONFIG RESETSTAT"), "+OK\r\n");
+        let before = ensemble.acknowledged();
+        while ensemble.acknowledged() < before + 50 {
+            ensemble.iterate_any();
+        }
+    }
+    let info = ensemble.request(1, clients[1], "INFO persistence");
+    let changes = info.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+    let changes: u64 = changes.and_then(|text| text.parse().ok()).expect("a number");
+    assert!((100..100_000).contains(&changes), "{changes} changes");
+}
+
+#[test]
 fn a_listing_of_the_key_view_has_the_keys_of_all_cores() {
     let mut ensemble = Ensemble::new(SMALL, 3, Durability::Always, 40);
     while ensemble.tags.iter().any(|tag| tag.acknowledged < 2 * PADDED) {
@@ -648,6 +697,19 @@ fn a_listing_of_the_key_view_has_the_keys_of_all_cores() {
 }
 
 impl Ensemble {
+    /// Has a client on each core send commands for keys of other cores.
+    fn forward(&mut self, clients: &[ClientId]) {
+        let now = self.now;
+        for (core, &client) in clients.iter().enumerate() {
+            let held = self.reactors[core].is_held();
+            let Some(shard) = self.reactors[core].shard.as_mut().filter(|_| !held) else { continue };
+            for tag in self.tags.iter().filter(|tag| tag.core != core) {
+                shard.feed(client, &tag.command(&["INCR", "forwarded@"]), now);
+            }
+            received(shard, client, &mut Vec::new());
+        }
+    }
+
     /// A client on a core.
     fn join(&mut self, core: usize) -> ClientId {
         let now = self.now;
