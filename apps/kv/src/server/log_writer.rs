@@ -72,6 +72,8 @@ pub struct LogWriter<D: DiskQueue> {
     cores: usize,
     /// The sequence of the last record.
     last: u64,
+    /// The last one whose write was begun.
+    begun: u64,
     /// The sequence of the last record with effects that replies of this core may show.
     own: u64,
     /// What waits for its turn. With one core it is one record, if the log is blocked.
@@ -129,6 +131,7 @@ impl<D: DiskQueue> LogWriter<D> {
     pub fn new(log: Log<D>, durability: Durability) -> Self {
         Self {
             last: log.last(),
+            begun: log.last(),
             own: log.last(),
             log,
             durability,
@@ -403,9 +406,19 @@ impl<D: DiskQueue> LogWriter<D> {
         }
     }
 
-    /// Appends what waits, then the batch's effects, and starts their write.
+    /// Appends what other cores have sent, before any command runs: the log is blocked only if it
+    /// has no room for that. The write starts with that of the batch's effects.
+    pub(super) fn append_arrived(&mut self, shard: &mut Shard) {
+        if !self.failed
+            && !self.covering
+            && let Err(reason) = self.append_queue()
+        {
+            self.fail(shard, &reason);
+        }
+    }
+
+    /// Appends what waits, then the batch's effects, and starts the write of all that is new.
     fn append(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
-        let before = self.last;
         if !self.queue.is_empty() {
             self.push_own(shard);
             if self.covering {
@@ -420,9 +433,10 @@ impl<D: DiskQueue> LogWriter<D> {
                 self.push_own(shard);
             }
         }
-        if self.last == before {
+        if self.last == self.begun {
             return Ok(false);
         }
+        self.begun = self.last;
         shard.persistence_mut().commits.appended(self.last, now.monotonic_ns);
         if self.durability == Durability::Always {
             self.log.submit().map_err(|cause| cause.to_string())?;

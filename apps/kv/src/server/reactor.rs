@@ -378,6 +378,9 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         let busy = cores.receive(&mut self.shard, &mut self.log_writer, &mut self.intake);
         if let Some(shard) = &mut self.shard {
             self.gone.drain(..).for_each(|id| shard.disconnect(id));
+            if let Some(log_writer) = &mut self.log_writer {
+                log_writer.append_arrived(shard);
+            }
         }
         if cores.is_stopping() && !self.ending {
             self.stop_input();

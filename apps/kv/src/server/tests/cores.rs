@@ -637,7 +637,7 @@ fn all_cores_stop_in_order_and_keep_everything_that_they_have_run() {
 #[test]
 fn a_snapshot_that_begins_while_shards_are_on_their_way_dumps_each_key_once() {
     // A list that was dumped twice would be longer. The shards need several slices.
-    let scale = Scale { area: 24 << 20, kept: u64::MAX >> 1, element: 400, ..SMALL };
+    let scale = Scale { area: 64 << 20, kept: u64::MAX >> 1, element: 400, ..SMALL };
     let mut ensemble = Ensemble::new(scale, 3, Durability::Always, 70);
     while ensemble.tags.iter().any(|tag| tag.acknowledged < 900) {
         ensemble.iterate_any();
@@ -654,6 +654,27 @@ fn a_snapshot_that_begins_while_shards_are_on_their_way_dumps_each_key_once() {
         compactions = ensemble.compactions;
         ensemble.check_crash(2);
     }
+}
+
+#[test]
+fn sections_run_while_every_core_writes_in_each_iteration() {
+    let mut ensemble = Ensemble::new(SMALL, 1, Durability::Always, 71);
+    ensemble.delay = 0;
+    ensemble.start(3);
+    let clients: Vec<_> = (0..3).map(|core| ensemble.join(core)).collect();
+    for iteration in 0..3000 {
+        let (core, now) = (iteration % 3, ensemble.now);
+        let tag = ensemble.tags.iter().find(|tag| tag.core == core).expect("each core has one");
+        if let Some(shard) = &mut ensemble.reactors[core].shard {
+            shard.feed(clients[core], &tag.command(&["INCR", "written@"]), now);
+        }
+        ensemble.iterate(core, true);
+        if let Some(shard) = &mut ensemble.reactors[core].shard {
+            received(shard, clients[core], &mut Vec::new());
+        }
+    }
+    let (alone, crossing) = (ensemble.acknowledged(), ensemble.crossing.acknowledged);
+    assert!(crossing > 100, "{crossing} operations in sections beside {alone}");
 }
 
 #[test]
