@@ -56,6 +56,7 @@ mod routing;
 mod serve;
 mod snapshot;
 mod snapshot_keys;
+mod snapshot_parts;
 
 use deferred_faults::DeferredFaults;
 use peers::{Halt, Peers};
@@ -63,6 +64,7 @@ use proxy::Proxy;
 use snapshot::SnapshotWalk;
 pub(crate) use snapshot::stamp;
 use snapshot_keys::SnapshotKeys;
+use snapshot_parts::SnapshotParts;
 
 /// Entries of flushed databases that one tick frees.
 const TICK_GRAVES: usize = 4096;
@@ -124,7 +126,7 @@ pub struct Shard {
     snapshot_keys: SnapshotKeys,
     deferred_faults: DeferredFaults,
     /// The parts read so far of a snapshot record that is stored in parts.
-    parts: Vec<u8>,
+    parts: SnapshotParts,
     /// Bytes of a value, as dumped, from which on it is dumped in several slices.
     large_value: usize,
     /// Bytes that a snapshot record may have.
@@ -173,7 +175,7 @@ impl Shard {
             snapshot_aborted: false,
             snapshot_keys,
             deferred_faults: DeferredFaults::default(),
-            parts: Vec::new(),
+            parts: SnapshotParts::default(),
             large_value: LARGE_VALUE,
             largest_record: sietch::persist::MAX_RECORD,
             next_idle_check: 0,

@@ -20,7 +20,7 @@ use super::router::Share;
 use super::snapshot::{SnapshotRecords, SnapshotWalk};
 use crate::clients::Client;
 use crate::commands::{Command, Context, Table};
-use crate::data::journal::{EFFECTS, LAST_PART, PART, Reader, ReplayError, SNAPSHOT};
+use crate::data::journal::{EFFECTS, Reader, ReplayError, SNAPSHOT};
 use crate::data::keyspace::{Data, DatabaseKey, Now};
 use crate::foundation::client_id::ClientId;
 use crate::foundation::command::flag;
@@ -72,18 +72,9 @@ impl Shard {
     /// # Errors
     /// As [`Shard::replay`].
     pub fn replay_snapshot(&mut self, record: &[u8]) -> Result<(), ReplayError> {
-        match record {
-            [PART, part @ ..] => {
-                self.parts.extend_from_slice(part);
-                Ok(())
-            }
-            [LAST_PART, part @ ..] => {
-                let mut whole = std::mem::take(&mut self.parts);
-                whole.extend_from_slice(part);
-                self.replay_dumped(&whole)
-            }
-            _ if !self.parts.is_empty() => Err(ReplayError::Truncated { sequence: 0, at: self.parts.len() }),
-            _ => self.replay_dumped(record),
+        match self.parts.take(record)? {
+            Some(whole) => self.replay_dumped(&whole),
+            None => Ok(()),
         }
     }
 
@@ -230,9 +221,7 @@ impl Shard {
         self.store.replaying = false;
         self.snapshot_keys.clear();
         self.store.clear_ready();
-        if !self.parts.is_empty() {
-            return Err(ReplayError::Truncated { sequence: 0, at: self.parts.len() });
-        }
+        self.parts.end()?;
         let unresolved = std::mem::take(&mut self.deferred_faults).into_unresolved();
         self.store.metrics.replay_skipped += unresolved.len() as u64;
         let here = |(database, key): &DatabaseKey| self.store.find(*database, key).is_some();

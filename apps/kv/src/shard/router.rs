@@ -9,7 +9,8 @@
 //! 4. Records are counted, so that the first fault of several threads is known.
 
 use super::deferred_faults::DeferredFaults;
-use crate::data::journal::{EFFECTS, LAST_PART, PART, Reader, ReplayError, SNAPSHOT};
+use super::snapshot_parts::SnapshotParts;
+use crate::data::journal::{EFFECTS, Reader, ReplayError, SNAPSHOT};
 use crate::foundation::placement::Placement;
 
 /// Bytes of effects from which on a batch is complete: half a millisecond of work.
@@ -79,7 +80,7 @@ pub struct Router {
     /// Records read.
     records: u64,
     /// The parts read so far of a snapshot record that is stored in parts.
-    parts: Vec<u8>,
+    parts: SnapshotParts,
     faults: DeferredFaults,
 }
 
@@ -90,7 +91,7 @@ impl Router {
             placement: Placement::new(0, shards),
             batches: (0..shards).map(|_| Batch::default()).collect(),
             records: 0,
-            parts: Vec::new(),
+            parts: SnapshotParts::default(),
             faults: DeferredFaults::default(),
         }
     }
@@ -118,23 +119,10 @@ impl Router {
     /// As [`Router::record`].
     pub fn snapshot(&mut self, record: &[u8]) -> Result<(), ReplayError> {
         self.records += 1;
-        match record {
-            [PART, part @ ..] => {
-                self.parts.extend_from_slice(part);
-                Ok(())
-            }
-            [LAST_PART, part @ ..] => {
-                let mut whole = std::mem::take(&mut self.parts);
-                whole.extend_from_slice(part);
-                self.dumped(&whole)
-            }
-            _ if !self.parts.is_empty() => Err(self.unfinished()),
-            _ => self.dumped(record),
+        match self.parts.take(record)? {
+            Some(whole) => self.dumped(&whole),
+            None => Ok(()),
         }
-    }
-
-    fn unfinished(&self) -> ReplayError {
-        ReplayError::Truncated { sequence: 0, at: self.parts.len() }
     }
 
     fn dumped(&mut self, record: &[u8]) -> Result<(), ReplayError> {
@@ -181,7 +169,7 @@ impl Router {
     /// # Errors
     /// The snapshot ends within a record.
     pub fn finish(self) -> (Vec<Batch>, Result<(), ReplayError>) {
-        let whole = if self.parts.is_empty() { Ok(()) } else { Err(self.unfinished()) };
+        let whole = self.parts.end();
         (self.batches, whole)
     }
 }

@@ -141,7 +141,9 @@ fn before(history: &[String], words: &[Vec<u8>]) -> String {
     about[about.len().saturating_sub(12)..].join("\n    ")
 }
 
-fn same_reply(step: &Step, expected: Reply, got: Reply, queued: &mut Vec<Comparison>) -> bool {
+/// Whether two stores have answered a step alike. `queued` keeps how to compare the steps of a
+/// transaction that is open.
+pub(super) fn same_reply(step: &Step, expected: Reply, got: Reply, queued: &mut Vec<Comparison>) -> bool {
     if expected == Reply::Simple(b"QUEUED".to_vec()) {
         queued.push(step.comparison);
         return got == expected;

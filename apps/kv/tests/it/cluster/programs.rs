@@ -2,41 +2,15 @@
 
 use sietch_kv_programs::generate::{Step, program};
 use sietch_kv_programs::oracle::Oracle;
-use sietch_kv_programs::reply::{Comparison, Reply};
+use sietch_kv_programs::reply::Reply;
 
 use super::harness::{Cluster, seeds, state};
+use crate::compatibility::same_reply;
 
 /// Programs in one run; a program is about 300 commands.
 const PROGRAMS: u64 = 24;
 /// Programs that redis-server runs beside.
 const WITH_REDIS: u64 = 12;
-
-fn name_of(step: &Step) -> String {
-    String::from_utf8_lossy(&step.words[0]).to_ascii_lowercase()
-}
-
-fn same_reply(step: &Step, expected: Reply, got: Reply, queued: &mut Vec<Comparison>) -> bool {
-    if expected == Reply::Simple(b"QUEUED".to_vec()) {
-        queued.push(step.comparison);
-        return got == expected;
-    }
-    let name = name_of(step);
-    if name == "exec" {
-        let modes = std::mem::take(queued);
-        if let (Reply::Array(expected), Reply::Array(got)) = (&expected, &got) {
-            return expected.len() == got.len()
-                && modes.len() == got.len()
-                && modes
-                    .iter()
-                    .zip(expected.iter().cloned().zip(got.iter().cloned()))
-                    .all(|(mode, (expected, got))| mode.normal(expected) == mode.normal(got));
-        }
-    }
-    if name == "discard" || name == "reset" {
-        queued.clear();
-    }
-    step.comparison.normal(expected) == step.comparison.normal(got)
-}
 
 fn show(step: &Step) -> String {
     step.words.iter().map(|word| format!("{:?} ", String::from_utf8_lossy(word))).collect()
