@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-/// One sleep in so many is measured: two reads take some three microseconds.
+/// One sleep in so many is measured: each costs two system calls.
 const EVERY: u32 = 16;
 
 /// Measures the wake-ups of the thread that opened it.
