@@ -4,11 +4,13 @@
 //!    it is mode 0600.
 //! 2. The owner holds an exclusive `flock` on the second file while it lives, and the kernel
 //!    releases that lock however the owner ends. So a record without a lock is a leftover.
-//! 3. The lock is not on the record: a user who can open a file can lock it, and could so keep an
+//! 3. Each version of the record is a new file that takes the name, so that a reader never finds
+//!    half of one.
+//! 4. The lock is not on the record: a user who can open a file can lock it, and could so keep an
 //!    instance from starting, or have a leftover taken for an instance.
-//! 4. The owner removes both files at the end. A claimant that gets the lock checks that the file
+//! 5. The owner removes both files at the end. A claimant that gets the lock checks that the file
 //!    still has its name, because the former owner may have removed it in between.
-//! 5. Other users cannot test the lock. To them a record counts if its process lives; they only
+//! 6. Other users cannot test the lock. To them a record counts if its process lives; they only
 //!    display it.
 
 use std::fs::File;
@@ -50,7 +52,6 @@ pub(crate) struct Record {
 #[derive(Debug)]
 pub(crate) struct Claim {
     path: PathBuf,
-    record: File,
     _lock: File,
 }
 
@@ -59,7 +60,12 @@ fn lock_of(path: &Path) -> PathBuf {
     path.with_extension("up-lock")
 }
 
-/// Takes the right to be the instance whose record is `path`.
+/// The next version of a record, until it takes the name.
+fn draft_of(path: &Path) -> PathBuf {
+    path.with_extension("up-new")
+}
+
+/// Takes the right to be the instance whose record is `path`, and names this process there.
 ///
 /// # Errors
 /// [`Error::AlreadyRunning`]; [`Error::File`] if the record cannot be made.
@@ -69,22 +75,21 @@ pub(crate) fn claim(path: &Path) -> Result<Claim, Error> {
         Error::file(path, fix)(cause.into())
     };
     let own = Mode::RUSR | Mode::WUSR;
-    let open = |path: &Path, flags, mode| {
-        let flags = flags | OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::open(path, flags, mode).map(File::from).map_err(failed)
-    };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let locked = lock_of(path);
     let mut tries = 0;
     loop {
-        let lock = open(&locked, OFlags::empty(), own)?;
+        let lock = rustix::fs::open(&locked, flags, own).map(File::from).map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) if still_named(&lock, &locked) => {
-                let record = open(path, OFlags::TRUNC, own | Mode::RGRP | Mode::ROTH)?;
-                return Ok(Claim { path: path.to_owned(), record, _lock: lock });
+                let claim = Claim { path: path.to_owned(), _lock: lock };
+                let pid = rustix::process::getpid().as_raw_nonzero().get();
+                claim.write(&Record { pid, ..Record::default() })?;
+                return Ok(claim);
             }
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) if tries >= LOCK_TRIES => {
-                let record = File::open(path).map(read).unwrap_or_default();
+                let record = File::open(path).ok().and_then(read).unwrap_or_default();
                 let addresses = record
                     .ready
                     .as_ref()
@@ -101,23 +106,29 @@ pub(crate) fn claim(path: &Path) -> Result<Claim, Error> {
 }
 
 impl Claim {
-    /// Writes the record.
+    /// Replaces the record.
     ///
     /// # Errors
     /// [`Error::File`]: the disk is full, perhaps.
     pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
         let text = crate::output::json(record)?;
-        let mut file = &self.record;
-        file.set_len(0)
-            .and_then(|()| std::io::Seek::rewind(&mut file))
-            .and_then(|()| file.write_all(text.as_bytes()))
-            .map_err(Error::file(&self.path, "make room there"))
+        let draft = draft_of(&self.path);
+        // Of an owner that was killed.
+        let _ = std::fs::remove_file(&draft);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+        rustix::fs::open(&draft, flags, mode)
+            .map_err(std::io::Error::from)
+            .and_then(|file| File::from(file).write_all(text.as_bytes()))
+            .and_then(|()| std::fs::rename(&draft, &self.path))
+            .map_err(Error::file(&self.path, "make room there, and let its folder belong to this user"))
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         // A record that stays is a leftover without a lock, which every reader ignores.
+        let _ = std::fs::remove_file(draft_of(&self.path));
         let _ = std::fs::remove_file(&self.path);
         let _ = std::fs::remove_file(lock_of(&self.path));
     }
@@ -141,13 +152,12 @@ pub(crate) fn find(path: &Path) -> Result<Option<Record>, Error> {
         Err(cause) if cause.kind() == ErrorKind::NotFound => false,
         // Another user's.
         Err(cause) if cause.kind() == ErrorKind::PermissionDenied => {
-            let record = read(file);
-            let lives = Path::new("/proc").join(record.pid.to_string()).exists();
-            return Ok(lives.then_some(record));
+            let lives = |record: &Record| Path::new("/proc").join(record.pid.to_string()).exists();
+            return Ok(read(file).filter(lives));
         }
         Err(cause) => return Err(Error::file(path, fix)(cause)),
     };
-    Ok(lives.then(|| read(file)))
+    Ok(if lives { read(file) } else { None })
 }
 
 /// Opens a regular file without following a symbolic link and without blocking.
@@ -190,13 +200,11 @@ fn still_named(file: &File, path: &Path) -> bool {
     }
 }
 
-/// The content of the file; none while its owner has just started.
-fn read(file: File) -> Record {
+/// The content of the file, if it is a record.
+fn read(file: File) -> Option<Record> {
     let mut text = String::new();
-    match file.take(MAX_RECORD).read_to_string(&mut text) {
-        Ok(_) => serde_json::from_str(&text).unwrap_or_default(),
-        Err(_) => Record::default(),
-    }
+    file.take(MAX_RECORD).read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
 }
 
 #[cfg(test)]
@@ -211,7 +219,8 @@ mod tests {
     fn a_second_claim_names_the_owner_of_the_first() {
         let path = path("second");
         let first = claim(&path).expect("free");
-        assert_eq!(find(&path).expect("readable"), Some(Record::default()));
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        assert_eq!(find(&path).expect("readable"), Some(Record { pid: own, ..Record::default() }));
         let ready = StartupReport { kernel: "127.0.0.1:6379".parse().ok(), ..StartupReport::default() };
         first.write(&Record { pid: 42, ready: Some(ready), ..Record::default() }).expect("write");
         let refused = claim(&path).expect_err("taken").to_string();
@@ -220,6 +229,29 @@ mod tests {
         drop(first);
         assert!(!path.exists() && !lock_of(&path).exists());
         drop(claim(&path).expect("free again"));
+    }
+
+    #[test]
+    fn a_reader_never_finds_half_a_record() {
+        let path = path("replaced");
+        let claim = claim(&path).expect("free");
+        let record = |store| Record { pid: 42, store: Some(store), ..Record::default() };
+        claim.write(&record(0)).expect("write");
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for store in 0..2000 {
+                    claim.write(&record(store)).expect("write");
+                }
+                over.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let found = find(&path).expect("readable");
+                assert!(found.as_ref().is_some_and(|found| found.store.is_some()), "{found:?}");
+            }
+        });
+        drop(claim);
+        assert!(!path.exists() && !draft_of(&path).exists());
     }
 
     /// A user who can read the record can lock it; that has no effect.
