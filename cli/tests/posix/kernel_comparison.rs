@@ -113,7 +113,7 @@ fn link_local_names_have_their_scope() {
         testbed.wait_for("the addresses", || {
             let printed = Command::new("ip").args(["-6", "address", "show"]).output().ok()?;
             let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
-            (printed.matches("fe80").count() == 2 && !printed.contains("tentative")).then_some(())
+            (printed.matches("inet6 fe80").count() == 2 && !printed.contains("tentative")).then_some(())
         });
         same_as_on_the_kernel(testbed, "scope.py", include_str!("scripts/kernel_comparison/scope.py"));
     });
