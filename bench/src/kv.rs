@@ -6,7 +6,8 @@
 //!    interface, Sietch's is a VNIC.
 //! 2. Servers run on core 0, the client on core 1. The kernel's work for the client may run on any
 //!    core, so the report has the CPU time of the whole machine.
-//! 3. A client under `sietch run` is measured against three servers ([`under_run`]).
+//! 3. A client under `sietch run` is measured against three servers, of which the store has one
+//!    shard or two ([`under_run`]).
 //! 4. A cell is a command, a number of connections and a pipeline depth. Each pair of blocks gives
 //!    a ratio.
 //!
@@ -36,7 +37,7 @@ use servers::{Pair, Setting};
 pub(crate) struct Arguments {
     #[command(flatten)]
     blocks: Blocks,
-    /// Only settings whose name contains this (veth, loopback, run, memory, durable)
+    /// Only settings whose name contains this (veth, loopback, run, memory, durable, shards)
     #[arg(long)]
     only: Option<String>,
     /// Where the durable servers keep their data: the disk to measure

@@ -151,10 +151,15 @@ pub(crate) fn processor_time(processes: &[u32]) -> Result<u64, Error> {
     Ok(total)
 }
 
+/// Cores that this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// One line on the machine: kernel, cores, load, congestion control.
 pub(crate) fn describe() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let cores = cores();
     format!(
         "kernel {}, {cores} cores, load {}, kernel TCP {}",
         read("/proc/sys/kernel/osrelease"),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::client::Load;
 use crate::error::{Error, system};
+use crate::machine;
 use crate::process::{self, Namespace, Process};
 
 /// A way to put both servers up.
@@ -16,18 +17,22 @@ pub(crate) struct Setting {
     pub veth: bool,
     /// Every write durable before it is answered; else in memory.
     pub durable: bool,
+    /// Shards of Sietch kv. One runs on core 0, several on every core of the machine.
+    pub shards: usize,
 }
 
 /// On kernel sockets of this host, in memory.
-pub(crate) const LOOPBACK_MEMORY: Setting = Setting { name: "loopback memory", veth: false, durable: false };
+pub(crate) const LOOPBACK_MEMORY: Setting =
+    Setting { name: "loopback memory", veth: false, durable: false, shards: 1 };
 
 /// The same with every write durable.
-pub(crate) const LOOPBACK_DURABLE: Setting = Setting { name: "loopback durable", veth: false, durable: true };
+pub(crate) const LOOPBACK_DURABLE: Setting =
+    Setting { name: "loopback durable", veth: false, durable: true, shards: 1 };
 
 /// All of them.
 pub(crate) const SETTINGS: [Setting; 4] = [
-    Setting { name: "veth memory", veth: true, durable: false },
-    Setting { name: "veth durable", veth: true, durable: true },
+    Setting { name: "veth memory", veth: true, durable: false, shards: 1 },
+    Setting { name: "veth durable", veth: true, durable: true, shards: 1 },
     LOOPBACK_MEMORY,
     LOOPBACK_DURABLE,
 ];
@@ -142,8 +147,10 @@ pub(super) fn socket(folder: &Path) -> String {
 pub(super) fn start_sietch(setting: Setting, folder: &Path, log: &Path) -> Result<Process, Error> {
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let program = process::sietch_program()?.to_string_lossy().into_owned();
-    let mut words: Vec<String> = ["-c", "0"].map(String::from).to_vec();
+    let cores = if setting.shards == 1 { "0".to_owned() } else { format!("0-{}", machine::cores() - 1) };
+    let mut words: Vec<String> = vec!["-c".into(), cores];
     words.extend([program, "--socket".into(), socket(folder), "up".into()]);
+    words.extend(["--shards".into(), setting.shards.to_string()]);
     words.extend(["--config".into(), path("sietch.toml"), "--data".into(), path("sietch")]);
     words.extend(["--durability".into(), if setting.durable { "always" } else { "none" }.into()]);
     if setting.veth {

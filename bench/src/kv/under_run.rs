@@ -11,7 +11,10 @@
 //! 2. Before the first block the measurement checks that the second and the third server are
 //!    listeners of the service. With `--always` no connection of the client stays on the kernel
 //!    then.
-//! 3. The server that runs first alternates. A round of three blocks gives two ratios.
+//! 3. With two shards the store may run on every core, the client's among them: the rate is then
+//!    that of two busy threads and a client on the machine's cores, and the processor time of a
+//!    request says what a core more would bring.
+//! 4. The server that runs first alternates. A round of three blocks gives two ratios.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -32,9 +35,11 @@ use crate::process::{self, Process};
 use crate::table::{self, median, range};
 
 /// The settings, as `--only` chooses them.
-pub(super) const SETTINGS: [Setting; 2] = [
-    Setting { name: "run memory", veth: false, durable: false },
-    Setting { name: "run durable", veth: false, durable: true },
+pub(super) const SETTINGS: [Setting; 4] = [
+    Setting { name: "run memory", veth: false, durable: false, shards: 1 },
+    Setting { name: "run durable", veth: false, durable: true, shards: 1 },
+    Setting { name: "run memory 2 shards", veth: false, durable: false, shards: 2 },
+    Setting { name: "run durable 2 shards", veth: false, durable: true, shards: 2 },
 ];
 
 /// The ports of the three servers.
