@@ -8,7 +8,8 @@
 //!    core, so the report has the CPU time of the whole machine.
 //! 3. A client under `sietch run` is measured against three servers, of which the store has one
 //!    shard or two ([`under_run`]).
-//! 4. A cell is a command, a number of connections and a pipeline depth. Each pair of blocks gives
+//! 4. One connection's durable SET is measured against a bare write of its record ([`commit`]).
+//! 5. A cell is a command, a number of connections and a pipeline depth. Each pair of blocks gives
 //!    a ratio.
 //!
 //! As root, the program first moves into a network namespace of its own. As an ordinary user it
@@ -16,6 +17,7 @@
 
 mod block;
 pub(crate) mod client;
+mod commit;
 mod report;
 mod results;
 pub(crate) mod servers;
@@ -37,7 +39,8 @@ use servers::{Pair, Setting};
 pub(crate) struct Arguments {
     #[command(flatten)]
     blocks: Blocks,
-    /// Only settings whose name contains this (veth, loopback, run, memory, durable, shards)
+    /// Only settings whose name contains this (veth, loopback, run, memory, durable, shards,
+    /// commit)
     #[arg(long)]
     only: Option<String>,
     /// Where the durable servers keep their data: the disk to measure
@@ -77,12 +80,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
         }
         under_run::measure(setting, &arguments.blocks, scratch.path(), &best, &stop, &mut run_cells)?;
     }
+    let mut commits = Vec::new();
+    if is_chosen(arguments, commit::SETTING) {
+        commits = commit::measure(&arguments.blocks, scratch.path(), &best, &stop)?;
+    } else {
+        println!("skipped {}: not chosen", commit::SETTING.name);
+    }
     if !cells.is_empty() {
         report::print(&cells);
         report::write(&cells, &arguments.blocks.out)?;
     }
     under_run::print(&run_cells);
-    under_run::write(&run_cells, &arguments.blocks.out)
+    under_run::write(&run_cells, &arguments.blocks.out)?;
+    commit::print(&commits);
+    commit::write(&commits, &arguments.blocks.out)
 }
 
 fn is_chosen(arguments: &Arguments, setting: Setting) -> bool {

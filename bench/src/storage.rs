@@ -36,6 +36,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, system};
 use crate::isolation::{Scratch, interrupted};
 use crate::machine::{self, Cpu, SLOW, STOLEN};
+pub(crate) use files::BareWrites;
 use results::{Cell, Sample};
 use subject::{Subject, WRITERS, Work, program};
 

@@ -60,7 +60,7 @@ pub(super) struct Cell {
 }
 
 /// The servers of a setting. Dropping this ends them.
-struct Trio {
+pub(super) struct Trio {
     addresses: [SocketAddr; 3],
     /// The words before a program under `sietch run`.
     prefix: Vec<String>,
@@ -69,7 +69,7 @@ struct Trio {
 }
 
 impl Trio {
-    fn start(setting: Setting, scratch: &Path, out: &Path) -> Result<Self, Error> {
+    pub(super) fn start(setting: Setting, scratch: &Path, out: &Path) -> Result<Self, Error> {
         let label = setting.name.replace(' ', "-");
         let folder = scratch.join(&label);
         let program = process::sietch_program()?.to_string_lossy().into_owned();
@@ -119,7 +119,7 @@ impl Trio {
     }
 
     /// Runs one block of the client under `sietch run`.
-    fn run(&self, server: usize, load: Load, requests: u64) -> Result<Block, Error> {
+    pub(super) fn run(&self, server: usize, load: Load, requests: u64) -> Result<Block, Error> {
         let pinned = ["-c", "1"].map(String::from).to_vec();
         let own = vec!["redis-benchmark".to_owned()];
         let words = client::words(self.addresses[server], load, requests);

@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io::IoSlice;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::io::ReadWriteFlags;
@@ -93,6 +93,24 @@ impl Files {
         }
         let places = vec![0; files.len()];
         Ok(Self { name, way, files, own: Vec::new(), places })
+    }
+}
+
+/// Bare writes alone, which other measurements are compared with.
+#[derive(Debug)]
+pub(crate) struct BareWrites(Files);
+
+impl BareWrites {
+    /// Writes to a file in `folder`.
+    pub(crate) fn create(folder: &Path) -> Result<Self, Error> {
+        Files::bare(folder).map(Self)
+    }
+
+    /// Writes one record of so many bytes after another for `duration`. Returns the median time of
+    /// a write in nanoseconds.
+    pub(crate) fn median(&mut self, bytes: usize, duration: Duration) -> Result<u64, Error> {
+        let [median, ..] = self.0.block(Work { bytes, writers: 1, duration })?.latency;
+        Ok(median)
     }
 }
 
