@@ -20,6 +20,7 @@ pub(crate) mod nested;
 pub(crate) mod peek;
 pub(crate) mod polling;
 pub(crate) mod replace;
+pub(crate) mod revise;
 pub(crate) mod set;
 pub(crate) mod settle;
 pub(crate) mod tag;

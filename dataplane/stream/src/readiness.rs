@@ -76,6 +76,13 @@ pub fn readiness_at(end: &Endpoint, edge: Edge, room: bool) -> u32 {
     ready
 }
 
+/// Whether a stream is open and has nothing to report but room.
+#[inline]
+pub fn is_quiet(end: &Endpoint) -> bool {
+    let edge = end.snapshot();
+    edge.is_open() && readiness_at(end, edge, false) == 0
+}
+
 /// As [`readiness_at`], where a set-up, a shutdown, a close or a reset counts.
 #[inline(never)]
 fn readiness_after_change(end: &Endpoint, edge: Edge, room: bool) -> u32 {

@@ -23,7 +23,7 @@ impl Registrations {
     pub(crate) fn arm(&mut self, number: u32) {
         let sleep = self.sleep;
         let (slot, held) = self.slot_and_held(number);
-        let Some(held) = held.filter(|_| slot.state & bit::FIRED == 0) else { return };
+        let Some(held) = held.filter(|_| slot.state & bit::SILENT == 0) else { return };
         if slot.kind() == SlotKind::Nested {
             nested::check(slot.fd, &held.clone(), false, true);
             return;
@@ -86,11 +86,12 @@ impl Registrations {
     /// Cancels the requests for notifications.
     #[inline]
     pub(crate) fn disarm(&mut self, number: u32) {
-        self.disarm_some(number, bit::DATA | bit::AMONG_MANY | bit::ROOM);
+        if self.slot(number).state & (bit::DATA | bit::ROOM) != 0 {
+            self.disarm_some(number, bit::DATA | bit::AMONG_MANY | bit::ROOM);
+        }
     }
 
     /// The same for the requests in `bits`: for data, for room, or both.
-    #[inline]
     pub(crate) fn disarm_some(&mut self, number: u32, bits: u16) {
         let (slot, held) = self.slot_and_held(number);
         let Some(held) = held else { return };

@@ -22,7 +22,8 @@ use crate::descriptor::description::Held;
 use crate::descriptor::table;
 
 pub(crate) use sietch_stream::readiness::{
-    ERROR, HANGUP, OUTPUT, READ, READ_END, has_shut_read, readiness, readiness_at, shorter_sleep, sleep_limit,
+    ERROR, HANGUP, OUTPUT, READ, READ_END, has_shut_read, is_quiet, readiness, readiness_at, shorter_sleep,
+    sleep_limit,
 };
 
 /// Events of data: what an arrival wakes.
@@ -40,6 +41,12 @@ pub(crate) const ANY_EVENT: u32 = READ_END | OUTPUT | HANGUP | ERROR;
 
 /// The edge-triggered bit.
 pub(crate) const EDGE: u32 = libc::EPOLLET as u32;
+
+/// The bit of a registration that wakes one of the threads that wait.
+pub(crate) const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+
+/// The bit that keeps the machine from suspending.
+pub(crate) const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
 
 /// The one-shot bit.
 pub(crate) const ONCE: u32 = libc::EPOLLONESHOT as u32;

@@ -15,7 +15,9 @@
 //!    it. There are two exceptions: an epoll that is shared with others, which would not know, and
 //!    one that survives exec (made without `EPOLL_CLOEXEC`). There the kernel gets each change,
 //!    so that the next program can read it ([`crate::readiness::inherit`]).
-//! 5. A change may make something ready for a thread that sleeps in this epoll already. The
+//! 5. Changes of known streams that need neither the kernel nor another thread take the short way
+//!    of [`crate::readiness::revise`].
+//! 6. A change may make something ready for a thread that sleeps in this epoll already. The
 //!    registration is armed and checked. If it is ready, the kernel is made to report it
 //!    ([`announce`]): its placeholder is watched for room too, which it always has.
 
@@ -23,11 +25,10 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
-use sietch_ring::stream::arrivals::cycles;
-
 use crate::descriptor::description::{self, Held, Kind};
 use crate::descriptor::table;
-use crate::readiness::check::{self, EDGE};
+use crate::readiness::check::{self, EDGE, EXCLUSIVE, WAKEUP};
+use crate::readiness::revise;
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{Flag, SlotKind, bit};
 use crate::readiness::set::{self, EpollSet, Locked, set_of};
@@ -35,10 +36,6 @@ use crate::readiness::tag::{self, tagged};
 use crate::signal::user_memory;
 use crate::system::sys::{self, Outcome};
 use crate::system::{kernel, multiplexing};
-
-const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
-
-const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
 
 /// The events allowed with [`EXCLUSIVE`] (fs/eventpoll.c).
 const WITH_EXCLUSIVE: u32 =
@@ -83,7 +80,7 @@ impl Registrations {
             }
             SlotKind::Stream | SlotKind::Dormant | SlotKind::Nested => {
                 let encoded = tag::encoded(slot.events);
-                let spent = what == SlotKind::Nested && slot.state & bit::FIRED != 0;
+                let spent = what == SlotKind::Nested && slot.state & bit::SILENT != 0;
                 let watched = if spent { EDGE } else { INPUT_EDGE | encoded };
                 let events = watched | slot.events & (EXCLUSIVE | WAKEUP);
                 libc::epoll_event { events, u64: tagged(number, slot.data) }
@@ -196,6 +193,16 @@ pub(crate) unsafe fn control(
     fd: c_int,
     event: *const libc::epoll_event,
 ) -> Outcome {
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { revise::revise(epfd, call, fd, event).unwrap_or_else(|| control_any(epfd, call, fd, event)) }
+}
+
+/// As [`control`], whatever is changed.
+///
+/// # Safety
+/// As [`control`].
+#[inline(never)]
+unsafe fn control_any(epfd: c_int, call: c_int, fd: c_int, event: *const libc::epoll_event) -> Outcome {
     let target = table::find(fd).filter(|held| held.kind() != Kind::Free);
     let (Some(target), false) = (target, event.is_null() && call != libc::EPOLL_CTL_DEL) else {
         // SAFETY: the caller upholds this function's contract.
@@ -226,7 +233,8 @@ pub(crate) unsafe fn control(
         {
             if let Some(number) = known {
                 locked.disarm(number);
-                locked.change_kind(number, SlotKind::Dormant);
+                locked.take_off_list(number);
+                locked.make_dormant(number);
             }
             Ok(0)
         }
@@ -368,7 +376,7 @@ impl Change<'_> {
     fn revive(&self, locked: &mut Locked<'_>, number: u32) -> Outcome {
         self.check()?;
         let (events, data) = (self.event.events, self.event.u64);
-        let (shared, sleeps) = (locked.shared.is_yes(), locked.sleeps);
+        let shared = locked.shared.is_yes();
         let slot = locked.slot(number);
         if shared || slot.state & bit::UNWATCHED != 0 || (slot.events ^ events) & (EXCLUSIVE | WAKEUP) != 0 {
             // SAFETY: no event is read.
@@ -377,8 +385,7 @@ impl Change<'_> {
             locked.remove(number);
             return self.add(locked);
         }
-        (slot.events, slot.data, slot.ready_at) = (events, data, sleeps);
-        locked.change_kind(number, SlotKind::Stream);
+        locked.revive(number, events, data);
         announce(locked, number);
         Ok(0)
     }
@@ -392,12 +399,9 @@ impl Change<'_> {
             register_new(locked.epfd, self, None)?;
         }
         locked.disarm(number);
-        let slot = locked.slot(number);
-        (slot.events, slot.data) = (self.event.events, self.event.u64);
-        slot.state = slot.state & !(bit::FIRED | bit::IDLE | bit::QUEUED) | bit::NEW;
-        slot.ordered_at = cycles();
+        locked.modify(number, self.event.events, self.event.u64);
         if self.what == SlotKind::Nested {
-            slot.state |= bit::KERNEL_READY;
+            locked.slot(number).state |= bit::KERNEL_READY;
         }
         if self.what != SlotKind::Native {
             if self.what == SlotKind::Nested

@@ -179,7 +179,7 @@ pub(crate) fn replaced(fd: c_int, held: &Held) {
         let Some(mut locked) = set.lock() else { continue };
         let Some(number) = locked.find(fd, held) else { continue };
         if held.kind() == Kind::Stream && locked.slot(number).kind() == SlotKind::Native {
-            locked.change_kind(number, SlotKind::Stream);
+            locked.become_stream(number);
         }
         let _ = control::register(&locked.epoll_and_slot(number));
         control::announce(&mut locked, number);

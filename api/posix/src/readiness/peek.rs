@@ -185,7 +185,7 @@ impl Registrations {
     pub(crate) fn peek(&mut self, number: u32) -> (u32, Seen) {
         let (slot, held) = self.slot_and_held(number);
         let none = (0, slot.seen);
-        let Some(held) = held.filter(|_| slot.state & bit::FIRED == 0) else { return none };
+        let Some(held) = held.filter(|_| slot.state & bit::SILENT == 0) else { return none };
         if slot.kind() == SlotKind::Nested {
             return self.peek_nested(number);
         }
@@ -205,7 +205,7 @@ impl Registrations {
     pub(crate) fn find_ready(&mut self, number: u32, here: impl FnOnce() -> Here) -> Option<Found> {
         let shared = self.shared.is_yes();
         let (slot, held) = self.slot_and_held(number);
-        let held = held.filter(|_| slot.state & bit::FIRED == 0)?;
+        let held = held.filter(|_| slot.state & bit::SILENT == 0)?;
         if slot.kind() == SlotKind::Nested {
             return self.find_nested(number, here());
         }
@@ -266,7 +266,7 @@ impl Registrations {
                 // As an edge-triggered one: what the peer has read wakes only a writer that found
                 // the ring full.
                 let now = end.map_or(before, |end| Seen::of(end, events | EDGE));
-                let woken = slot.state & bit::FIRED == 0 && now.is_edge(before, events);
+                let woken = slot.state & bit::SILENT == 0 && now.is_edge(before, events);
                 *self.noticed(number) = now;
                 woken
             }
@@ -306,7 +306,7 @@ impl Registrations {
     #[cold]
     pub(crate) fn fire(&mut self, number: u32) {
         let slot = self.slot(number);
-        slot.state |= bit::FIRED;
+        slot.state |= bit::SILENT;
         if slot.kind() == SlotKind::Nested {
             self.register_again(number);
         }

@@ -49,6 +49,10 @@ impl Registrations {
             let number = self.at(position);
             let sleeps = self.sleeps;
             let slot = self.slot(number);
+            if slot.kind() == SlotKind::Dormant {
+                self.take_off_list(number);
+                continue;
+            }
             // One that a service core notifies once for all cools in the next sleep.
             let stays_armed = slot.kind() != SlotKind::Stream || slot.state & bit::AMONG_MANY != 0;
             if stays_armed || sleeps.wrapping_sub(slot.ready_at) < limits::COOL_AFTER {
@@ -78,7 +82,8 @@ impl Registrations {
         let Some(number) = self.find(fd, held) else { return };
         let sleeps = self.sleeps;
         let slot = self.slot(number);
-        if slot.kind() == SlotKind::Stream && slot.state & (bit::LISTED | bit::FIRED | bit::AMONG_MANY) == 0 {
+        if slot.kind() == SlotKind::Stream && slot.state & (bit::LISTED | bit::SILENT | bit::AMONG_MANY) == 0
+        {
             slot.ready_at = sleeps;
             self.disarm(number);
             self.put_on_list(number);

@@ -58,8 +58,8 @@ impl Registrations {
             let (shared, sleeps) = (self.shared.is_yes(), self.sleeps);
             let slot = self.slot(number);
             let old = sleeps.wrapping_sub(slot.ready_at) >= cold;
-            let cools = old || crowded || shared || slot.state & bit::FIRED != 0;
-            if cools && longest.is_none() && slot.kind() == SlotKind::Stream {
+            let cools = old || crowded || shared || slot.state & bit::SILENT != 0;
+            if cools && longest.is_none() && matches!(slot.kind(), SlotKind::Stream | SlotKind::Dormant) {
                 if slot.state & bit::AMONG_MANY != 0 {
                     // The thread that wakes does not check it any more, so it is notified for
                     // itself.
@@ -132,6 +132,7 @@ impl Registrations {
         }
         let (slot, held) = self.slot_and_held(number);
         match (slot.kind(), held) {
+            (SlotKind::Dormant, _) => None,
             (SlotKind::Nested, Some(held)) => nested::sleep_limit(&held.clone()),
             (_, held) => held.and_then(|held| held.end()).and_then(check::sleep_limit),
         }
@@ -145,7 +146,7 @@ impl Registrations {
         }
         for position in 0..self.listed() {
             let number = self.at(position);
-            if self.is_foreign(number) || self.slot(number).state & bit::FIRED != 0 {
+            if self.is_foreign(number) || self.slot(number).state & bit::SILENT != 0 {
                 continue;
             }
             let held_back = self.end(number).is_some_and(|end| end.corked_for().is_some());

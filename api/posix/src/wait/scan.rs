@@ -70,6 +70,25 @@ const fn order_key(since: u64, position: u64, now: u64) -> u64 {
     (OLDEST - if age < OLDEST { age } else { OLDEST }) << POSITION | position
 }
 
+/// Registrations up to which insertion is the fastest way to sort what is nearly in order.
+const FEW: usize = 64;
+
+/// Sorts keys of registrations that are mostly in order: the list has the order of the last time.
+fn sort_nearly_sorted(keys: &mut [u64]) {
+    if keys.len() > FEW {
+        return keys.sort_unstable();
+    }
+    for sorted in 1..keys.len() {
+        let key = keys[sorted];
+        let mut place = sorted;
+        while place != 0 && keys[place - 1] > key {
+            keys[place] = keys[place - 1];
+            place -= 1;
+        }
+        keys[place] = key;
+    }
+}
+
 /// What a scan has reported so far.
 struct Report {
     out: Output,
@@ -197,7 +216,7 @@ impl Registrations {
         let order = unsafe {
             std::slice::from_raw_parts_mut(order.as_mut_ptr().cast::<u64>(), reported.len().min(WHOLE))
         };
-        order.sort_unstable();
+        sort_nearly_sorted(order);
         for (index, (key, place)) in order.iter().zip(reported).enumerate() {
             let Some(Reported { number, events, .. }) = reported.get(*key as usize % WHOLE) else { continue };
             let slot = self.slot(*number);
@@ -354,6 +373,20 @@ impl Registrations {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_sorted_however_many_and_however_disordered() {
+        for count in [0, 1, 2, FEW, FEW + 1, WHOLE] {
+            let mut keys: Vec<u64> =
+                (0..count as u64).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+            let mut expected = keys.clone();
+            expected.sort_unstable();
+            sort_nearly_sorted(&mut keys);
+            assert_eq!(keys, expected);
+            sort_nearly_sorted(&mut keys);
+            assert_eq!(keys, expected);
+        }
+    }
 
     #[test]
     fn the_key_orders_by_time_then_by_position() {

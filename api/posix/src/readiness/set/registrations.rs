@@ -12,8 +12,9 @@ use std::sync::atomic::fence;
 use sietch_ring::stream::Endpoint;
 use sietch_ring::stream::arrivals::cycles;
 
-use crate::descriptor::description::{self, Held};
-use crate::readiness::check::Seen;
+use crate::descriptor::description::{self, Held, Kind};
+use crate::descriptor::table;
+use crate::readiness::check::{OUTPUT, Seen, is_quiet};
 use crate::readiness::set::shared::{ArrayViews, Flag, Slot, SlotKind, State, bit};
 use crate::readiness::set::sharing;
 use crate::readiness::tag::{DATA_BITS, TAG, TAG_MASK};
@@ -90,6 +91,16 @@ impl DerefMut for Registrations {
 fn read(word: &u32) -> u32 {
     // SAFETY: a reference. Volatile: another process may write there between two readings.
     unsafe { ptr::from_ref(word).read_volatile() }
+}
+
+/// Orders a registration that was added or modified behind all that are ready. If it is not ready,
+/// what makes it ready will order it, and the clock need not be read.
+#[inline]
+fn order_behind(slot: &mut Slot, held: Option<&Held>) {
+    let end = held.and_then(|held| held.end()).filter(|_| slot.events & OUTPUT == 0);
+    if !end.is_some_and(is_quiet) {
+        slot.ordered_at = cycles();
+    }
 }
 
 impl Registrations {
@@ -232,7 +243,7 @@ impl Registrations {
     }
 
     /// Calls `each` with place, slot and description of the streams that are on the list and not
-    /// [`bit::FIRED`]. For a set that this process alone uses.
+    /// [`bit::SILENT`]. For a set that this process alone uses.
     #[inline(always)]
     pub(crate) fn each_listed_stream(&mut self, mut each: impl FnMut(Place, &mut Slot, &Held)) {
         let listed = self.listed() as usize;
@@ -244,7 +255,7 @@ impl Registrations {
             // SAFETY: as in `slot_and_held`.
             let (slot, known) = unsafe { (slots.get_unchecked_mut(index), known.get_unchecked(index)) };
             if slot.kind() == SlotKind::Stream
-                && slot.state & bit::FIRED == 0
+                && slot.state & bit::SILENT == 0
                 && let Some(known) = known
             {
                 each(Place { position, number }, slot, &known.held);
@@ -266,6 +277,23 @@ impl Registrations {
     /// Numbers of slots that relatives may use as well.
     pub(crate) fn used(&self) -> std::ops::Range<u32> {
         0..read(&self.views.state.used).min(self.known.len() as u32)
+    }
+
+    /// The registration of a stream by a descriptor, if the descriptor has no other one.
+    #[inline]
+    pub(crate) fn only_stream(&mut self, fd: c_int) -> Option<u32> {
+        let number = read(self.views.first.get(fd.cast_unsigned() as usize)?).checked_sub(1)?;
+        let (slot, held) = self.slot_and_held(number);
+        let held = held.filter(|held| held.kind() == Kind::Stream && table::refers_to(fd, held))?;
+        (read(&slot.next) == 0 && held.end().is_some()).then_some(number)
+    }
+
+    /// Whether a change concerns the calling thread alone: no other thread sleeps here, no other
+    /// epoll or process has a part in it, and exec closes it.
+    #[inline]
+    pub(crate) fn is_private(&self) -> bool {
+        let flags = [self.shared, self.multi_process, self.survives, self.has_watchers];
+        self.sleepers == 0 && !flags.into_iter().fold(false, |any, flag| any | flag.is_yes())
     }
 
     /// The registration of a description by a descriptor. Registrations of descriptions that lost
@@ -358,27 +386,51 @@ impl Registrations {
         }
     }
 
-    /// The kind of a socket has changed.
-    pub(crate) fn change_kind(&mut self, number: u32, what: SlotKind) {
+    /// A socket that the kernel watched has become a stream.
+    pub(crate) fn become_stream(&mut self, number: u32) {
         let before = self.slot(number).kind();
         self.count(before, false);
-        self.count(what, true);
+        self.count(SlotKind::Stream, true);
         let (slot, held) = self.slot_and_held(number);
-        slot.set_kind(what);
-        // Bytes on a placeholder lie there also while the program has removed the stream.
-        let same = matches!(
-            (before, what),
-            (SlotKind::Stream, SlotKind::Dormant) | (SlotKind::Dormant, SlotKind::Stream)
-        );
-        let kept = bit::LISTED | bit::UNWATCHED | if same { bit::EXAMINE } else { 0 };
-        slot.state = slot.state & kept | bit::NEW;
-        if matches!(what, SlotKind::Stream | SlotKind::Nested) {
-            slot.seen = held.map_or_else(Seen::default, Seen::at_registration);
-            slot.ordered_at = cycles();
-            self.put_on_list(number);
-        } else {
-            self.take_off_list(number);
-        }
+        slot.set_kind(SlotKind::Stream);
+        slot.state = slot.state & (bit::LISTED | bit::UNWATCHED) | bit::NEW;
+        slot.seen = held.map_or_else(Seen::default, Seen::at_registration);
+        slot.ordered_at = cycles();
+        self.put_on_list(number);
+    }
+
+    /// The program has removed a stream that is not armed, and the kernel keeps its placeholder.
+    /// Bytes that must be examined lie there still. If it is on the list, it stays there until the
+    /// next sleep: by then the program has often added it again, in the order of the list.
+    #[inline]
+    pub(crate) fn make_dormant(&mut self, number: u32) {
+        let slot = self.slot(number);
+        slot.set_kind(SlotKind::Dormant);
+        slot.state = slot.state & (bit::LISTED | bit::UNWATCHED | bit::EXAMINE) | bit::NEW | bit::SILENT;
+        self.watched = self.watched.saturating_sub(1);
+    }
+
+    /// The program has added such a stream again.
+    #[inline]
+    pub(crate) fn revive(&mut self, number: u32, events: u32, data: u64) {
+        let sleeps = self.sleeps;
+        let (slot, held) = self.slot_and_held(number);
+        slot.set_kind(SlotKind::Stream);
+        slot.state = slot.state & (bit::LISTED | bit::UNWATCHED | bit::EXAMINE) | bit::NEW;
+        (slot.events, slot.data, slot.ready_at) = (events, data, sleeps);
+        slot.seen = held.map_or_else(Seen::default, Seen::at_registration);
+        order_behind(slot, held);
+        self.watched = self.watched.saturating_add(1);
+        self.put_on_list(number);
+    }
+
+    /// The program has modified a registration that is not armed.
+    #[inline]
+    pub(crate) fn modify(&mut self, number: u32, events: u32, data: u64) {
+        let (slot, held) = self.slot_and_held(number);
+        (slot.events, slot.data) = (events, data);
+        slot.state = slot.state & !(bit::SILENT | bit::IDLE | bit::QUEUED) | bit::NEW;
+        order_behind(slot, held);
     }
 
     /// Removes a registration. One of a relative has no reference in this process.

@@ -61,8 +61,8 @@ pub(crate) mod bit {
     pub(crate) const ROOM: u16 = 4;
     /// Registered or modified and not reported since: an edge by itself.
     pub(crate) const NEW: u16 = 8;
-    /// One-shot and reported.
-    pub(crate) const FIRED: u16 = 16;
+    /// Reports nothing: one-shot and reported, or removed by the program.
+    pub(crate) const SILENT: u16 = 16;
     /// The kernel has reported a nested epoll as readable.
     pub(crate) const KERNEL_READY: u16 = 32;
     /// Had nothing to report when it was `seen`.
