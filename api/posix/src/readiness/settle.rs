@@ -15,7 +15,7 @@ use crate::readiness::{check, control, nested};
 use sietch_stream::limits::{AS_MANY_SLEEPS, COOL_AFTER, MAX_HOT};
 
 impl Registrations {
-    /// Wakes another sleeper for what is still ready: the array had no room for everything.
+    /// Wakes another sleeper if anything on the list is ready.
     #[cold]
     pub(crate) fn wake_another(&mut self) {
         for position in 0..self.listed() {

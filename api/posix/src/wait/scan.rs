@@ -189,7 +189,13 @@ impl Registrations {
         {
             self.peer = Some(peer);
         }
-        if out.is_full() && self.sleepers != 0 {
+        self.pass_on(out);
+    }
+
+    /// Something was reported. What is still ready, level-triggered or for want of room, wakes
+    /// another thread that sleeps here, as it does in the kernel (fs/eventpoll.c, `ep_done_scan`).
+    fn pass_on(&mut self, out: &Output) {
+        if self.sleepers != 0 && out.filled != 0 {
             self.wake_another();
         }
     }
@@ -255,9 +261,7 @@ impl Registrations {
         } else {
             self.append_in_order(out, found, at, here);
         }
-        if out.is_full() && self.sleepers != 0 {
-            self.wake_another();
-        }
+        self.pass_on(out);
     }
 
     /// Reports what was found ready, in the order in which it became so; at equal times, in the
@@ -328,9 +332,7 @@ impl Registrations {
                 at += u64::from(self.append_if_ready(out, number, at, here));
             }
         }
-        if out.is_full() && self.sleepers != 0 {
-            self.wake_another();
-        }
+        self.pass_on(out);
     }
 
     /// Reports a registration if there is room and it is ready.

@@ -5,6 +5,7 @@ mod epolls;
 mod hostile;
 mod polling;
 mod polls;
+mod removal;
 mod together;
 
 use std::ffi::c_int;

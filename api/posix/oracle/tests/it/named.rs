@@ -174,6 +174,7 @@ named! {
     threads_select_is_woken
     threads_epoll_wait_is_woken
     threads_two_epolls_two_threads_one_socket
+    threads_a_level_wakes_every_thread_that_waits
     epoll_level
     epoll_edge_is_given_anew_by_mod
     epoll_edge_of_writing

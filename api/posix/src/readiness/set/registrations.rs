@@ -424,13 +424,20 @@ impl Registrations {
         self.put_on_list(number);
     }
 
-    /// The program has modified a registration that is not armed.
+    /// The program modifies a registration that is not armed. One that was on the kernel's ready
+    /// list keeps its place there (fs/eventpoll.c, `ep_modify`).
     #[inline]
     pub(crate) fn modify(&mut self, number: u32, events: u32, data: u64) {
+        let slot = self.slot(number);
+        let queued = slot.state & (bit::QUEUED | bit::SILENT) == bit::QUEUED;
+        let keeps_place = queued || slot.kind() == SlotKind::Stream && self.peek(number).0 != 0;
         let (slot, held) = self.slot_and_held(number);
         (slot.events, slot.data) = (events, data);
-        slot.state = slot.state & !(bit::SILENT | bit::IDLE | bit::QUEUED) | bit::NEW;
-        order_behind(slot, held);
+        slot.state = slot.state & !(bit::SILENT | bit::IDLE) | bit::NEW;
+        if !keeps_place {
+            slot.state &= !bit::QUEUED;
+            order_behind(slot, held);
+        }
     }
 
     /// Removes a registration. One of a relative has no reference in this process.
