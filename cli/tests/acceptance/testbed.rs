@@ -189,6 +189,11 @@ impl Testbed {
         self.sietch(arguments).output().expect("start sietch")
     }
 
+    /// What a process of `sietch up` has logged so far.
+    pub(crate) fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.join("data").join(name)).unwrap_or_default()
+    }
+
     /// `sietch up` with this testbed's folders.
     pub(crate) fn up_command(&self, more: &[&str]) -> Command {
         let path = |name: &str| self.folder.join(name).display().to_string();

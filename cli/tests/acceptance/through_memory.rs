@@ -2,6 +2,7 @@
 //! the kernel or the VNIC. The script `scripts/memory.py` is the client, and states its path.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -215,6 +216,35 @@ fn a_revoked_store_goes_on_serving_clients_of_the_kernel() {
             assert!(kernel.all().contains("all right"));
             up.stop();
         }
+    });
+}
+
+#[test]
+fn a_revoked_store_without_descriptors_is_reachable_once_it_has_some() {
+    test("a_revoked_store_without_descriptors_is_reachable_once_it_has_some", |testbed| {
+        let up = up(testbed, &["--net", "linux"]);
+        let store = testbed.pids()[2];
+        let about = std::fs::metadata(format!("/proc/{store}")).expect("it runs");
+        // Only the store's own user may change its limit.
+        let limit = |descriptors: u64| {
+            let (user, group) = (format!("--reuid={}", about.uid()), format!("--regid={}", about.gid()));
+            let (limit, pid) = (format!("--nofile={descriptors}:"), format!("--pid={store}"));
+            let words = [&user, &group, "--clear-groups", "prlimit", &limit, &pid];
+            assert!(Command::new("setpriv").args(words).status().expect("util-linux").success());
+        };
+        let listing = sockets(testbed).expect("the service answers");
+        let name = testbed.kernel().to_string();
+        let listeners = listing["listeners"].as_array().expect("a list");
+        let listener = listeners.iter().find(|one| one["name"] == name).expect("the store's");
+        limit(3);
+        let application = listener["application"].as_str().expect("a number");
+        assert!(testbed.run(&["revoke", application]).status.success());
+        let refused = || testbed.log("kv.log").contains("is not served").then_some(());
+        wait_for("the first attempt", refused);
+        assert!(!crate::client::answers(testbed.kernel()));
+        limit(1024);
+        wait_for("the next attempt", || crate::client::answers(testbed.kernel()).then_some(()));
+        up.stop();
     });
 }
 

@@ -15,6 +15,7 @@
 //! This thread is core 0. It alone has the lease, the signals, the VNIC, the log, the key view and
 //! the counters' pages, and it accepts all clients.
 
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -84,6 +85,8 @@ struct Server {
     path: PathBuf,
     reacquiring_area: Option<Reacquisition<()>>,
     area_granted: bool,
+    /// The address that nothing serves, and when to listen there again, in monotonic nanoseconds.
+    unserved: Option<(SocketAddr, u64)>,
     area: String,
     port: u16,
     stopping: bool,
@@ -117,8 +120,9 @@ impl Server {
                 self.forget_vnic();
             }
             if let Some(address) = self.reactor.take_ended_listener() {
-                self.listen_again(address);
+                self.note_revocation(address);
             }
+            self.listen_again(now.monotonic_ns);
             if let Some(cause) = self.members.as_mut().and_then(Members::failure) {
                 return Err(cause);
             }
@@ -184,7 +188,8 @@ impl Server {
         };
         // The end of a member just before the sleep begins wakes no core.
         let check = self.members.as_ref().map(|_| now.monotonic_ns.saturating_add(MEMBERS_CHECKED));
-        let deadline = [deadline, again, check].into_iter().flatten().min();
+        let unserved = self.unserved.map(|(_, due)| due);
+        let deadline = [deadline, again, check, unserved].into_iter().flatten().min();
         let timeout = deadline.map(|due| Duration::from_nanos(due.saturating_sub(now.monotonic_ns)));
         if timeout == Some(Duration::ZERO) {
             return Ok(());

@@ -12,18 +12,32 @@ use super::doorbells::{AREA_GRANTED, LINK_GRANTED, LINK_LEASE, VNIC, watch};
 use super::reacquire::Reacquisition;
 use crate::server::{Error, LogWriter};
 
+/// Nanoseconds between two attempts to listen again.
+const LISTEN_PAUSE: u64 = 1_000_000_000;
+
 impl Server {
     /// The socket service has revoked the store, and ended its listening socket. Clients of the
     /// kernel are served by a new one, which the service does not get.
-    pub(super) fn listen_again(&mut self, address: SocketAddr) {
+    pub(super) fn note_revocation(&mut self, address: SocketAddr) {
         tracing::warn!(
             "the socket service has revoked the store: clients through memory were reset, and {address} is served through the kernel alone until the store is started again"
         );
-        if let Some(sockets) = self.reactor.sockets_mut()
-            && let Err(cause) = sockets.listen(address)
-        {
-            tracing::warn!("{address} is not served any more: {cause}");
-        }
+        self.unserved = Some((address, 0));
+    }
+
+    /// Listens on the address that nothing serves, if that is due at `now`. It may fail for a
+    /// while: another program has taken the address, or no descriptor is left.
+    pub(super) fn listen_again(&mut self, now: u64) {
+        let Some((address, _)) = self.unserved.filter(|(_, due)| *due <= now) else { return };
+        let Some(sockets) = self.reactor.sockets_mut() else { return };
+        let again = match sockets.listen(address) {
+            Ok(_) => None,
+            Err(cause) => {
+                tracing::warn!("{address} is not served: {cause}; it is tried again");
+                Some((address, now.saturating_add(LISTEN_PAUSE)))
+            }
+        };
+        self.unserved = again;
     }
 
     /// Requests the area again if its service core ended. Until it is granted, the store serves

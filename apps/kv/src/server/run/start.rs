@@ -189,6 +189,7 @@ impl Server {
             path,
             reacquiring_area: None,
             area_granted: false,
+            unserved: None,
             area: options.vsa,
             port: options.port,
             stopping: false,
