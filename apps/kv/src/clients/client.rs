@@ -90,6 +90,8 @@ pub(crate) enum WaitsFor {
     Replies,
     /// An exclusive section.
     Section,
+    /// All forwarded commands of all clients to have run.
+    Drained,
 }
 
 /// Commands between MULTI and EXEC.

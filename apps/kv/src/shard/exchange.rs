@@ -3,7 +3,7 @@
 use super::messages::{Announcements, Replies, Requests};
 use super::peers::Halt;
 use super::{Now, Shard};
-use crate::clients::Announcement;
+use crate::clients::{Announcement, WaitsFor};
 
 impl Shard {
     /// Whether this shard executes an exclusive section.
@@ -81,6 +81,11 @@ impl Shard {
     pub(super) fn end_halt(&mut self) {
         self.peers.halt = Halt::No;
         for id in std::mem::take(&mut self.peers.halted) {
+            if let Some(client) = self.clients.get_mut(id)
+                && client.waits_for == WaitsFor::Drained
+            {
+                client.waits_for = WaitsFor::Nothing;
+            }
             self.clients.resume_later(id);
         }
     }

@@ -9,7 +9,11 @@
 //! 3. When a command has changed a key for which clients wait, they are served before the next
 //!    command runs, in the order of their arrival: each by its own shard, with all others as its
 //!    guests.
-//! 4. The effects of all shards are put together in the order of their execution.
+//! 4. A command that takes rights from clients, kills or pauses them runs only once every command
+//!    that was forwarded has run: such a command takes effect before the reply to CLIENT PAUSE, or
+//!    not while the pause lasts. Each shard counts what it forwards and runs, and forwards nothing
+//!    until the next section if the counts differ.
+//! 5. The effects of all shards are put together in the order of their execution.
 
 use std::collections::VecDeque;
 
@@ -35,6 +39,10 @@ pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
     }
     shards.iter_mut().for_each(|shard| shard.now = now);
     shards[0].store.metrics.exclusive_sections += 1;
+    let drained = is_drained(shards);
+    for shard in shards.iter_mut() {
+        (shard.peers.drained, shard.peers.draining) = (drained, false);
+    }
     serve_ready(shards);
     let room = (CLIENTS / shards.len()).max(1);
     for number in 0..shards.len() {
@@ -45,19 +53,27 @@ pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
             with_guests(shards, number, |shard| shard.run_section(&mut queue));
             serve_ready(shards);
         }
-        let section = &mut shards[number].peers.section;
-        later.append(section);
-        *section = later;
+        // Those that wait for forwarded commands are the first in the next section.
+        shards[number].peers.section.append(&mut later);
     }
+    let draining = shards.iter().any(|shard| shard.peers.draining);
     // What each has now; its own publication is an iteration away.
     shards.iter_mut().for_each(|shard| shard.exchange_totals());
     for shard in shards.iter_mut() {
         shard.exchange_totals();
+        shard.peers.draining = draining;
         shard.end_halt();
         if shard.store.observation.changed {
             shard.observe();
         }
     }
+}
+
+/// Whether every command that was forwarded has run.
+fn is_drained(shards: &[Box<Shard>]) -> bool {
+    shards.iter().enumerate().all(|(from, sender)| {
+        shards.iter().enumerate().all(|(to, owner)| sender.peers.sent[to] == owner.peers.ran[from])
+    })
 }
 
 /// Makes all others the guests of a shard, does `work`, and puts the effects behind those of the
@@ -162,6 +178,12 @@ impl Shard {
     pub(super) fn execute_in_section(&mut self, client: &mut Client, arguments: &[&[u8]]) -> bool {
         if self.peers.left == 0 {
             self.peers.halt = Halt::Bound;
+            return false;
+        }
+        if !self.peers.drained && self.restricts_clients(client, arguments) {
+            self.peers.draining = true;
+            client.waits_for = WaitsFor::Section;
+            self.peers.section.push_back(client.id);
             return false;
         }
         self.peers.left -= 1;

@@ -8,7 +8,9 @@
 //!    commands.
 //! 3. A client that waits for replies runs only commands that have keys on one shard. Anything else
 //!    waits for the replies first.
-//! 4. The bytes of forwarded commands and of replies that wait count as output: a client with more
+//! 4. While a command in a section waits until all forwarded commands have run
+//!    (`shard/exclusive.rs`), nothing is forwarded.
+//! 5. The bytes of forwarded commands and of replies that wait count as output: a client with more
 //!    than the soft limit runs nothing.
 
 use super::Shard;
@@ -47,6 +49,11 @@ impl Shard {
         }
         match route {
             Route::Here => self.execute_in_order(client, arguments),
+            Route::Forward(_) if self.peers.draining => {
+                client.waits_for = WaitsFor::Drained;
+                self.note_halted(client.id);
+                return false;
+            }
             Route::Forward(owner) => self.forward(client, (number, command), owner, arguments),
             Route::Alone | Route::Section if !client.pending.is_empty() => {
                 client.waits_for = WaitsFor::Replies;
@@ -106,6 +113,7 @@ impl Shard {
             quiet,
         };
         self.peers.requests[owner].push(head, &client.name, arguments);
+        self.peers.sent[owner] += 1;
         self.store.metrics.forwarded += 1;
         if self.clients.are_monitored() {
             let limit = self.store.settings.output_limit_pubsub;

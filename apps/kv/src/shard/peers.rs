@@ -42,6 +42,14 @@ pub(super) struct Peers {
     pub(super) halt: Halt,
     /// Commands that may still run in this section for the client that is being served.
     pub(super) left: usize,
+    /// By shard: the commands that it was to run.
+    pub(super) sent: Vec<u64>,
+    /// By shard: its commands that have run here.
+    pub(super) ran: Vec<u64>,
+    /// In this section no forwarded command waits anywhere.
+    pub(super) drained: bool,
+    /// A command in a section waits until no forwarded command does. So nothing is forwarded.
+    pub(super) draining: bool,
 }
 
 impl Peers {
@@ -55,6 +63,8 @@ impl Peers {
             classes: table.commands().iter().map(|command| Class::of(&command.spec)).collect(),
             requests: (0..count).map(|_| Requests::default()).collect(),
             proxies: (0..count).map(Proxy::new).collect(),
+            sent: vec![0; count],
+            ran: vec![0; count],
             ..Self::default()
         }
     }

@@ -28,6 +28,10 @@ pub(super) enum Route {
     Section,
 }
 
+/// Commands after which clients may do less than before.
+const RESTRICTING: [(&str, &str); 4] =
+    [("client", "kill"), ("client", "pause"), ("acl", "setuser"), ("acl", "deluser")];
+
 /// Subcommands of CLIENT that concern other clients.
 const ABOUT_CLIENTS: [&str; 5] = ["list", "kill", "unblock", "pause", "unpause"];
 
@@ -70,6 +74,15 @@ impl Shard {
         }
     }
 
+    /// Whether a command takes something from other clients that their forwarded commands need.
+    pub(super) fn restricts_clients(&self, client: &Client, arguments: &[&[u8]]) -> bool {
+        let Some((_, command)) = self.table.find(arguments[0]) else { return false };
+        match (command.spec.name, &client.transaction) {
+            ("exec", Some(transaction)) => transaction.queue.iter().any(|words| restricts(words)),
+            _ => restricts(arguments),
+        }
+    }
+
     fn route_to(&self, owner: usize) -> Route {
         if owner == self.placement.own() { Route::Here } else { Route::Forward(owner) }
     }
@@ -94,6 +107,13 @@ impl Shard {
         client.watches.iter().all(|watch| self.placement.is_own(&watch.key.1))
             && client.transaction.iter().flat_map(|transaction| &transaction.queue).all(is_own)
     }
+}
+
+/// Whether a command alone restricts other clients.
+fn restricts(words: &[impl AsRef<[u8]>]) -> bool {
+    let [name, subcommand, ..] = words else { return false };
+    let (name, subcommand) = (name.as_ref(), subcommand.as_ref());
+    RESTRICTING.iter().any(|(container, of)| is(name, container) && is(subcommand, of))
 }
 
 /// The route of a command that cannot be forwarded.

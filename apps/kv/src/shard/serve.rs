@@ -54,6 +54,7 @@ impl Shard {
             }
             let Some((head, name)) = reader.next(&mut arguments) else { break };
             left -= 1;
+            self.peers.ran[from] += 1;
             proxy.client.name.clear();
             proxy.client.name.extend_from_slice(name);
             self.run_request(&mut proxy, &head, &arguments);

@@ -549,3 +549,43 @@ fn clients_of_one_shard_do_not_keep_those_of_another_out_of_sections() {
     }
     assert!(!cluster.take(other).is_empty(), "not served in {} sections", cluster.sections);
 }
+
+#[test]
+fn a_forwarded_command_runs_before_a_restriction_or_not_at_all() {
+    let restrictions =
+        ["CLIENT PAUSE 100000 WRITE", "CLIENT KILL ID 2", "ACL SETUSER me -set", "ACL DELUSER me"];
+    for (seed, restriction) in (0..80).flat_map(|seed| restrictions.map(|command| (seed, command))) {
+        let mut cluster = Cluster::new(3, seed);
+        let (admin, other) = (cluster.connect(0), cluster.connect(1));
+        cluster.request(admin, "ACL SETUSER me on >pw ~* +@all");
+        cluster.request(other, "AUTH me pw");
+        let send = |cluster: &mut Cluster, number: usize| {
+            let key = key_of(2 * (number % 2), 3);
+            cluster.send_command(other, &format!("SET {number}{{{key}}} x"));
+        };
+        (0..20).for_each(|number| send(&mut cluster, number));
+        for _ in 0..seed % 8 {
+            cluster.step();
+        }
+        cluster.send_command(admin, restriction);
+        (20..25).for_each(|number| send(&mut cluster, number));
+        let answer = loop {
+            (0..3).for_each(|number| cluster.end_iteration(number));
+            let answer = text(cluster.take(admin));
+            if !answer.is_empty() {
+                break answer;
+            }
+            assert!(cluster.step(), "seed {seed}: {restriction} has no answer");
+        };
+        assert!(["+OK\r\n", ":1\r\n"].contains(&answer.as_str()), "{restriction}: {answer}");
+        let keys = |cluster: &Cluster| cluster.shards.iter().map(|shard| shard.keys()).sum::<usize>();
+        let before = keys(&cluster);
+        cluster.settle();
+        assert_eq!(keys(&cluster), before, "seed {seed}: a command ran after {restriction}");
+        if restriction.starts_with("CLIENT PAUSE") {
+            cluster.pass(100_001);
+            assert_eq!(keys(&cluster), 25, "seed {seed}");
+            assert_eq!(text(cluster.take(other)), "+OK\r\n".repeat(25), "seed {seed}");
+        }
+    }
+}
