@@ -49,6 +49,8 @@ impl TimeoutReply {
 #[derive(Debug)]
 pub(crate) struct Blocked {
     pub(crate) keys: Vec<DatabaseKey>,
+    /// The type of value that it waits for, as TYPE shows it. Empty if there are no keys.
+    pub(crate) type_name: &'static str,
     /// Monotonic nanoseconds.
     pub(crate) deadline: Option<u64>,
     pub(crate) on_timeout: TimeoutReply,
@@ -326,7 +328,8 @@ impl Client {
                 waited.push((database, key.into()));
             }
         }
+        let (arguments, shared) = (Vec::new(), false);
         self.block_request =
-            Some(Blocked { keys: waited, deadline, on_timeout, arguments: Vec::new(), shared: false });
+            Some(Blocked { keys: waited, type_name: "", deadline, on_timeout, arguments, shared });
     }
 }

@@ -172,6 +172,19 @@ impl Context<'_> {
         Ok(())
     }
 
+    /// Blocks the client until one of `keys` has a value of this type, which TYPE shows as
+    /// `type_name`, or for `timeout_ms` (0: for ever).
+    ///
+    /// # Errors
+    /// None, as [`Context::block`].
+    pub(crate) fn block_for(&mut self, type_name: &'static str, keys: &[&[u8]], timeout_ms: u64) -> Outcome {
+        self.block(keys, timeout_ms, TimeoutReply::NilArray)?;
+        if let Some(request) = &mut self.client.block_request {
+            request.type_name = type_name;
+        }
+        Ok(())
+    }
+
     /// The error for a subcommand that the command does not have, or not with these arguments.
     pub(crate) fn subcommand_fault(&self, arguments: &[&[u8]]) -> Fault {
         refused_subcommand(&self.command.spec, arguments)

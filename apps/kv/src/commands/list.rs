@@ -6,7 +6,6 @@
 
 use super::collection::{at_least, count, read, span, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};
-use crate::clients::TimeoutReply;
 use crate::data::keyspace::EffectDetail;
 use crate::data::value::{List, Text};
 use crate::foundation::command::{Flags, Keys, flag, integer, is, timeout_milliseconds};
@@ -343,9 +342,7 @@ fn transfer(
     };
     if !there {
         return match timeout {
-            Some(timeout) if !context.must_not_block => {
-                context.block(&[source], timeout, TimeoutReply::NilArray)
-            }
+            Some(timeout) if !context.must_not_block => context.block_for("list", &[source], timeout),
             _ => {
                 context.reply.nil();
                 Ok(())
@@ -414,7 +411,7 @@ fn blocking_pop(context: &mut Context<'_>, arguments: &[&[u8]], front: bool) -> 
     let (keys, timeout) = (&arguments[1..arguments.len() - 1], arguments[arguments.len() - 1]);
     let timeout = timeout_milliseconds(timeout)?;
     let Some(key) = first_list(context, keys)? else {
-        return context.block(keys, timeout, TimeoutReply::NilArray);
+        return context.block_for("list", keys, timeout);
     };
     let taken = take(context, key, front, 1)?;
     context.reply.array(2);
@@ -447,7 +444,7 @@ fn pop_many(context: &mut Context<'_>, arguments: &[&[u8]], at: usize, timeout: 
     };
     let Some(key) = first_list(context, keys)? else {
         match timeout {
-            Some(timeout) => return context.block(keys, timeout, TimeoutReply::NilArray),
+            Some(timeout) => return context.block_for("list", keys, timeout),
             None => context.reply.nil_array(),
         }
         return Ok(());

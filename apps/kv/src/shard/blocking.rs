@@ -6,6 +6,8 @@
 //!    ready keys are served in order: the command of the oldest waiter is run again. If it still
 //!    finds nothing, the client stays in its queues. Otherwise it has its reply, and its input is
 //!    processed.
+//!    With several shards, a client that needs other shards is served in an exclusive section, and
+//!    only if the value is of the type that it waits for.
 //! 3. A deadline answers with the command's timeout reply.
 //! 4. CLIENT PAUSE postpones commands: their clients are blocked until it ends, and the commands
 //!    run then, with all checks.
@@ -26,7 +28,7 @@ impl Shard {
         blocked.shared = self.in_section();
         self.store.client_bytes += blocked.bytes();
         for database_key in &blocked.keys {
-            self.store.wait(database_key.clone(), client.id);
+            self.store.wait(database_key.clone(), client.id, blocked.type_name);
         }
         if let Some(deadline) = blocked.deadline {
             self.clients.deadlines.insert((deadline, client.id));
@@ -69,12 +71,16 @@ impl Shard {
                 return;
             }
             let Some(database_key) = self.store.pop_ready() else { return };
-            for Waiter { client: id, .. } in self.store.waiters(&database_key) {
+            for waiter in self.store.waiters(&database_key) {
                 let now = self.now;
                 if !Data::new(&mut self.store, database_key.0, now).exists(&database_key.1) {
                     break;
                 }
-                let Some(mut client) = self.clients.take(id) else {
+                // The value is not of its type.
+                if self.peers.any && self.needs_others(&waiter) {
+                    continue;
+                }
+                let Some(mut client) = self.clients.take(waiter.client) else {
                     continue;
                 };
                 self.retry(&mut client);
@@ -93,17 +99,15 @@ impl Shard {
         }
     }
 
-    /// Whether a client waits for a changed key whose command needs other shards.
+    /// Whether a changed key can serve a client whose command needs other shards.
     fn needs_section(&self) -> bool {
-        let own = self.placement.own();
-        self.store.ready_waiters().any(|waiter| {
-            waiter.shard != own
-                || self
-                    .clients
-                    .get(waiter.client)
-                    .and_then(|client| client.blocked.as_ref())
-                    .is_some_and(|blocked| blocked.shared)
-        })
+        self.store.ready_waiters().any(|waiter| self.needs_others(&waiter))
+    }
+
+    /// Whether the command of a client that waits needs other shards.
+    fn needs_others(&self, waiter: &Waiter) -> bool {
+        let shared = |client: &Client| client.blocked.as_ref().is_some_and(|blocked| blocked.shared);
+        waiter.shard != self.placement.own() || self.clients.get(waiter.client).is_some_and(shared)
     }
 
     /// Runs the command of a client that waits for this key again, in an exclusive section. Returns

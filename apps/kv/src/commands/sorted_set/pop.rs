@@ -1,7 +1,6 @@
 //! Pops of the lowest or highest members, with and without blocking.
 
 use super::replies::write_members;
-use crate::clients::TimeoutReply;
 use crate::commands::collection::{at_least, count, read, write};
 use crate::commands::context::{Context, Outcome};
 use crate::data::value::SortedSet;
@@ -77,7 +76,7 @@ pub(super) fn blocking_pop(context: &mut Context<'_>, arguments: &[&[u8]], highe
     let (keys, timeout) = (&arguments[1..arguments.len() - 1], arguments[arguments.len() - 1]);
     let timeout = timeout_milliseconds(timeout)?;
     let Some(key) = first_set(context, keys)? else {
-        return context.block(keys, timeout, TimeoutReply::NilArray);
+        return context.block_for("zset", keys, timeout);
     };
     let taken = take(context, key, highest, 1)?;
     context.reply.array(1 + 2 * taken.len());
@@ -123,7 +122,7 @@ pub(super) fn pop_many(
     };
     let Some(key) = first_set(context, keys)? else {
         match timeout {
-            Some(timeout) => return context.block(keys, timeout, TimeoutReply::NilArray),
+            Some(timeout) => return context.block_for("zset", keys, timeout),
             None => context.reply.nil_array(),
         }
         return Ok(());

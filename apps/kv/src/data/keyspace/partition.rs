@@ -37,6 +37,8 @@ pub(crate) struct Waiter {
     pub shard: usize,
     /// The client.
     pub client: ClientId,
+    /// The type of value that serves it, as TYPE shows it.
+    pub type_name: &'static str,
 }
 
 /// The part of the data set that one shard owns; see the module documentation.
@@ -141,9 +143,9 @@ impl Partition {
     }
 
     /// Takes a client out of those that wait for a key.
-    pub(super) fn end_wait(&mut self, database_key: &DatabaseKey, waiter: Waiter) {
+    pub(super) fn end_wait(&mut self, database_key: &DatabaseKey, shard: usize, client: ClientId) {
         if let Some(queue) = self.waiting.get_mut(database_key) {
-            queue.retain(|&other| other != waiter);
+            queue.retain(|waiter| (waiter.shard, waiter.client) != (shard, client));
             if queue.is_empty() {
                 self.waiting.remove(database_key);
             }
@@ -155,9 +157,12 @@ impl Partition {
         self.waiting.get(database_key).into_iter().flatten().copied()
     }
 
-    /// The clients that wait for changed keys.
+    /// The clients that wait for changed keys whose values can serve them.
     pub(super) fn ready_waiters(&self) -> impl Iterator<Item = Waiter> {
-        self.ready.iter().flat_map(|(_, ready)| self.waiters(ready))
+        self.ready.iter().flat_map(|(_, ready)| {
+            let found = self.databases[ready.0].index.get(&ready.1).map(|entry| entry.value().type_name());
+            self.waiters(ready).filter(move |waiter| found == Some(waiter.type_name))
+        })
     }
 
     /// Sets a key's expiry; whether it is there.

@@ -258,17 +258,17 @@ impl Store {
         self.partitions.of(&database_key.1).version(database_key)
     }
 
-    /// Puts a client of this shard behind those that wait for a key.
-    pub(crate) fn wait(&mut self, database_key: DatabaseKey, client: ClientId) {
-        let shard = self.placement().own();
-        self.partitions.of_mut(&database_key.1).wait(database_key, Waiter { shard, client });
+    /// Puts a client of this shard behind those that wait for a key with a value of this type.
+    pub(crate) fn wait(&mut self, database_key: DatabaseKey, client: ClientId, type_name: &'static str) {
+        let waiter = Waiter { shard: self.placement().own(), client, type_name };
+        self.partitions.of_mut(&database_key.1).wait(database_key, waiter);
     }
 
     /// Takes a client of this shard out of those that wait for a key.
     pub(crate) fn end_wait(&mut self, database_key: &DatabaseKey, client: ClientId) {
         let shard = self.placement().own();
         match self.partitions.find_mut(&database_key.1) {
-            Some(partition) => partition.end_wait(database_key, Waiter { shard, client }),
+            Some(partition) => partition.end_wait(database_key, shard, client),
             None => self.postponed.push(Postponed::EndWait(database_key.clone(), client)),
         }
     }
@@ -289,7 +289,7 @@ impl Store {
         self.partitions.pop_ready()
     }
 
-    /// The clients that wait for changed keys.
+    /// The clients that wait for changed keys whose values can serve them.
     pub(crate) fn ready_waiters(&self) -> impl Iterator<Item = Waiter> {
         self.partitions().flat_map(Partition::ready_waiters)
     }

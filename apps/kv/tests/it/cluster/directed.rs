@@ -589,3 +589,29 @@ fn a_forwarded_command_runs_before_a_restriction_or_not_at_all() {
         }
     }
 }
+
+#[test]
+fn a_change_that_serves_no_waiting_client_takes_no_section() {
+    let Two { mut cluster, first, second, a, b } = two(21);
+    // One waits for a list of another shard, one for a sorted set of both, one for its own.
+    assert_eq!(cluster.request(second, &format!("BLPOP {a} 0")), "");
+    let (third, fourth) = (cluster.connect(0), cluster.connect(0));
+    assert_eq!(cluster.request(third, &format!("BZPOPMIN {a} {b} 0")), "");
+    assert_eq!(cluster.request(fourth, &format!("BLPOP {a} 0")), "");
+    let before = cluster.sections;
+    for change in [format!("SET {a} x"), format!("APPEND {a} x"), format!("DEL {a}"), format!("HSET {a} f x")]
+    {
+        for _ in 0..10 {
+            assert!(!cluster.request(first, &change).starts_with('-'), "{change}");
+        }
+    }
+    assert_eq!(cluster.sections, before, "a change of another type took a section");
+    assert_eq!(cluster.request(first, &format!("DEL {a}")), ":1\r\n");
+    assert_eq!(cluster.request(first, &format!("ZADD {a} 1 m")), ":1\r\n");
+    assert_eq!(text(cluster.take(third)), format!("*3\r\n$2\r\n{a}\r\n$1\r\nm\r\n$1\r\n1\r\n"));
+    for (client, element) in [(second, "one"), (fourth, "two")] {
+        assert_eq!(cluster.request(first, &format!("RPUSH {a} {element}")), ":1\r\n");
+        assert_eq!(text(cluster.take(client)), format!("*2\r\n$2\r\n{a}\r\n$3\r\n{element}\r\n"));
+    }
+    assert_eq!(cluster.request(first, "DBSIZE"), ":0\r\n");
+}
