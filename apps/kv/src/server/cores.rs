@@ -13,6 +13,8 @@
 //!    when a reply would: once all effects before it are durable.
 
 use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
 
 use sietch::disk::DiskQueue;
 
@@ -224,6 +226,11 @@ impl Cores {
     /// See [`Links::disarm`].
     pub(super) fn disarm(&mut self) {
         self.links.disarm();
+    }
+
+    /// See [`Links::wait`].
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.links.wait(timeout)
     }
 
     /// Whether commands wait for the log, as far as a member knows.

@@ -206,7 +206,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     }
 
     /// Sleeps until a doorbell is notified or `timeout` has passed, unless frames or bytes wait
-    /// already.
+    /// already. While another core has the shard, or a member is held, only another core ends it.
     ///
     /// # Errors
     /// The kernel sockets' queue is broken.
@@ -217,6 +217,12 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         let Some(sockets) = &mut self.sockets else { return Ok(()) };
         if self.cores.as_mut().is_some_and(|cores| !cores.arm()) {
             return Ok(());
+        }
+        // No input is taken, so bytes that wait in sockets must not end the sleep.
+        if let Some(cores) = self.cores.as_mut().filter(|cores| self.shard.is_none() || cores.is_held()) {
+            let slept = cores.wait(timeout);
+            cores.disarm();
+            return slept;
         }
         if self.vnic.as_mut().is_some_and(|vnic| !vnic.queue_mut().arm()) {
             return Ok(());

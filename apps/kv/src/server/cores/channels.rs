@@ -2,7 +2,10 @@
 //! each core.
 
 use std::io;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use sietch_ring::channel::{Receiver, Sender, channel};
 use sietch_ring::thread_doorbell::{Event, EventDoorbell};
 
@@ -100,6 +103,17 @@ impl Links for Channels {
 
     fn disarm(&mut self) {
         self.doorbell.disarm();
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let limit = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(&mut [PollFd::new(&self.doorbell, PollFlags::IN)], limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(cause) => return Err(cause.into()),
+        }
+        // Nothing else does it while only this is polled, and it would end the next sleep.
+        self.doorbell.clear();
+        Ok(())
     }
 }
 

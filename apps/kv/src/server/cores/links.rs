@@ -6,6 +6,9 @@
 //!    the sender, in order, until [`Links::flush`] finds room.
 //! 3. A core sends during its iteration, and notifies its peers once, with [`Links::flush`].
 
+use std::io;
+use std::time::Duration;
+
 use super::message::Message;
 
 /// One core's ends of the queues to and from all other cores.
@@ -27,4 +30,11 @@ pub(in crate::server) trait Links: Send {
 
     /// Ends what [`Links::arm`] began: the core is awake.
     fn disarm(&mut self);
+
+    /// Sleeps between [`Links::arm`] and [`Links::disarm`] until a message has arrived or `timeout`
+    /// has passed, whatever else happens.
+    ///
+    /// # Errors
+    /// The doorbell cannot be polled.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 }

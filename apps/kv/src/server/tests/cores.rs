@@ -9,9 +9,12 @@
 //!    must have every acknowledged operation of each client, and be as after some whole operation.
 
 mod operation;
+mod sleep;
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use sietch::nic::wire::WireQueue;
 use sietch_sim::disk::{self, Crash, Fault, Media, SimDisk};
@@ -89,6 +92,10 @@ impl Links for SlowLinks {
     }
 
     fn disarm(&mut self) {}
+
+    fn wait(&mut self, _timeout: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The keys of one client.
