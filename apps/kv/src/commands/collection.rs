@@ -1,8 +1,13 @@
 //! Functions shared by the commands of lists, sets, hashes and sorted sets: values of an expected
 //! type, ranges of ranks, arguments with bounds.
 
-use crate::data::keyspace::Data;
-use crate::data::value::{Hash, List, Set, SortedSet, Value, ValueRef};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+use crate::data::keyspace::{Data, ValueMut};
+use crate::data::value::{
+    Hash, HashRef, List, ListRef, Set, SetRef, SortedSet, SortedSetRef, Value, ValueRef,
+};
 use crate::foundation::command::integer;
 use crate::foundation::protocol::Fault;
 
@@ -15,8 +20,12 @@ const MOST_GATHERED: usize = 512;
 
 /// One of the four types of collections.
 pub(super) trait Collection: Sized {
-    /// The collection in a value of this type.
-    fn of(value: ValueRef<'_>) -> Option<&Self>;
+    /// Such a collection, to be read.
+    type View<'a>: Copy;
+    /// The collection in a value that is read; `None` if it has another type.
+    fn view_of(value: ValueRef<'_>) -> Option<Self::View<'_>>;
+    /// The collection in a value; `None` if it has another type.
+    fn of(value: &Value) -> Option<&Self>;
     /// The same, to be changed.
     fn of_mut(value: &mut Value) -> Option<&mut Self>;
     /// An empty one.
@@ -26,10 +35,16 @@ pub(super) trait Collection: Sized {
 }
 
 macro_rules! collection {
-    ($type:ident) => {
+    ($type:ident, $view:ident) => {
         impl Collection for $type {
-            fn of(value: ValueRef<'_>) -> Option<&Self> {
+            type View<'a> = $view<'a>;
+
+            fn view_of(value: ValueRef<'_>) -> Option<$view<'_>> {
                 if let ValueRef::$type(found) = value { Some(found) } else { None }
+            }
+
+            fn of(value: &Value) -> Option<&Self> {
+                if let Value::$type(found) = value { Some(found) } else { None }
             }
 
             fn of_mut(value: &mut Value) -> Option<&mut Self> {
@@ -47,18 +62,50 @@ macro_rules! collection {
     };
 }
 
-collection!(List);
-collection!(Set);
-collection!(Hash);
-collection!(SortedSet);
+collection!(List, ListRef);
+collection!(Set, SetRef);
+collection!(Hash, HashRef);
+collection!(SortedSet, SortedSetRef);
+
+/// A collection that is changed: a [`ValueMut`] whose type was checked.
+pub(super) struct CollectionMut<'a, T> {
+    value: ValueMut<'a>,
+    of_type: PhantomData<T>,
+}
+
+impl<'a, T: Collection> CollectionMut<'a, T> {
+    fn new(value: ValueMut<'a>) -> Result<Self, Fault> {
+        match T::of(&value) {
+            Some(_) => Ok(Self { value, of_type: PhantomData }),
+            None => Err(Fault::WRONG_TYPE),
+        }
+    }
+}
+
+impl<T: Collection> Deref for CollectionMut<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        T::of(&self.value).expect("the type was checked, and no change of a collection changes it")
+    }
+}
+
+impl<T: Collection> DerefMut for CollectionMut<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        T::of_mut(&mut self.value).expect("the type was checked, and no change of a collection changes it")
+    }
+}
 
 /// The collection at `key`, if there is one, to be read.
 ///
 /// # Errors
 /// [`Fault::WRONG_TYPE`].
-pub(super) fn read<'a, T: Collection>(data: &'a mut Data<'_>, key: &[u8]) -> Result<Option<&'a T>, Fault> {
+pub(super) fn read<'a, T: Collection>(
+    data: &'a mut Data<'_>,
+    key: &[u8],
+) -> Result<Option<T::View<'a>>, Fault> {
     match data.read(key) {
-        Some(value) => T::of(value).map(Some).ok_or(Fault::WRONG_TYPE),
+        Some(value) => T::view_of(value).map(Some).ok_or(Fault::WRONG_TYPE),
         None => Ok(None),
     }
 }
@@ -69,12 +116,9 @@ pub(super) fn read<'a, T: Collection>(data: &'a mut Data<'_>, key: &[u8]) -> Res
 /// [`Fault::WRONG_TYPE`].
 pub(super) fn write<'a, T: Collection>(
     data: &'a mut Data<'_>,
-    key: &[u8],
-) -> Result<Option<&'a mut T>, Fault> {
-    match data.write(key)? {
-        Some(value) => T::of_mut(value).map(Some).ok_or(Fault::WRONG_TYPE),
-        None => Ok(None),
-    }
+    key: &'a [u8],
+) -> Result<Option<CollectionMut<'a, T>>, Fault> {
+    data.write(key)?.map(CollectionMut::new).transpose()
 }
 
 /// The collection at `key`, created if there is none. The caller must add an element before it
@@ -84,9 +128,9 @@ pub(super) fn write<'a, T: Collection>(
 /// [`Fault::WRONG_TYPE`].
 pub(super) fn write_or_create<'a, T: Collection>(
     data: &'a mut Data<'_>,
-    key: &[u8],
-) -> Result<&'a mut T, Fault> {
-    T::of_mut(data.write_or_insert_with(key, || T::empty().into_value())?).ok_or(Fault::WRONG_TYPE)
+    key: &'a [u8],
+) -> Result<CollectionMut<'a, T>, Fault> {
+    CollectionMut::new(data.write_or_insert_with(key, || T::empty().into_value())?)
 }
 
 /// An integer of at least `minimum`; `fault` is for everything else.

@@ -48,11 +48,12 @@ fn hset(context: &mut Context<'_>, arguments: &[&[u8]], answer_ok: bool) -> Outc
     }
     let key = arguments[1];
     let rules = context.data.rules();
-    let hash: &mut Hash = write_or_create(&mut context.data, key)?;
+    let mut hash = write_or_create::<Hash>(&mut context.data, key)?;
     let mut created = 0;
     for pair in arguments[2..].chunks_exact(2) {
         created += usize::from(hash.insert(pair[0], pair[1], &rules));
     }
+    drop(hash);
     context.notify(class::HASH, "hset", key);
     context.data.changed(key);
     context.data.effect(arguments);
@@ -67,10 +68,13 @@ fn hset(context: &mut Context<'_>, arguments: &[&[u8]], answer_ok: bool) -> Outc
 fn hsetnx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let (key, name, value) = (arguments[1], arguments[2], arguments[3]);
     let rules = context.data.rules();
-    let hash: &mut Hash = write_or_create(&mut context.data, key)?;
-    let new = !hash.contains(name);
+    let mut hash = write_or_create::<Hash>(&mut context.data, key)?;
+    let new = !hash.view().contains(name);
     if new {
         hash.insert(name, value, &rules);
+    }
+    drop(hash);
+    if new {
         context.notify(class::HASH, "hset", key);
         context.data.changed(key);
         context.data.effect(&[b"HSET", key, name, value]);
@@ -96,8 +100,8 @@ fn hmget(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 fn hgetall(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let hash = read::<Hash>(&mut context.data, arguments[1])?;
-    context.reply.map(hash.map_or(0, Hash::len));
-    for field in hash.into_iter().flat_map(Hash::iter) {
+    context.reply.map(hash.map_or(0, |hash| hash.len()));
+    for field in hash.into_iter().flat_map(|hash| hash.iter()) {
         context.reply.bulk(&field.name);
         context.reply.bulk(&field.value);
     }
@@ -106,8 +110,8 @@ fn hgetall(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 fn one_side(context: &mut Context<'_>, arguments: &[&[u8]], side: fn(Field<'_>) -> Text<'_>) -> Outcome {
     let hash = read::<Hash>(&mut context.data, arguments[1])?;
-    context.reply.array(hash.map_or(0, Hash::len));
-    for field in hash.into_iter().flat_map(Hash::iter) {
+    context.reply.array(hash.map_or(0, |hash| hash.len()));
+    for field in hash.into_iter().flat_map(|hash| hash.iter()) {
         context.reply.bulk(&side(field));
     }
     Ok(())
@@ -116,7 +120,7 @@ fn one_side(context: &mut Context<'_>, arguments: &[&[u8]], side: fn(Field<'_>) 
 fn hdel(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let mut removed = 0;
-    if let Some(hash) = write::<Hash>(&mut context.data, key)? {
+    if let Some(mut hash) = write::<Hash>(&mut context.data, key)? {
         removed = arguments[2..].iter().filter(|name| hash.remove(name)).count();
     }
     if removed > 0 {
@@ -129,7 +133,7 @@ fn hdel(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 }
 
 fn hlen(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let len = read(&mut context.data, arguments[1])?.map_or(0, Hash::len);
+    let len = read::<Hash>(&mut context.data, arguments[1])?.map_or(0, |hash| hash.len());
     context.reply.count(len);
     Ok(())
 }

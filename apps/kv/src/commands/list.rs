@@ -7,7 +7,7 @@
 use super::collection::{at_least, count, read, span, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};
 use crate::data::keyspace::EffectDetail;
-use crate::data::value::{List, Text};
+use crate::data::value::{List, ListRef, Text};
 use crate::foundation::command::{Flags, Keys, flag, integer, is, timeout_milliseconds};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
@@ -52,8 +52,8 @@ pub(super) const COMMANDS: &[Command] = &[
 fn push(context: &mut Context<'_>, arguments: &[&[u8]], front: bool, only_existing: bool) -> Outcome {
     let key = arguments[1];
     let rules = context.data.rules();
-    let list: &mut List = if only_existing {
-        match write(&mut context.data, key)? {
+    let mut list = if only_existing {
+        match write::<List>(&mut context.data, key)? {
             Some(list) => list,
             None => {
                 context.reply.integer(0);
@@ -61,10 +61,11 @@ fn push(context: &mut Context<'_>, arguments: &[&[u8]], front: bool, only_existi
             }
         }
     } else {
-        write_or_create(&mut context.data, key)?
+        write_or_create::<List>(&mut context.data, key)?
     };
     arguments[2..].iter().for_each(|element| list.push(front, element, &rules));
-    let len = list.len();
+    let len = list.view().len();
+    drop(list);
     context.notify(class::LIST, if front { "lpush" } else { "rpush" }, key);
     context.data.changed(key);
     context.data.effect(arguments);
@@ -75,11 +76,11 @@ fn push(context: &mut Context<'_>, arguments: &[&[u8]], front: bool, only_existi
 /// Pops up to `many` elements from one end and records it. The list must exist.
 fn take(context: &mut Context<'_>, key: &[u8], front: bool, many: usize) -> Result<Vec<Box<[u8]>>, Fault> {
     let (mut taken, mut left) = (Vec::new(), 0);
-    if let Some(list) = write::<List>(&mut context.data, key)? {
-        let many = many.min(list.len());
+    if let Some(mut list) = write::<List>(&mut context.data, key)? {
+        let many = many.min(list.view().len());
         taken.reserve(many);
         taken.extend((0..many).map_while(|_| list.pop(front)));
-        left = list.len();
+        left = list.view().len();
     }
     if !taken.is_empty() {
         context.notify(class::LIST, if front { "lpop" } else { "rpop" }, key);
@@ -117,7 +118,7 @@ fn pop(context: &mut Context<'_>, arguments: &[&[u8]], front: bool) -> Outcome {
 }
 
 fn llen(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let len = read(&mut context.data, arguments[1])?.map_or(0, List::len);
+    let len = read::<List>(&mut context.data, arguments[1])?.map_or(0, |list| list.len());
     context.reply.count(len);
     Ok(())
 }
@@ -154,10 +155,11 @@ fn lindex(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 fn lset(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let rules = context.data.rules();
-    let list: &mut List = write(&mut context.data, key)?.ok_or(Fault::NO_SUCH_KEY)?;
+    let mut list = write::<List>(&mut context.data, key)?.ok_or(Fault::NO_SUCH_KEY)?;
     let index = integer(arguments[2])?;
-    let at = position(index, list.len()).ok_or(Fault::OUT_OF_RANGE)?;
+    let at = position(index, list.view().len()).ok_or(Fault::OUT_OF_RANGE)?;
     list.set(at, arguments[3], &rules);
+    drop(list);
     context.notify(class::LIST, "lset", key);
     context.data.changed(key);
     context.data.effect_detail(arguments, &EffectDetail::Element(at));
@@ -170,7 +172,7 @@ fn lrem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let limit = integer(arguments[2])?;
     let head = context.data.dumped_elements(key);
     let (mut removed, mut of_head) = (0, 0);
-    if let Some(list) = write::<List>(&mut context.data, key)? {
+    if let Some(mut list) = write::<List>(&mut context.data, key)? {
         let most = if limit == 0 { usize::MAX } else { limit.unsigned_abs() as usize };
         (removed, of_head) = list.remove_equal(arguments[3], most, limit < 0, head);
     }
@@ -186,9 +188,13 @@ fn lrem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 fn ltrim(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let (start, end) = (integer(arguments[2])?, integer(arguments[3])?);
-    if let Some(list) = write::<List>(&mut context.data, key)? {
-        let (first, many) = span(start, end, list.len());
+    let mut kept = None;
+    if let Some(mut list) = write::<List>(&mut context.data, key)? {
+        let (first, many) = span(start, end, list.view().len());
         list.trim(first, many);
+        kept = Some((first, many));
+    }
+    if let Some((first, many)) = kept {
         context.notify(class::LIST, "ltrim", key);
         context.data.changed(key);
         context.data.effect_detail(arguments, &EffectDetail::Kept { first, many });
@@ -205,16 +211,18 @@ fn linsert(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     let key = arguments[1];
     let rules = context.data.rules();
-    let Some(list) = write::<List>(&mut context.data, key)? else {
+    let Some(mut list) = write::<List>(&mut context.data, key)? else {
         context.reply.integer(0);
         return Ok(());
     };
-    let Some(at) = list.iter().position(|element| *element == *arguments[3]) else {
+    let Some(at) = list.view().iter().position(|element| *element == *arguments[3]) else {
+        drop(list);
         context.reply.integer(-1);
         return Ok(());
     };
     list.insert(at + after, arguments[4], &rules);
-    let len = list.len();
+    let len = list.view().len();
+    drop(list);
     context.notify(class::LIST, "linsert", key);
     context.data.changed(key);
     context.data.effect_detail(arguments, &EffectDetail::Inserted(at + after));
@@ -258,7 +266,7 @@ impl Positions {
     }
 
     /// The positions of `element`.
-    fn find(&self, list: &List, element: &[u8]) -> Vec<usize> {
+    fn find(&self, list: ListRef<'_>, element: &[u8]) -> Vec<usize> {
         let most = if self.most == 0 { list.len() } else { self.most };
         let skip = usize::try_from(self.rank.wrapping_abs() - 1).unwrap_or(0);
         let wanted = match self.count {

@@ -11,7 +11,7 @@ use super::collection::{
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
 use crate::data::keyspace::Data;
-use crate::data::value::Set;
+use crate::data::value::{Set, SetRef};
 use crate::foundation::command::{Flags, Keys, flag, is};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
@@ -50,8 +50,9 @@ pub(super) const COMMANDS: &[Command] = &[
 fn sadd(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let rules = context.data.rules();
-    let set: &mut Set = write_or_create(&mut context.data, key)?;
+    let mut set = write_or_create::<Set>(&mut context.data, key)?;
     let added = arguments[2..].iter().filter(|member| set.insert(member, &rules)).count();
+    drop(set);
     if added > 0 {
         context.notify(class::SET, "sadd", key);
         context.data.changed(key);
@@ -64,7 +65,7 @@ fn sadd(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 fn srem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let mut removed = 0;
-    if let Some(set) = write::<Set>(&mut context.data, key)? {
+    if let Some(mut set) = write::<Set>(&mut context.data, key)? {
         removed = arguments[2..].iter().filter(|member| set.remove(member)).count();
     }
     if removed > 0 {
@@ -88,7 +89,7 @@ fn smove(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         context.reply.integer(i64::from(is_in));
         return Ok(());
     }
-    if let Some(set) = write::<Set>(&mut context.data, source)? {
+    if let Some(mut set) = write::<Set>(&mut context.data, source)? {
         set.remove(member);
     }
     context.notify(class::SET, "srem", source);
@@ -121,7 +122,7 @@ fn smismember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 }
 
 fn scard(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let len = read(&mut context.data, arguments[1])?.map_or(0, Set::len);
+    let len = read::<Set>(&mut context.data, arguments[1])?.map_or(0, |set| set.len());
     context.reply.count(len);
     Ok(())
 }
@@ -134,17 +135,17 @@ fn spop(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         _ => return Err(Fault::SYNTAX),
     };
     let mut taken = Vec::new();
-    if let Some(set) = write::<Set>(&mut context.data, key)? {
+    if let Some(mut set) = write::<Set>(&mut context.data, key)? {
         let wanted = many.unwrap_or(1);
-        if wanted >= set.len() {
-            taken = set.to_vec();
+        if wanted >= set.view().len() {
+            taken = set.view().to_vec();
             taken.iter().for_each(|member| {
                 set.remove(member);
             });
         } else {
             let random = &mut *context.random;
             while taken.len() < wanted
-                && let Some(member) = set.random(&mut || random.word())
+                && let Some(member) = set.view().random(&mut || random.word())
             {
                 set.remove(&member);
                 taken.push(member);
@@ -204,7 +205,7 @@ fn srandmember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 }
 
 /// `many` distinct members, or all.
-fn some_members(set: &Set, many: usize, next: &mut dyn FnMut() -> u64) -> Vec<Vec<u8>> {
+fn some_members(set: SetRef<'_>, many: usize, next: &mut dyn FnMut() -> u64) -> Vec<Vec<u8>> {
     // For few of many members, draw until there are enough. Otherwise copy all and choose
     // positions.
     if many.saturating_mul(3) < set.len() {
@@ -235,7 +236,7 @@ fn members(data: &mut Data<'_>, keys: &[&[u8]], operation: Operation) -> Result<
     // Every key's type is checked before any work is done, as the first error is the reply.
     let mut lengths = Vec::with_capacity(keys.len());
     for key in keys {
-        lengths.push(read(data, key)?.map_or(0, Set::len));
+        lengths.push(read::<Set>(data, key)?.map_or(0, |set| set.len()));
     }
     match operation {
         Operation::Union => {
@@ -269,7 +270,7 @@ fn members(data: &mut Data<'_>, keys: &[&[u8]], operation: Operation) -> Result<
             Ok(left)
         }
         Operation::Difference => {
-            let mut left = read(data, keys[0])?.map_or(Vec::new(), Set::to_vec);
+            let mut left = read::<Set>(data, keys[0])?.map_or(Vec::new(), |set| set.to_vec());
             for key in &keys[1..] {
                 if let Some(set) = read::<Set>(data, key)? {
                     left.retain(|member| !set.contains(member));
@@ -284,7 +285,7 @@ fn combine(context: &mut Context<'_>, keys: &[&[u8]], operation: Operation) -> O
     if let [key] = keys {
         // One set alone needs no copy.
         let set = read::<Set>(&mut context.data, key)?;
-        context.reply.set(set.map_or(0, Set::len));
+        context.reply.set(set.map_or(0, |set| set.len()));
         if let Some(set) = set {
             set.for_each(&mut |member| context.reply.bulk(member));
         }

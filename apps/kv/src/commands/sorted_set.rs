@@ -162,16 +162,16 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
         pairs.push((parse_float(pair[0]).ok_or(Fault::NOT_FLOAT)?, pair[1]));
     }
     let (rules, replaying) = (context.data.rules(), context.data.replaying());
-    let set: Option<&mut SortedSet> = if options.only_existing {
-        write(&mut context.data, key)?
+    let mut set = if options.only_existing {
+        write::<SortedSet>(&mut context.data, key)?
     } else {
-        Some(write_or_create(&mut context.data, key)?)
+        Some(write_or_create::<SortedSet>(&mut context.data, key)?)
     };
     let (mut added, mut updated, mut result) = (0, 0, None);
     let mut changes: Vec<(String, &[u8])> = Vec::new();
-    if let Some(set) = set {
+    if let Some(set) = &mut set {
         for (score, name) in pairs {
-            let old = set.score(name);
+            let old = set.view().score(name);
             let Some(score) = options.apply(old, score)? else {
                 continue;
             };
@@ -183,11 +183,12 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
                 set.know_negative_zero(&rules);
             }
             set.insert(name, score, &rules);
-            changes.push((format_double(set.stored(score)), name));
+            changes.push((format_double(set.view().stored(score)), name));
             added += usize::from(old.is_none());
             updated += usize::from(old.is_some());
         }
     }
+    drop(set);
     if !changes.is_empty() {
         context.notify(class::SORTED_SET, if options.increment { "zincr" } else { "zadd" }, key);
         context.data.changed(key);
@@ -208,7 +209,7 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
 fn zrem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let mut removed = 0;
-    if let Some(set) = write::<SortedSet>(&mut context.data, key)? {
+    if let Some(mut set) = write::<SortedSet>(&mut context.data, key)? {
         removed = arguments[2..].iter().filter(|name| set.remove(name).is_some()).count();
     }
     if removed > 0 {
@@ -244,7 +245,7 @@ fn zmscore(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 }
 
 fn zcard(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let len = read(&mut context.data, arguments[1])?.map_or(0, SortedSet::len);
+    let len = read::<SortedSet>(&mut context.data, arguments[1])?.map_or(0, |set| set.len());
     context.reply.count(len);
     Ok(())
 }

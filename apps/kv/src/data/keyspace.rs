@@ -2,7 +2,8 @@
 //!
 //! 1. A [`Database`](database::Database) is an [`Index`](crate::data::index::Index) of [`Entry`]s.
 //!    An entry has its key, its value, its expiry (or [`NEVER`]) and a word for eviction (time of
-//!    last access, or frequency). A string that was set as a whole is one allocation with its key.
+//!    last access, or frequency). A string that was set as a whole is one allocation with its key,
+//!    and so is a packed collection.
 //! 2. Keys with an expiry are also in an ordered set of (deadline, hash of the key). Its first
 //!    element is the next deadline: active expiry never samples, and an idle store has nothing to
 //!    do.
@@ -30,7 +31,7 @@ mod store;
 pub(crate) use clock::NEVER;
 pub use clock::Now;
 pub(crate) use data::Data;
-pub(crate) use entry::Entry;
+pub(crate) use entry::{Entry, ValueMut};
 pub(crate) use key::DatabaseKey;
 pub(crate) use partial_dump::{DumpedPart, EffectDetail, PartialDump};
 pub(crate) use partition::{Partition, Waiter};

@@ -4,6 +4,7 @@
 //!    (hashes, lists, sets) or sorted (sets of integers, sorted sets). Past Redis' thresholds
 //!    ([`Rules`]) it turns into an [`Index`](crate::data::index::Index) or, a list, into a chain of
 //!    packed nodes, and never back. OBJECT ENCODING shows the names that Redis 7.0 shows.
+//!    The owner of a packed collection may keep bytes of its own in the same allocation.
 //! 2. Every type keeps the bytes that the allocator has given it, so that asking for them costs
 //!    nothing.
 //! 3. No type knows keys, expiry or clients.
@@ -15,6 +16,7 @@
 //! | hash (name and value of 8) | packed | index of 24-byte fields | 20; 33 |
 //! | sorted set | packed | index and counted tree | 12 to 20; 100 |
 
+mod collection;
 mod counted_tree;
 mod hash;
 mod limits;
@@ -28,19 +30,18 @@ mod sorted_set;
 mod string;
 mod view;
 
+pub(crate) use collection::Kind;
 pub(crate) use counted_tree::compare;
-pub(crate) use hash::{Field, Hash};
-pub(crate) use list::List;
+pub(crate) use hash::{Field, Hash, HashRef};
+pub(crate) use list::{List, ListRef};
 pub(crate) use packed::Text;
 pub(crate) use rules::Rules;
-pub(crate) use set::Set;
+pub(crate) use set::{Set, SetRef};
 pub(crate) use short::ShortBytes;
 pub(crate) use size::{EFFECT_HEAD, argument};
-pub(crate) use sorted_set::SortedSet;
+pub(crate) use sorted_set::{SortedSet, SortedSetRef};
 pub(crate) use string::{StringRef, StringValue};
 pub(crate) use view::{Progress, ValueRef};
-
-const _: () = assert!(size_of::<Value>() == 24);
 
 /// The value of a key.
 #[derive(Clone, Debug)]
@@ -63,16 +64,11 @@ impl Value {
     pub(crate) fn view(&self) -> ValueRef<'_> {
         match self {
             Self::String(string) => ValueRef::String(string.view()),
-            Self::List(list) => ValueRef::List(list),
-            Self::Set(set) => ValueRef::Set(set),
-            Self::Hash(hash) => ValueRef::Hash(hash),
-            Self::SortedSet(sorted_set) => ValueRef::SortedSet(sorted_set),
+            Self::List(list) => ValueRef::List(list.view()),
+            Self::Set(set) => ValueRef::Set(set.view()),
+            Self::Hash(hash) => ValueRef::Hash(hash.view()),
+            Self::SortedSet(sorted_set) => ValueRef::SortedSet(sorted_set.view()),
         }
-    }
-
-    /// Whether this is a collection without elements, which no key may hold. A string never is.
-    pub(crate) fn is_empty(&self) -> bool {
-        !matches!(self, Self::String(_)) && self.view().len() == 0
     }
 
     /// Drops about `budget` elements and returns whether nothing is left; for freeing a huge value
@@ -93,10 +89,10 @@ impl ValueRef<'_> {
     pub(crate) fn to_value(self) -> Value {
         match self {
             Self::String(string) => Value::String(string.to_value()),
-            Self::List(list) => Value::List(list.clone()),
-            Self::Set(set) => Value::Set(set.clone()),
-            Self::Hash(hash) => Value::Hash(hash.clone()),
-            Self::SortedSet(sorted_set) => Value::SortedSet(sorted_set.clone()),
+            Self::List(list) => Value::List(list.to_list()),
+            Self::Set(set) => Value::Set(set.to_set()),
+            Self::Hash(hash) => Value::Hash(hash.to_hash()),
+            Self::SortedSet(sorted_set) => Value::SortedSet(sorted_set.to_sorted_set()),
         }
     }
 }

@@ -16,8 +16,8 @@ fn take(
     many: usize,
 ) -> Result<Vec<(Vec<u8>, f64)>, Fault> {
     let mut taken: Vec<(Vec<u8>, f64)> = Vec::new();
-    if let Some(set) = write::<SortedSet>(&mut context.data, key)? {
-        taken.extend(set.range(0, many, highest).map(|(name, score)| (name.to_vec(), score)));
+    if let Some(mut set) = write::<SortedSet>(&mut context.data, key)? {
+        taken.extend(set.view().range(0, many, highest).map(|(name, score)| (name.to_vec(), score)));
         taken.iter().for_each(|(name, _)| {
             set.remove(name);
         });

@@ -8,7 +8,7 @@ use super::replies::write_members;
 use crate::commands::collection::{Collection as _, read, span, write};
 use crate::commands::context::{Context, Outcome};
 use crate::data::keyspace::EffectDetail;
-use crate::data::value::SortedSet;
+use crate::data::value::{SortedSet, SortedSetRef};
 use crate::foundation::command::{integer, is};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
@@ -107,7 +107,7 @@ impl<'a> Bounds<'a> {
     }
 
     /// The first rank and the number of members, ranks counted in the order of the reply.
-    fn ranks(&self, set: &SortedSet, direction: Direction) -> (usize, usize) {
+    fn ranks(&self, set: SortedSetRef<'_>, direction: Direction) -> (usize, usize) {
         let (first, end) = match self {
             Self::Ranks(start, end) => return span(*start, *end, set.len()),
             Self::Scores(from, to) => (
@@ -177,7 +177,7 @@ impl<'a> Request<'a> {
     }
 
     /// The first rank and the number of members, in the order of the reply.
-    fn ranks(&self, set: &SortedSet) -> (usize, usize) {
+    fn ranks(&self, set: SortedSetRef<'_>) -> (usize, usize) {
         let (first, count) = self.bounds.ranks(set, self.direction);
         if matches!(self.bounds, Bounds::Ranks(..)) {
             return (first, count);
@@ -230,7 +230,7 @@ pub(super) fn range_store(context: &mut Context<'_>, arguments: &[&[u8]]) -> Out
 /// # Errors
 /// The log's area has no room for it.
 pub(super) fn store(context: &mut Context<'_>, destination: &[u8], result: SortedSet) -> Outcome {
-    let len = result.len();
+    let len = result.view().len();
     if len > 0 {
         let value = result.into_value();
         context.data.admit_value(destination, &value)?;
@@ -258,8 +258,8 @@ pub(super) fn remove(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind)
     let key = arguments[1];
     let bounds = Bounds::parse(kind, arguments[2], arguments[3])?;
     let (mut removed, mut start) = (Vec::new(), 0);
-    if let Some(set) = write::<SortedSet>(&mut context.data, key)? {
-        let (first, count) = bounds.ranks(set, Direction::Forward);
+    if let Some(mut set) = write::<SortedSet>(&mut context.data, key)? {
+        let (first, count) = bounds.ranks(set.view(), Direction::Forward);
         (removed, start) = (set.remove_range(first, count), first);
     }
     if !removed.is_empty() {

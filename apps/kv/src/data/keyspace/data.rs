@@ -2,7 +2,7 @@
 
 use super::clock::Now;
 use super::database::Database;
-use super::entry::{Entry, Weight};
+use super::entry::{Entry, ValueMut, Weight};
 use super::partial_dump::EffectDetail;
 use super::partition::Partition;
 use super::store::Store;
@@ -131,12 +131,12 @@ impl<'a> Data<'a> {
         self.store.partitions.of(key).databases[self.database].index.get(key)
     }
 
-    /// The collection at a key, for a command that changes it; then call [`Data::changed`]. The
-    /// caller must know that changes to two keys do not overlap.
+    /// The collection at a key, for a command that changes it, drops it and then calls
+    /// [`Data::changed`]. The caller must know that changes to two keys do not overlap.
     ///
     /// # Errors
     /// It is a string.
-    pub(crate) fn write(&mut self, key: &[u8]) -> Result<Option<&mut Value>, Fault> {
+    pub(crate) fn write<'b>(&'b mut self, key: &'b [u8]) -> Result<Option<ValueMut<'b>>, Fault> {
         self.expire_if_due(key);
         let Store { partitions, settings, random, .. } = &mut *self.store;
         let Some(entry) = partitions.of_mut(key).databases[self.database].index.get_mut(key) else {
@@ -144,18 +144,18 @@ impl<'a> Data<'a> {
         };
         entry.note_access(settings.policy, self.now, random);
         self.before = entry.weight();
-        entry.value_mut().map(Some).ok_or(Fault::WRONG_TYPE)
+        entry.value_mut(key).map(Some).ok_or(Fault::WRONG_TYPE)
     }
 
     /// The collection at a key, made by `make` if there is none; then call [`Data::changed`].
     ///
     /// # Errors
     /// It is a string.
-    pub(crate) fn write_or_insert_with(
-        &mut self,
-        key: &[u8],
+    pub(crate) fn write_or_insert_with<'b>(
+        &'b mut self,
+        key: &'b [u8],
         make: impl FnOnce() -> Value,
-    ) -> Result<&mut Value, Fault> {
+    ) -> Result<ValueMut<'b>, Fault> {
         self.expire_if_due(key);
         if self.store.find(self.database, key).is_none() {
             self.store.put(self.database, key, make(), true, self.now);
@@ -163,7 +163,7 @@ impl<'a> Data<'a> {
         let entry = self.store.partitions.of_mut(key).databases[self.database].index.get_mut(key);
         let entry = entry.expect("it was found or inserted above");
         self.before = entry.weight();
-        entry.value_mut().ok_or(Fault::WRONG_TYPE)
+        entry.value_mut(key).ok_or(Fault::WRONG_TYPE)
     }
 
     /// The bytes of the string at a key, to be changed in place; then call [`Data::changed`]. An

@@ -1,9 +1,14 @@
 //! A key with its value, its expiry and its last access.
 //!
-//! 1. A string that was set as a whole is a [`Record`]: one allocation with its key.
+//! 1. A string that was set as a whole, and a packed collection, is a [`Record`]: one allocation
+//!    with its key.
 //! 2. Every other value, and one with a very long key, is [`Full`]: an allocation that holds the
 //!    key if it is short, and the value, which may have allocations of its own.
-//! 3. An entry is two words, so that the index has little to move when a segment splits.
+//! 3. A collection is changed through a [`ValueMut`], which takes it out of the record and puts it
+//!    back. Without a conversion this copies nothing.
+//! 4. An entry is two words, so that the index has little to move when a segment splits.
+
+use std::ops::{Deref, DerefMut};
 
 use sietch_structures::XorShift64Star;
 
@@ -47,7 +52,7 @@ impl Weight {
 pub(crate) struct Entry(Form);
 
 enum Form {
-    Text(Record),
+    Record(Record),
     Full(Box<Full>),
 }
 
@@ -61,13 +66,13 @@ struct Full {
 }
 
 const _: () = assert!(size_of::<Entry>() == 16);
-const _: () = assert!(size_of::<Full>() <= 64);
+const _: () = assert!(size_of::<Full>() <= 72);
 
 impl Keyed for Entry {
     #[inline]
     fn key(&self) -> &[u8] {
         match &self.0 {
-            Form::Text(record) => record.key(),
+            Form::Record(record) => record.key(),
             Form::Full(full) => &full.key,
         }
     }
@@ -79,10 +84,17 @@ impl Entry {
         if let Value::String(string) = &value
             && let Some(record) = Record::new(key, string.view(), access)
         {
-            return Self(Form::Text(record));
+            return Self(Form::Record(record));
         }
-        let key = ShortBytes::of(&[key]);
-        Self(Form::Full(Box::new(Full { key, value, expire_at: NEVER, access })))
+        match Record::of_collection(key, value, access, NEVER) {
+            Ok(record) => Self(Form::Record(record)),
+            Err(value) => Self::full(key, value, access, NEVER),
+        }
+    }
+
+    /// An entry whose value is apart from its key.
+    fn full(key: &[u8], value: Value, access: u32, expire_at: u64) -> Self {
+        Self(Form::Full(Box::new(Full { key: ShortBytes::of(&[key]), value, expire_at, access })))
     }
 
     /// An entry of a string as SET makes it, without an expiry.
@@ -90,7 +102,7 @@ impl Entry {
     pub(super) fn of_string(key: &[u8], bytes: &[u8], access: u32) -> Self {
         let string = StringRef::of(bytes);
         match Record::new(key, string, access) {
-            Some(record) => Self(Form::Text(record)),
+            Some(record) => Self(Form::Record(record)),
             None => Self::new(key, Value::String(StringValue::new(bytes)), access),
         }
     }
@@ -99,44 +111,44 @@ impl Entry {
     #[inline]
     pub(crate) fn value(&self) -> ValueRef<'_> {
         match &self.0 {
-            Form::Text(record) => ValueRef::String(record.string()),
+            Form::Record(record) => record.value(),
             Form::Full(full) => full.value.view(),
         }
     }
 
-    /// The value to be changed, unless it is stored together with the key: a string.
-    #[inline]
-    pub(super) fn value_mut(&mut self) -> Option<&mut Value> {
-        match &mut self.0 {
-            Form::Text(_) => None,
-            Form::Full(full) => Some(&mut full.value),
+    /// The value to be changed; `None` for a string in one allocation with its key. `key` is the
+    /// entry's.
+    pub(super) fn value_mut<'a>(&'a mut self, key: &'a [u8]) -> Option<ValueMut<'a>> {
+        let mut taken = None;
+        if let Form::Record(record) = &mut self.0 {
+            let (access, expire_at) = (record.access(), record.expire_at());
+            taken = Some(Taken { value: record.take_collection()?, access, expire_at });
         }
+        Some(ValueMut { entry: self, key, taken })
     }
 
     /// The bytes of a string to be changed in place; `None` for other types. From now on they are
     /// stored apart from the key.
     pub(super) fn grow_string(&mut self) -> Option<&mut Vec<u8>> {
-        if let Form::Text(record) = &self.0 {
-            let full = Full {
-                key: ShortBytes::of(&[record.key()]),
-                value: Value::String(record.string().to_value()),
-                expire_at: record.expire_at(),
-                access: record.access(),
-            };
-            self.0 = Form::Full(Box::new(full));
+        if let Form::Record(record) = &self.0 {
+            if record.kind().is_some() {
+                return None;
+            }
+            let string = Value::String(record.string().to_value());
+            *self = Self::full(record.key(), string, record.access(), record.expire_at());
         }
         match &mut self.0 {
             Form::Full(full) => match &mut full.value {
                 Value::String(string) => Some(string.grow()),
                 _ => None,
             },
-            Form::Text(_) => None,
+            Form::Record(_) => None,
         }
     }
 
     /// Replaces a string by an integer.
     pub(super) fn set_integer(&mut self, integer: i64) {
-        if let Form::Text(record) = &mut self.0
+        if let Form::Record(record) = &mut self.0
             && record.overwrite_integer(integer)
         {
             return;
@@ -150,7 +162,7 @@ impl Entry {
     #[inline]
     pub(super) fn overwrite(&mut self, bytes: &[u8]) -> bool {
         match &mut self.0 {
-            Form::Text(record) => record.overwrite(bytes),
+            Form::Record(record) => record.overwrite(bytes),
             Form::Full(_) => false,
         }
     }
@@ -158,7 +170,7 @@ impl Entry {
     /// Its value.
     pub(super) fn into_value(self) -> Value {
         match self.0 {
-            Form::Text(record) => ValueRef::String(record.string()).to_value(),
+            Form::Record(record) => record.value().to_value(),
             Form::Full(full) => full.value,
         }
     }
@@ -167,14 +179,14 @@ impl Entry {
     #[inline]
     pub(crate) fn expire_at(&self) -> u64 {
         match &self.0 {
-            Form::Text(record) => record.expire_at(),
+            Form::Record(record) => record.expire_at(),
             Form::Full(full) => full.expire_at,
         }
     }
 
     pub(super) fn set_expire_at(&mut self, expire_at: u64) {
         match &mut self.0 {
-            Form::Text(record) => record.set_expire_at(expire_at),
+            Form::Record(record) => record.set_expire_at(expire_at),
             Form::Full(full) => full.expire_at = expire_at,
         }
     }
@@ -182,7 +194,7 @@ impl Entry {
     /// See `eviction.rs`.
     pub(super) fn access(&self) -> u32 {
         match &self.0 {
-            Form::Text(record) => record.access(),
+            Form::Record(record) => record.access(),
             Form::Full(full) => full.access,
         }
     }
@@ -190,7 +202,7 @@ impl Entry {
     #[inline]
     pub(super) fn put_access(&mut self, access: u32) {
         match &mut self.0 {
-            Form::Text(record) => record.set_access(access),
+            Form::Record(record) => record.set_access(access),
             Form::Full(full) => full.access = access,
         }
     }
@@ -199,7 +211,7 @@ impl Entry {
     #[inline]
     pub(super) fn prefetch(&self) -> u8 {
         match &self.0 {
-            Form::Text(record) => record.prefetch(),
+            Form::Record(record) => record.prefetch(),
             Form::Full(full) => full.access as u8,
         }
     }
@@ -209,7 +221,7 @@ impl Entry {
         let key = self.key().len();
         let value = self.value();
         let (memory, expires) = match &self.0 {
-            Form::Text(record) => (record.memory(), record.expire_at() != NEVER),
+            Form::Record(record) => (record.memory(), record.expire_at() != NEVER),
             Form::Full(full) => {
                 let memory = allocation(size_of::<Full>()) + full.key.memory() + value.memory();
                 (memory, full.expire_at != NEVER)
@@ -222,6 +234,54 @@ impl Entry {
     /// Bytes that it takes in a snapshot, at most.
     pub(crate) fn dumped(&self) -> usize {
         self.weight().dumped
+    }
+}
+
+/// A value that a record held.
+struct Taken {
+    value: Value,
+    access: u32,
+    expire_at: u64,
+}
+
+/// A value that is changed. When this is dropped, the entry has it again.
+pub(crate) struct ValueMut<'a> {
+    entry: &'a mut Entry,
+    key: &'a [u8],
+    /// The value, if it was in a record. The entry then has no key until it gets the value back.
+    taken: Option<Taken>,
+}
+
+impl Deref for ValueMut<'_> {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        match (&self.taken, &self.entry.0) {
+            (Some(taken), _) => &taken.value,
+            (None, Form::Full(full)) => &full.value,
+            (None, Form::Record(_)) => unreachable!("the value of a record was taken"),
+        }
+    }
+}
+
+impl DerefMut for ValueMut<'_> {
+    fn deref_mut(&mut self) -> &mut Value {
+        match (&mut self.taken, &mut self.entry.0) {
+            (Some(taken), _) => &mut taken.value,
+            (None, Form::Full(full)) => &mut full.value,
+            (None, Form::Record(_)) => unreachable!("the value of a record was taken"),
+        }
+    }
+}
+
+impl Drop for ValueMut<'_> {
+    fn drop(&mut self) {
+        if let Some(Taken { value, access, expire_at }) = self.taken.take() {
+            *self.entry = match Record::restored(self.key, value, access, expire_at) {
+                Ok(record) => Entry(Form::Record(record)),
+                Err(value) => Entry::full(self.key, value, access, expire_at),
+            };
+        }
     }
 }
 
@@ -289,6 +349,104 @@ impl Entry {
         if self.expire_at() != NEVER {
             let mut digits = Digits::default();
             emit(&[b"PEXPIREAT", self.key(), digits.write(self.expire_at() as i64)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::value::{Hash, List, Rules, Set, SortedSet};
+
+    /// Puts the element number `number` in, and returns how long the collection then is.
+    fn grow(value: &mut Value, number: u32, rules: &Rules) -> usize {
+        let text = number.to_string();
+        match value {
+            Value::String(_) => panic!("no collection"),
+            Value::List(list) => list.push_back(text.as_bytes(), rules),
+            // The members are no integers from the 20th on.
+            Value::Set(set) if number >= 20 => _ = set.insert(format!("e{text}").as_bytes(), rules),
+            Value::Set(set) => _ = set.insert(text.as_bytes(), rules),
+            Value::Hash(hash) => _ = hash.insert(text.as_bytes(), b"value", rules),
+            Value::SortedSet(set) => _ = set.insert(text.as_bytes(), 1.0, rules),
+        }
+        value.view().len()
+    }
+
+    fn collections() -> [Value; 4] {
+        [
+            Value::List(List::new()),
+            Value::Set(Set::new()),
+            Value::Hash(Hash::new()),
+            Value::SortedSet(SortedSet::new()),
+        ]
+    }
+
+    /// The commands that rebuild the entry, as one text.
+    fn rebuilt(entry: &Entry) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        entry.rebuild(&mut |command| all.extend(command.iter().map(|word| word.to_vec())));
+        all
+    }
+
+    #[test]
+    fn a_collection_that_changes_keeps_its_key_expiry_and_access_in_all_its_forms() {
+        let rules = Rules::with_seed(1);
+        for (length, expire_at) in [(0, NEVER), (1, 7), (22, NEVER), (1024, 8), (1025, 9), (70_000, NEVER)] {
+            let key = vec![b'k'; length];
+            for value in collections() {
+                let mut apart = Entry::new(&vec![b'k'; 70_000], value.clone(), 5);
+                let mut entry = Entry::new(&key, value, 5);
+                entry.set_expire_at(expire_at);
+                for number in 0..700 {
+                    let mut changed = entry.value_mut(&key).expect("a collection");
+                    assert_eq!(grow(&mut changed, number, &rules), number as usize + 1);
+                    drop(changed);
+                    grow(&mut apart.value_mut(&vec![b'k'; 70_000]).expect("a collection"), number, &rules);
+                    assert_eq!((entry.key(), entry.expire_at(), entry.access()), (&key[..], expire_at, 5));
+                    if number % 60 == 0 {
+                        let (mut expected, mut found) = (Vec::new(), Vec::new());
+                        let words = |all: &mut Vec<Vec<u8>>, command: &[&[u8]]| {
+                            all.extend(command[2..].iter().map(|word| word.to_vec()));
+                        };
+                        apart.value().commands(b"k", &mut |command| words(&mut expected, command));
+                        entry.value().commands(b"k", &mut |command| words(&mut found, command));
+                        expected.sort();
+                        found.sort();
+                        assert_eq!(found, expected);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The key has 16 bytes, with 8 before it; a packed value has 8 before its elements.
+    #[test]
+    fn ten_elements_are_one_allocation_with_their_key() {
+        let (rules, key) = (Rules::with_seed(1), [b'k'; 16]);
+        for (value, elements) in collections().into_iter().zip([10 * 2, 10 * 2, 10 * (2 + 7), 10 * (2 + 2)]) {
+            let mut entry = Entry::new(&key, value, 0);
+            for number in 0..10 {
+                grow(&mut entry.value_mut(&key).expect("a collection"), number, &rules);
+            }
+            assert_eq!(entry.weight().memory, allocation(8 + 16 + 8 + elements));
+            entry.set_expire_at(1);
+            assert_eq!(entry.weight().memory, allocation(16 + 16 + 8 + elements) + EXPIRY_MEMORY);
+        }
+    }
+
+    #[test]
+    fn no_string_overwrites_a_collection_in_place() {
+        let rules = Rules::with_seed(1);
+        for value in collections() {
+            let mut entry = Entry::new(b"key", value, 0);
+            grow(&mut entry.value_mut(b"key").expect("a collection"), 1, &rules);
+            let text = rebuilt(&entry);
+            for length in 0..40 {
+                assert!(!entry.overwrite(&vec![b'x'; length]));
+            }
+            assert!(entry.grow_string().is_none());
+            assert_eq!(rebuilt(&entry), text);
         }
     }
 }

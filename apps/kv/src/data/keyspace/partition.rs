@@ -190,7 +190,7 @@ impl Partition {
         let after = entry.weight();
         weight.exchange(before, after);
         self.weight.exchange(before, after);
-        let emptied = entry.value_mut().is_some_and(|value| value.is_empty());
+        let emptied = entry.value().is_empty();
         if emptied {
             self.take(database, key);
         }

@@ -1,21 +1,24 @@
-//! A key and a string that was set as a whole, in one allocation.
+//! A key and its value in one allocation: a string that was set as a whole, or a packed collection.
 //!
 //! ```text
 //!  access   flags   key length   expiry        key   value
 //!  4        1       3            8 or none           to the end
 //! ```
 //!
-//! 1. The value is the string's bytes, or, with [`INTEGER`], the eight bytes of an integer.
+//! 1. The value of a string is its bytes, or, with [`INTEGER`], the eight bytes of an integer. That
+//!    of a collection is that of [`Value::into_packed`]; the flags name its [`Kind`].
 //! 2. The expiry is there with [`EXPIRES`] only.
 //! 3. The allocation is exactly as long as its bytes: a key of 16 bytes and a value of 64 take 88.
 //!    Another length of the value, and an expiry that is set or removed, take a new allocation.
-//! 4. Keys longer than [`LONGEST_KEY`] and strings that are changed in place (APPEND, SETRANGE)
-//!    have no record.
+//! 4. A collection is changed as a [`Value`] that keeps the bytes before it in its allocation; see
+//!    [`Record::take_collection`] and [`Record::restored`].
+//! 5. Keys longer than [`LONGEST_KEY`], or [`LONGEST_COLLECTION_KEY`] with a collection, have no
+//!    record. Nor have strings that are changed in place (APPEND, SETRANGE).
 //!
 //! The bytes come from this module alone: they are never read from a client, a disk or a peer.
 
 use super::clock::NEVER;
-use crate::data::value::StringRef;
+use crate::data::value::{Kind, StringRef, Value, ValueRef};
 use crate::foundation::allocation::allocation;
 use crate::foundation::text::number;
 
@@ -28,7 +31,22 @@ const HEADER: usize = 8;
 /// Longest key of a record: its length has three bytes.
 const LONGEST_KEY: usize = (1 << 24) - 1;
 
-/// A key and its string.
+/// Longest key in one allocation with a collection: a change of the collection may copy it.
+const LONGEST_COLLECTION_KEY: usize = 1 << 10;
+/// Where the type of a collection is in the flags; 0 is a string.
+const KIND_SHIFT: u8 = 2;
+
+fn kind_flags(kind: Kind) -> u8 {
+    let number = match kind {
+        Kind::List => 1,
+        Kind::Set => 2,
+        Kind::Hash => 3,
+        Kind::SortedSet => 4,
+    };
+    number << KIND_SHIFT
+}
+
+/// A key and its value.
 pub(super) struct Record(Box<[u8]>);
 
 impl Record {
@@ -43,6 +61,43 @@ impl Record {
             StringRef::Fixed(bytes) => Some(Self::build([key, bytes], 0, access, NEVER)),
             StringRef::Grown(..) => None,
         }
+    }
+
+    /// The record of a key and a packed collection.
+    ///
+    /// # Errors
+    /// There is no record of such a value, or of so long a key.
+    pub(super) fn of_collection(
+        key: &[u8],
+        value: Value,
+        access: u32,
+        expire_at: u64,
+    ) -> Result<Self, Value> {
+        if key.len() > LONGEST_COLLECTION_KEY {
+            return Err(value);
+        }
+        let (kind, allocated, front) = value.into_packed()?;
+        Ok(Self::build([key, &allocated[front..]], kind_flags(kind), access, expire_at))
+    }
+
+    /// The collection, if it is one, which keeps the allocation and what lies before it there. The
+    /// record is empty until the value is [restored](Self::restored).
+    pub(super) fn take_collection(&mut self) -> Option<Value> {
+        let (kind, front) = (self.kind()?, self.key_range().1);
+        Some(Value::of_packed(kind, std::mem::take(&mut self.0), front))
+    }
+
+    /// The record whose collection was [taken](Self::take_collection) and changed. Without a
+    /// conversion it is the same allocation; else it is built of these parts.
+    ///
+    /// # Errors
+    /// There is no record of such a value any more.
+    pub(super) fn restored(key: &[u8], value: Value, access: u32, expire_at: u64) -> Result<Self, Value> {
+        let (kind, allocated, front) = value.into_packed()?;
+        if front > 0 {
+            return Ok(Self(allocated));
+        }
+        Ok(Self::build([key, &allocated], kind_flags(kind), access, expire_at))
     }
 
     fn build([key, value]: [&[u8]; 2], flags: u8, access: u32, expire_at: u64) -> Self {
@@ -78,7 +133,28 @@ impl Record {
         &self.0[start..end]
     }
 
-    /// The string.
+    /// The type of the collection; `None` for a string.
+    #[inline]
+    pub(super) fn kind(&self) -> Option<Kind> {
+        match self.word() as u8 >> KIND_SHIFT {
+            0 => None,
+            1 => Some(Kind::List),
+            2 => Some(Kind::Set),
+            3 => Some(Kind::Hash),
+            _ => Some(Kind::SortedSet),
+        }
+    }
+
+    /// The value.
+    #[inline]
+    pub(super) fn value(&self) -> ValueRef<'_> {
+        match self.kind() {
+            None => ValueRef::String(self.string()),
+            Some(kind) => ValueRef::of_packed(kind, &self.0[self.key_range().1..]),
+        }
+    }
+
+    /// The string that a record without a [`Record::kind`] has.
     #[inline]
     pub(super) fn string(&self) -> StringRef<'_> {
         let value = &self.0[self.key_range().1..];
@@ -94,7 +170,7 @@ impl Record {
     #[inline]
     pub(super) fn overwrite(&mut self, bytes: &[u8]) -> bool {
         let (start, end) = self.key_range();
-        if start != HEADER {
+        if start != HEADER || self.kind().is_some() {
             return false;
         }
         let is_integer = self.word() as u8 & INTEGER != 0;
@@ -150,7 +226,7 @@ impl Record {
         } else if had || expire_at != NEVER {
             let (start, end) = self.key_range();
             let parts = [&self.0[start..end], &self.0[end..]];
-            *self = Self::build(parts, self.word() as u8 & INTEGER, self.access(), expire_at);
+            *self = Self::build(parts, self.word() as u8 & !EXPIRES, self.access(), expire_at);
         }
     }
 

@@ -9,7 +9,7 @@
 //!    value.
 
 use super::limits::{MOST_PACKED_BYTES, MOST_PACKED_ENTRIES};
-use super::packed::{Encoded, Packed, Text, after, read};
+use super::packed::{Encoded, Packed, PackedRef, Text, after, read};
 use super::rules::Rules;
 use super::short::ShortBytes;
 use super::size::argument;
@@ -130,61 +130,159 @@ impl Table {
     }
 }
 
+/// A hash that is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HashRef<'a>(View<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum View<'a> {
+    Packed(PackedRef<'a>),
+    Table(&'a Table),
+}
+
+impl<'a> HashRef<'a> {
+    /// The hash of this packed form.
+    pub(super) fn of_packed(packed: PackedRef<'a>) -> Self {
+        Self(View::Packed(packed))
+    }
+
+    /// A copy.
+    pub(super) fn to_hash(self) -> Hash {
+        Hash(match self.0 {
+            View::Packed(packed) => Form::Packed(packed.to_packed()),
+            View::Table(table) => Form::Table(Box::new(table.clone())),
+        })
+    }
+
+    /// Fields.
+    pub(crate) fn len(self) -> usize {
+        match self.0 {
+            View::Packed(packed) => packed.len(),
+            View::Table(table) => table.fields.len(),
+        }
+    }
+
+    /// What OBJECT ENCODING says.
+    pub(crate) fn encoding(self) -> &'static str {
+        match self.0 {
+            View::Table(table) if !table.listpack => "hashtable",
+            _ => "listpack",
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn memory(self) -> usize {
+        match self.0 {
+            View::Packed(packed) => packed.memory(),
+            View::Table(table) => allocation(size_of::<Table>()) + table.fields.memory() + table.bytes,
+        }
+    }
+
+    /// Bytes of the fields in effects.
+    pub(crate) fn content(self) -> usize {
+        match self.0 {
+            View::Packed(packed) => packed.content(),
+            View::Table(table) => table.content,
+        }
+    }
+
+    /// The value of a field.
+    pub(crate) fn get(self, name: &[u8]) -> Option<Text<'a>> {
+        match self.0 {
+            View::Packed(packed) => {
+                let at = packed.find(&Encoded::new(name), 2)?;
+                let (value, _) = read(packed.bytes(), after(packed.bytes(), at));
+                Some(value.text())
+            }
+            View::Table(table) => table.fields.get(name).map(|field| Text::Bytes(field.value())),
+        }
+    }
+
+    /// Whether the field is there.
+    pub(crate) fn contains(self, name: &[u8]) -> bool {
+        match self.0 {
+            View::Packed(packed) => packed.find(&Encoded::new(name), 2).is_some(),
+            View::Table(table) => table.fields.contains(name),
+        }
+    }
+
+    /// All fields.
+    pub(crate) fn iter(self) -> Box<dyn Iterator<Item = Field<'a>> + 'a> {
+        match self.0 {
+            View::Packed(packed) => {
+                let mut entries = packed.iter();
+                Box::new(std::iter::from_fn(move || {
+                    Some(Field { name: entries.next()?.text(), value: entries.next()?.text() })
+                }))
+            }
+            View::Table(table) => Box::new(table.fields.iter().map(Stored::field)),
+        }
+    }
+
+    /// A random field.
+    pub(crate) fn random(self, next: &mut dyn FnMut() -> u64) -> Option<Field<'a>> {
+        match self.0 {
+            View::Packed(packed) if packed.len() == 0 => None,
+            View::Packed(packed) => {
+                let (name, value) =
+                    read(packed.bytes(), packed.nth(2 * (next() % packed.len() as u64) as usize));
+                Some(Field { name: name.text(), value: read(packed.bytes(), value).0.text() })
+            }
+            View::Table(table) => table.fields.random(next).map(Stored::field),
+        }
+    }
+
+    /// See [`Index::scan`]; a packed hash is returned whole.
+    pub(crate) fn scan(self, cursor: u64, count: usize, found: &mut dyn FnMut(Field<'_>)) -> u64 {
+        match self.0 {
+            View::Packed(_) => {
+                self.iter().for_each(found);
+                0
+            }
+            View::Table(table) => table.fields.scan(cursor, count, &mut |field| found(field.field())),
+        }
+    }
+
+    /// See [`Index::scan_while`]; a packed hash is returned whole.
+    pub(crate) fn scan_while(self, cursor: u64, found: &mut dyn FnMut(Field<'_>) -> bool) -> u64 {
+        match self.0 {
+            View::Packed(_) => {
+                self.iter().for_each(|field| _ = found(field));
+                0
+            }
+            View::Table(table) => table.fields.scan_while(cursor, &mut |field| found(field.field())),
+        }
+    }
+}
+
 impl Hash {
     /// An empty hash.
     pub(crate) fn new() -> Self {
         Self(Form::Packed(Packed::default()))
     }
 
-    /// Fields.
-    pub(crate) fn len(&self) -> usize {
-        match &self.0 {
-            Form::Packed(packed) => packed.len(),
-            Form::Table(table) => table.fields.len(),
-        }
+    /// The hash, to be read.
+    #[inline]
+    pub(crate) fn view(&self) -> HashRef<'_> {
+        HashRef(match &self.0 {
+            Form::Packed(packed) => View::Packed(packed.view()),
+            Form::Table(table) => View::Table(table),
+        })
     }
 
-    /// What OBJECT ENCODING says.
-    pub(crate) fn encoding(&self) -> &'static str {
-        match &self.0 {
-            Form::Table(table) if !table.listpack => "hashtable",
-            _ => "listpack",
-        }
+    /// The hash of this packed form.
+    pub(super) fn of_packed(packed: Packed) -> Self {
+        Self(Form::Packed(packed))
     }
 
-    /// Bytes on the heap.
-    pub(crate) fn memory(&self) -> usize {
-        match &self.0 {
-            Form::Packed(packed) => packed.memory(),
-            Form::Table(table) => allocation(size_of::<Table>()) + table.fields.memory() + table.bytes,
-        }
-    }
-
-    /// Bytes of the fields in effects.
-    pub(crate) fn content(&self) -> usize {
-        match &self.0 {
-            Form::Packed(packed) => packed.content(),
-            Form::Table(table) => table.content,
-        }
-    }
-
-    /// The value of a field.
-    pub(crate) fn get(&self, name: &[u8]) -> Option<Text<'_>> {
-        match &self.0 {
-            Form::Packed(packed) => {
-                let at = packed.find(&Encoded::new(name), 2)?;
-                let (value, _) = read(packed.bytes(), after(packed.bytes(), at));
-                Some(value.text())
-            }
-            Form::Table(table) => table.fields.get(name).map(|field| Text::Bytes(field.value())),
-        }
-    }
-
-    /// Whether the field is there.
-    pub(crate) fn contains(&self, name: &[u8]) -> bool {
-        match &self.0 {
-            Form::Packed(packed) => packed.find(&Encoded::new(name), 2).is_some(),
-            Form::Table(table) => table.fields.contains(name),
+    /// Its packed form.
+    ///
+    /// # Errors
+    /// The hash is in its other form.
+    pub(super) fn into_packed(self) -> Result<Packed, Self> {
+        match self.0 {
+            Form::Packed(packed) => Ok(packed),
+            Form::Table(_) => Err(self),
         }
     }
 
@@ -204,7 +302,7 @@ impl Hash {
                 }
             },
         };
-        if self.len() > limits.hash_entries {
+        if self.view().len() > limits.hash_entries {
             self.convert(rules, false);
         }
         new
@@ -215,7 +313,7 @@ impl Hash {
         if let Form::Packed(_) = &self.0 {
             let fields = Index::new(rules.seed);
             let mut table = Table { fields, bytes: 0, content: 0, listpack };
-            for field in self.iter() {
+            for field in self.view().iter() {
                 table.insert(&field.name, &field.value);
             }
             self.0 = Form::Table(Box::new(table));
@@ -230,61 +328,13 @@ impl Hash {
         match &mut self.0 {
             Form::Table(table) => table.remove(name),
             Form::Packed(packed) => {
-                let Some(at) = packed.find(&Encoded::new(name), 2) else { return false };
-                let (value, end) = read(packed.bytes(), after(packed.bytes(), at));
+                let Some(at) = packed.view().find(&Encoded::new(name), 2) else { return false };
+                let (value, end) = read(packed.view().bytes(), after(packed.view().bytes(), at));
                 let content = argument(name.len()) + argument(value.text().len());
                 packed.resize(at, end - at, 0);
                 packed.count(-1, -(content as isize));
                 true
             }
-        }
-    }
-
-    /// All fields.
-    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = Field<'_>> + '_> {
-        match &self.0 {
-            Form::Packed(packed) => {
-                let mut entries = packed.iter();
-                Box::new(std::iter::from_fn(move || {
-                    Some(Field { name: entries.next()?.text(), value: entries.next()?.text() })
-                }))
-            }
-            Form::Table(table) => Box::new(table.fields.iter().map(Stored::field)),
-        }
-    }
-
-    /// A random field.
-    pub(crate) fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<Field<'_>> {
-        match &self.0 {
-            Form::Packed(packed) if packed.len() == 0 => None,
-            Form::Packed(packed) => {
-                let (name, value) =
-                    read(packed.bytes(), packed.nth(2 * (next() % packed.len() as u64) as usize));
-                Some(Field { name: name.text(), value: read(packed.bytes(), value).0.text() })
-            }
-            Form::Table(table) => table.fields.random(next).map(Stored::field),
-        }
-    }
-
-    /// See [`Index::scan`]; a packed hash is returned whole.
-    pub(crate) fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(Field<'_>)) -> u64 {
-        match &self.0 {
-            Form::Packed(_) => {
-                self.iter().for_each(found);
-                0
-            }
-            Form::Table(table) => table.fields.scan(cursor, count, &mut |field| found(field.field())),
-        }
-    }
-
-    /// See [`Index::scan_while`]; a packed hash is returned whole.
-    pub(crate) fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(Field<'_>) -> bool) -> u64 {
-        match &self.0 {
-            Form::Packed(_) => {
-                self.iter().for_each(|field| _ = found(field));
-                0
-            }
-            Form::Table(table) => table.fields.scan_while(cursor, &mut |field| found(field.field())),
         }
     }
 
@@ -301,20 +351,22 @@ impl Hash {
 /// become too large to be packed.
 fn insert_packed(packed: &mut Packed, name: &[u8], value: &[u8]) -> Option<bool> {
     let (entry, name_entry) = (Encoded::new(value), Encoded::new(name));
-    let old = packed.find(&name_entry, 2).map(|at| after(packed.bytes(), at));
+    let old = packed.view().find(&name_entry, 2).map(|at| after(packed.view().bytes(), at));
     let growth = entry.size() + old.map_or(name_entry.size(), |_| 0);
-    if packed.end() + growth > MOST_PACKED_BYTES || old.is_none() && packed.len() >= MOST_PACKED_ENTRIES {
+    if packed.view().end() + growth > MOST_PACKED_BYTES
+        || old.is_none() && packed.view().len() >= MOST_PACKED_ENTRIES
+    {
         return None;
     }
     match old {
         Some(at) => {
-            let (content, end) = read(packed.bytes(), at);
+            let (content, end) = read(packed.view().bytes(), at);
             let before = argument(content.text().len());
             packed.splice(at, end - at, &[entry]);
             packed.count(0, argument(value.len()) as isize - before as isize);
         }
         None => {
-            packed.splice(packed.end(), 0, &[name_entry, entry]);
+            packed.splice(packed.view().end(), 0, &[name_entry, entry]);
             packed.count(1, (argument(name.len()) + argument(value.len())) as isize);
         }
     }

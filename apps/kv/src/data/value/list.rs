@@ -12,7 +12,7 @@ mod nodes;
 
 use self::node::{content_of, matching};
 use self::nodes::Nodes;
-use super::packed::{Content, Encoded, Entries, Packed, Text, before, read};
+use super::packed::{Content, Encoded, Entries, Packed, PackedRef, Text, before, read};
 use super::rules::Rules;
 use super::size::argument;
 use crate::foundation::allocation::allocation;
@@ -30,33 +30,118 @@ enum Form {
     Nodes(Box<Nodes>),
 }
 
+/// A list that is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListRef<'a>(View<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum View<'a> {
+    Small(PackedRef<'a>),
+    Nodes(&'a Nodes),
+}
+
+impl<'a> ListRef<'a> {
+    /// The list of this packed form.
+    pub(super) fn of_packed(packed: PackedRef<'a>) -> Self {
+        Self(View::Small(packed))
+    }
+
+    /// A copy.
+    pub(super) fn to_list(self) -> List {
+        List(match self.0 {
+            View::Small(packed) => Form::Small(packed.to_packed()),
+            View::Nodes(nodes) => Form::Nodes(Box::new(nodes.clone())),
+        })
+    }
+
+    /// Elements.
+    pub(crate) fn len(self) -> usize {
+        match self.0 {
+            View::Small(packed) => packed.len(),
+            View::Nodes(nodes) => nodes.len(),
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn memory(self) -> usize {
+        match self.0 {
+            View::Small(packed) => packed.memory(),
+            View::Nodes(nodes) => allocation(size_of::<Nodes>()) + nodes.memory(),
+        }
+    }
+
+    /// Bytes of the elements in effects.
+    pub(crate) fn content(self) -> usize {
+        match self.0 {
+            View::Small(packed) => packed.content(),
+            View::Nodes(nodes) => nodes.content(),
+        }
+    }
+
+    /// The element at `index`, counted from the front.
+    pub(crate) fn get(self, index: usize) -> Option<Text<'a>> {
+        match self.0 {
+            View::Small(packed) if index < packed.len() => {
+                Some(read(packed.bytes(), packed.nth(index)).0.text())
+            }
+            View::Small(_) => None,
+            View::Nodes(nodes) => nodes.get(index).map(Content::text),
+        }
+    }
+
+    /// All elements from the front, or from the back if reversed (`rev`).
+    pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = Text<'a>> {
+        let (small, nodes) = match self.0 {
+            View::Small(packed) => (packed.iter(), None),
+            View::Nodes(nodes) => (Entries::between(&[], 0, 0), Some(nodes)),
+        };
+        small.chain(nodes.into_iter().flat_map(|nodes| nodes.iter())).map(Content::text)
+    }
+
+    /// The elements from `start` on, found without walking those before it one by one.
+    pub(crate) fn iter_from(self, start: usize) -> impl Iterator<Item = Text<'a>> {
+        let (first, nodes) = match self.0 {
+            View::Small(packed) => {
+                let at = packed.nth(start.min(packed.len()));
+                (Entries::between(packed.bytes(), at, packed.end()), None)
+            }
+            View::Nodes(nodes) => {
+                let (first, rest) = nodes.iter_from(start);
+                (first, Some(rest))
+            }
+        };
+        first.chain(nodes.into_iter().flatten()).map(Content::text)
+    }
+}
+
 impl List {
     /// An empty list.
     pub(crate) fn new() -> Self {
         Self(Form::Small(Packed::default()))
     }
 
-    /// Elements.
-    pub(crate) fn len(&self) -> usize {
-        match &self.0 {
-            Form::Small(packed) => packed.len(),
-            Form::Nodes(nodes) => nodes.len(),
-        }
+    /// The list, to be read.
+    #[inline]
+    pub(crate) fn view(&self) -> ListRef<'_> {
+        ListRef(match &self.0 {
+            Form::Small(packed) => View::Small(packed.view()),
+            Form::Nodes(nodes) => View::Nodes(nodes),
+        })
     }
 
-    /// Bytes on the heap.
-    pub(crate) fn memory(&self) -> usize {
-        match &self.0 {
-            Form::Small(packed) => packed.memory(),
-            Form::Nodes(nodes) => allocation(size_of::<Nodes>()) + nodes.memory(),
-        }
+    /// The list of this packed form.
+    pub(super) fn of_packed(packed: Packed) -> Self {
+        Self(Form::Small(packed))
     }
 
-    /// Bytes of the elements in effects.
-    pub(crate) fn content(&self) -> usize {
-        match &self.0 {
-            Form::Small(packed) => packed.content(),
-            Form::Nodes(nodes) => nodes.content(),
+    /// Its packed form.
+    ///
+    /// # Errors
+    /// The list is in its other form.
+    pub(super) fn into_packed(self) -> Result<Packed, Self> {
+        match self.0 {
+            Form::Small(packed) => Ok(packed),
+            Form::Nodes(_) => Err(self),
         }
     }
 
@@ -64,10 +149,10 @@ impl List {
     fn grown(&mut self, growth: usize, more: usize, rules: &Rules) -> &mut Form {
         if let Form::Small(packed) = &mut self.0 {
             let node = rules.limits.list_node();
-            let fits = packed.end() + growth <= SMALL_LIST_BYTES.min(node.bytes);
-            if !fits || packed.len() + more > node.entries {
-                let entries = &packed.bytes()[packed.start()..];
-                let nodes = Nodes::of(entries, packed.len(), packed.content());
+            let fits = packed.view().end() + growth <= SMALL_LIST_BYTES.min(node.bytes);
+            if !fits || packed.view().len() + more > node.entries {
+                let entries = &packed.view().bytes()[packed.view().start()..];
+                let nodes = Nodes::of(entries, packed.view().len(), packed.view().content());
                 self.0 = Form::Nodes(Box::new(nodes));
             }
         }
@@ -84,7 +169,7 @@ impl List {
         let entry = Encoded::new(element);
         match self.grown(entry.size(), 1, rules) {
             Form::Small(packed) => {
-                let at = if front { packed.start() } else { packed.end() };
+                let at = if front { packed.view().start() } else { packed.view().end() };
                 packed.splice(at, 0, &[entry]);
                 packed.count(1, argument(element.len()) as isize);
             }
@@ -98,37 +183,30 @@ impl List {
     pub(crate) fn pop(&mut self, front: bool) -> Option<Box<[u8]>> {
         match &mut self.0 {
             Form::Nodes(nodes) => nodes.pop(front),
-            Form::Small(packed) if packed.len() == 0 => None,
+            Form::Small(packed) if packed.view().len() == 0 => None,
             Form::Small(packed) => {
-                let at = if front { packed.start() } else { before(packed.bytes(), packed.end()) };
-                let element = Box::from(&*read(packed.bytes(), at).0.text());
+                let at = if front {
+                    packed.view().start()
+                } else {
+                    before(packed.view().bytes(), packed.view().end())
+                };
+                let element = Box::from(&*read(packed.view().bytes(), at).0.text());
                 remove_at(packed, at);
                 Some(element)
             }
         }
     }
 
-    /// The element at `index`, counted from the front.
-    pub(crate) fn get(&self, index: usize) -> Option<Text<'_>> {
-        match &self.0 {
-            Form::Small(packed) if index < packed.len() => {
-                Some(read(packed.bytes(), packed.nth(index)).0.text())
-            }
-            Form::Small(_) => None,
-            Form::Nodes(nodes) => nodes.get(index).map(Content::text),
-        }
-    }
-
     /// Replaces the element at `index`; false if there is none.
     pub(crate) fn set(&mut self, index: usize, element: &[u8], rules: &Rules) -> bool {
-        if index >= self.len() {
+        if index >= self.view().len() {
             return false;
         }
         let entry = Encoded::new(element);
         match self.grown(entry.size(), 0, rules) {
             Form::Small(packed) => {
-                let at = packed.nth(index);
-                let (content, end) = read(packed.bytes(), at);
+                let at = packed.view().nth(index);
+                let (content, end) = read(packed.view().bytes(), at);
                 let old = content_of(content);
                 packed.splice(at, end - at, &[entry]);
                 packed.count(0, argument(element.len()) as isize - old as isize);
@@ -145,7 +223,7 @@ impl List {
         let entry = Encoded::new(element);
         match self.grown(entry.size(), 1, rules) {
             Form::Small(packed) => {
-                let at = packed.nth(index);
+                let at = packed.view().nth(index);
                 packed.splice(at, 0, &[entry]);
                 packed.count(1, argument(element.len()) as isize);
             }
@@ -168,7 +246,8 @@ impl List {
         match &mut self.0 {
             Form::Nodes(nodes) => nodes.remove_equal(&entry, argument(element.len()), limit, from_back, head),
             Form::Small(packed) => {
-                let mut matches = matching(packed.bytes(), packed.start(), packed.end(), &entry);
+                let mut matches =
+                    matching(packed.view().bytes(), packed.view().start(), packed.view().end(), &entry);
                 let take = matches.len().min(limit);
                 if from_back {
                     matches.drain(..matches.len() - take);
@@ -185,47 +264,28 @@ impl List {
 
     /// Keeps `count` elements from `start` on.
     pub(crate) fn trim(&mut self, start: usize, count: usize) {
-        let len = self.len();
+        let len = self.view().len();
         let start = start.min(len);
         let end = start.saturating_add(count).min(len);
         match &mut self.0 {
             Form::Nodes(nodes) => nodes.trim(start, end),
             Form::Small(packed) => {
-                let kept = packed.nth(end) - packed.nth(start);
-                let dropped = Entries::between(packed.bytes(), packed.nth(end), packed.end())
-                    .chain(Entries::between(packed.bytes(), packed.start(), packed.nth(start)));
+                let kept = packed.view().nth(end) - packed.view().nth(start);
+                let dropped =
+                    Entries::between(packed.view().bytes(), packed.view().nth(end), packed.view().end())
+                        .chain(Entries::between(
+                            packed.view().bytes(),
+                            packed.view().start(),
+                            packed.view().nth(start),
+                        ));
                 let content: usize = dropped.map(content_of).sum();
-                packed.resize(packed.nth(end), packed.end() - packed.nth(end), 0);
-                packed.resize(packed.start(), packed.end() - packed.start() - kept, 0);
+                packed.resize(packed.view().nth(end), packed.view().end() - packed.view().nth(end), 0);
+                packed.resize(packed.view().start(), packed.view().end() - packed.view().start() - kept, 0);
                 if len > 0 {
                     packed.count((end - start) as isize - len as isize, -(content as isize));
                 }
             }
         }
-    }
-
-    /// All elements from the front, or from the back if reversed (`rev`).
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Text<'_>> {
-        let (small, nodes) = match &self.0 {
-            Form::Small(packed) => (packed.iter(), None),
-            Form::Nodes(nodes) => (Entries::between(&[], 0, 0), Some(nodes)),
-        };
-        small.chain(nodes.into_iter().flat_map(|nodes| nodes.iter())).map(Content::text)
-    }
-
-    /// The elements from `start` on, found without walking those before it one by one.
-    pub(crate) fn iter_from(&self, start: usize) -> impl Iterator<Item = Text<'_>> {
-        let (first, nodes) = match &self.0 {
-            Form::Small(packed) => {
-                let at = packed.nth(start.min(packed.len()));
-                (Entries::between(packed.bytes(), at, packed.end()), None)
-            }
-            Form::Nodes(nodes) => {
-                let (first, rest) = nodes.iter_from(start);
-                (first, Some(rest))
-            }
-        };
-        first.chain(nodes.into_iter().flatten()).map(Content::text)
     }
 
     /// Drops about `budget` elements; whether nothing is left.
@@ -239,7 +299,7 @@ impl List {
 
 /// Removes the element at `at` from a small list.
 fn remove_at(packed: &mut Packed, at: usize) {
-    let (content, end) = read(packed.bytes(), at);
+    let (content, end) = read(packed.view().bytes(), at);
     let content = content_of(content);
     packed.resize(at, end - at, 0);
     packed.count(-1, -(content as isize));

@@ -12,7 +12,9 @@
 //!    reallocates, and a search walks all entries: the owner converts the collection before it has
 //!    more than [`MOST_PACKED_ENTRIES`](super::limits::MOST_PACKED_ENTRIES) elements or
 //!    [`MOST_PACKED_BYTES`](super::limits::MOST_PACKED_BYTES), so both are bounded.
-//! 4. An empty collection has no allocation.
+//! 4. An empty collection has no header.
+//! 5. Such bytes may follow others of an owner in one allocation, as those of an entry of the
+//!    keyspace follow its key. [`Packed`] keeps these bytes as they are.
 //!
 //! The bytes come from this module alone: they are never read from a client, a disk or a peer.
 
@@ -26,80 +28,76 @@ use crate::foundation::allocation::allocation;
 /// Bytes before the entries.
 pub(super) const HEADER: usize = 8;
 
-/// The elements of a small collection.
+/// The elements of a small collection, behind bytes that its owner keeps in the same allocation.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Packed(Box<[u8]>);
+pub(super) struct Packed {
+    /// The owner's bytes, the header and the entries.
+    allocated: Box<[u8]>,
+    /// Bytes of the owner. Positions are counted from their end.
+    front: usize,
+}
 
-impl Packed {
-    /// Nothing yet, of this kind.
-    pub(super) fn of_kind(kind: u8) -> Self {
-        let mut bytes = [0; HEADER];
-        bytes[0] = kind;
-        Self(Box::new(bytes))
+/// The elements of a small collection, to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PackedRef<'a>(&'a [u8]);
+
+impl<'a> PackedRef<'a> {
+    /// Header and entries as [`PackedRef::bytes`] returned them, or no bytes.
+    pub(super) fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes)
     }
 
     /// See [`Packed::of_kind`]; 0 unless it was given.
-    pub(super) fn kind(&self) -> u8 {
+    pub(super) fn kind(self) -> u8 {
         self.0.first().copied().unwrap_or(0)
     }
 
     /// Elements.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(super) fn len(self) -> usize {
         self.0.first_chunk().map_or(0, |&[_, a, b, c]| u32::from_le_bytes([a, b, c, 0]) as usize)
     }
 
     /// Bytes of the elements in effects.
     #[inline]
-    pub(super) fn content(&self) -> usize {
+    pub(super) fn content(self) -> usize {
         self.0
             .get(4..HEADER)
             .map_or(0, |four| four.iter().rev().fold(0, |number, &byte| number << 8 | usize::from(byte)))
     }
 
-    /// Adds to the number of elements and to the bytes that they take in effects.
-    pub(super) fn count(&mut self, elements: isize, content: isize) {
-        let len = self.len().wrapping_add_signed(elements) as u32;
-        let content = self.content().wrapping_add_signed(content) as u32;
-        self.0[1..4].copy_from_slice(&len.to_le_bytes()[..3]);
-        self.0[4..HEADER].copy_from_slice(&content.to_le_bytes());
-        if len == 0 && self.kind() == 0 {
-            self.0 = Box::default();
-        }
+    /// Bytes of an allocation of its own.
+    pub(super) fn memory(self) -> usize {
+        allocation(self.0.len())
     }
 
-    /// Bytes of the allocation.
-    pub(super) fn memory(&self) -> usize {
-        allocation(self.0.len())
+    /// A copy, without bytes of an owner.
+    pub(super) fn to_packed(self) -> Packed {
+        Packed { allocated: self.0.into(), front: 0 }
     }
 
     /// Header and entries.
     #[inline]
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// The same, to be changed in place.
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
+    pub(super) fn bytes(self) -> &'a [u8] {
+        self.0
     }
 
     /// Where the first entry starts; the end if there is none.
     #[inline]
-    pub(super) fn start(&self) -> usize {
+    pub(super) fn start(self) -> usize {
         HEADER.min(self.0.len())
     }
 
     /// The end of the last entry.
     #[inline]
-    pub(super) fn end(&self) -> usize {
+    pub(super) fn end(self) -> usize {
         self.0.len()
     }
 
     /// Where `wanted` starts, among every `step`th entry.
     #[inline]
-    pub(super) fn find(&self, wanted: &Encoded<'_>, step: usize) -> Option<usize> {
-        let bytes = &*self.0;
+    pub(super) fn find(self, wanted: &Encoded<'_>, step: usize) -> Option<usize> {
+        let bytes = self.0;
         let mut at = self.start();
         while at < bytes.len() {
             if wanted.is_at(bytes, at) {
@@ -113,8 +111,55 @@ impl Packed {
     }
 
     /// Where the entry number `number` starts.
-    pub(super) fn nth(&self, number: usize) -> usize {
-        (0..number).fold(self.start(), |at, _| after(&self.0, at))
+    pub(super) fn nth(self, number: usize) -> usize {
+        (0..number).fold(self.start(), |at, _| after(self.0, at))
+    }
+
+    /// The contents of all entries.
+    pub(super) fn iter(self) -> Entries<'a> {
+        Entries { bytes: self.0, from: self.start(), to: self.0.len() }
+    }
+}
+
+impl Packed {
+    /// Nothing yet, of this kind.
+    pub(super) fn of_kind(kind: u8) -> Self {
+        let mut bytes = [0; HEADER];
+        bytes[0] = kind;
+        Self { allocated: Box::new(bytes), front: 0 }
+    }
+
+    /// `front` bytes of an owner, and then what [`PackedRef::bytes`] returned.
+    pub(super) fn behind(front: usize, allocated: Box<[u8]>) -> Self {
+        Self { allocated, front }
+    }
+
+    /// The whole allocation, and how many bytes of it are the owner's.
+    pub(super) fn into_allocated(self) -> (Box<[u8]>, usize) {
+        (self.allocated, self.front)
+    }
+
+    /// The same, to be read.
+    #[inline]
+    pub(super) fn view(&self) -> PackedRef<'_> {
+        PackedRef(&self.allocated[self.front..])
+    }
+
+    /// Header and entries, to be changed in place.
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.allocated[self.front..]
+    }
+
+    /// Adds to the number of elements and to the bytes that they take in effects.
+    pub(super) fn count(&mut self, elements: isize, content: isize) {
+        let len = self.view().len().wrapping_add_signed(elements) as u32;
+        let content = self.view().content().wrapping_add_signed(content) as u32;
+        let bytes = self.bytes_mut();
+        bytes[1..4].copy_from_slice(&len.to_le_bytes()[..3]);
+        bytes[4..HEADER].copy_from_slice(&content.to_le_bytes());
+        if len == 0 && self.view().kind() == 0 {
+            self.resize(0, self.view().end(), 0);
+        }
     }
 
     /// Replaces `old` bytes at `at` by `new` bytes that the caller writes.
@@ -122,7 +167,8 @@ impl Packed {
         if old == new {
             return;
         }
-        let mut bytes = std::mem::take(&mut self.0).into_vec();
+        let at = self.front + at;
+        let mut bytes = std::mem::take(&mut self.allocated).into_vec();
         let len = bytes.len();
         if new > old {
             bytes.reserve_exact(new - old);
@@ -132,27 +178,22 @@ impl Packed {
             bytes.copy_within(at + old.., at + new);
             bytes.truncate(len - (old - new));
         }
-        self.0 = bytes.into_boxed_slice();
+        self.allocated = bytes.into_boxed_slice();
     }
 
     /// Replaces `old` bytes at `at` by entries. Makes the header first if there is none.
     pub(super) fn splice(&mut self, at: usize, old: usize, entries: &[Encoded<'_>]) {
         let mut at = at;
         let size: usize = entries.iter().map(Encoded::size).sum();
-        if self.0.is_empty() {
-            self.0 = vec![0; HEADER + size].into_boxed_slice();
+        if self.view().end() == 0 {
+            self.resize(0, 0, HEADER + size);
             at = HEADER;
         } else {
             self.resize(at, old, size);
         }
         for entry in entries {
-            at = entry.write(&mut self.0, at);
+            at = entry.write(self.bytes_mut(), at);
         }
-    }
-
-    /// The contents of all entries.
-    pub(super) fn iter(&self) -> Entries<'_> {
-        Entries { bytes: &self.0, from: self.start(), to: self.0.len() }
     }
 }
 

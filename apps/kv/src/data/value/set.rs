@@ -11,7 +11,7 @@
 mod integers;
 
 use super::limits::{MOST_INTEGERS, PACKED_SET_BYTES, PACKED_SET_ENTRIES};
-use super::packed::{Content, Encoded, Packed, read};
+use super::packed::{Content, Encoded, Packed, PackedRef, read};
 use super::rules::Rules;
 use super::short::ShortBytes;
 use super::size::argument;
@@ -63,70 +63,180 @@ impl Table {
     }
 }
 
+/// A set that is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SetRef<'a>(View<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum View<'a> {
+    Small(PackedRef<'a>),
+    Table(&'a Table),
+}
+
+impl<'a> SetRef<'a> {
+    /// The set of this packed form.
+    pub(super) fn of_packed(packed: PackedRef<'a>) -> Self {
+        Self(View::Small(packed))
+    }
+
+    /// A copy.
+    pub(super) fn to_set(self) -> Set {
+        Set(match self.0 {
+            View::Small(packed) => Form::Small(packed.to_packed()),
+            View::Table(table) => Form::Table(Box::new(table.clone())),
+        })
+    }
+
+    /// Members.
+    pub(crate) fn len(self) -> usize {
+        match self.0 {
+            View::Small(small) => small.len(),
+            View::Table(table) => table.members.len(),
+        }
+    }
+
+    /// What OBJECT ENCODING says.
+    pub(crate) fn encoding(self) -> &'static str {
+        let intset = match self.0 {
+            View::Small(small) => small.kind() == integers::KIND,
+            View::Table(table) => table.intset,
+        };
+        if intset { "intset" } else { "hashtable" }
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn memory(self) -> usize {
+        match self.0 {
+            View::Small(small) => small.memory(),
+            View::Table(table) => allocation(size_of::<Table>()) + table.members.memory() + table.bytes,
+        }
+    }
+
+    /// Bytes of the members in effects, at most.
+    pub(crate) fn content(self) -> usize {
+        match self.0 {
+            View::Small(small) if small.kind() == integers::KIND => {
+                let largest = integers::ends(small)
+                    .map_or(0, |(least, greatest)| least.unsigned_abs().max(greatest.unsigned_abs()));
+                small.len() * argument(number::digits(largest) + 1)
+            }
+            View::Small(small) => small.content(),
+            View::Table(table) => table.content,
+        }
+    }
+
+    /// Whether `member` is in.
+    pub(crate) fn contains(self, member: &[u8]) -> bool {
+        match self.0 {
+            View::Small(small) if small.kind() == integers::KIND => {
+                number::parse_integer(member).is_some_and(|integer| integers::find(small, integer).is_ok())
+            }
+            View::Small(small) => small.find(&Encoded::new(member), 1).is_some(),
+            View::Table(table) => table.members.contains(member),
+        }
+    }
+
+    /// Calls `visit` with every member.
+    pub(crate) fn for_each(self, visit: &mut dyn FnMut(&[u8])) {
+        match self.0 {
+            View::Small(small) if small.kind() == integers::KIND => {
+                let mut digits = Digits::default();
+                integers::iter(small).for_each(|integer| visit(digits.write(integer)));
+            }
+            View::Small(small) => small.iter().for_each(|member| visit(&member.text())),
+            View::Table(table) => table.members.iter().for_each(|member| visit(member)),
+        }
+    }
+
+    /// Copies of all members.
+    pub(crate) fn to_vec(self) -> Vec<Vec<u8>> {
+        let mut all = Vec::with_capacity(self.len());
+        self.for_each(&mut |member| all.push(member.to_vec()));
+        all
+    }
+
+    /// A copy of a random member.
+    pub(crate) fn random(self, next: &mut dyn FnMut() -> u64) -> Option<Vec<u8>> {
+        match self.0 {
+            View::Small(small) if small.len() == 0 => None,
+            View::Small(small) => {
+                let number = (next() % small.len() as u64) as usize;
+                let member = if small.kind() == integers::KIND {
+                    Content::Integer(integers::get(small, number))
+                } else {
+                    read(small.bytes(), small.nth(number)).0
+                };
+                Some(member.text().to_vec())
+            }
+            View::Table(table) => table.members.random(next).map(|member| member.to_vec()),
+        }
+    }
+
+    /// See [`Index::scan`]; a small set is returned whole.
+    pub(crate) fn scan(self, cursor: u64, count: usize, found: &mut dyn FnMut(&[u8])) -> u64 {
+        match self.0 {
+            View::Small(_) => {
+                self.for_each(found);
+                0
+            }
+            View::Table(table) => table.members.scan(cursor, count, &mut |member| found(member)),
+        }
+    }
+
+    /// See [`Index::scan_while`]; a small set is returned whole.
+    pub(crate) fn scan_while(self, cursor: u64, found: &mut dyn FnMut(&[u8]) -> bool) -> u64 {
+        match self.0 {
+            View::Small(_) => {
+                self.for_each(&mut |member| _ = found(member));
+                0
+            }
+            View::Table(table) => table.members.scan_while(cursor, &mut |member| found(member)),
+        }
+    }
+}
+
 impl Set {
     /// An empty set.
     pub(crate) fn new() -> Self {
         Self(Form::Small(Packed::of_kind(integers::KIND)))
     }
 
-    /// Members.
-    pub(crate) fn len(&self) -> usize {
-        match &self.0 {
-            Form::Small(small) => small.len(),
-            Form::Table(table) => table.members.len(),
-        }
+    /// The set, to be read.
+    #[inline]
+    pub(crate) fn view(&self) -> SetRef<'_> {
+        SetRef(match &self.0 {
+            Form::Small(packed) => View::Small(packed.view()),
+            Form::Table(table) => View::Table(table),
+        })
     }
 
-    /// What OBJECT ENCODING says.
-    pub(crate) fn encoding(&self) -> &'static str {
-        let intset = match &self.0 {
-            Form::Small(small) => small.kind() == integers::KIND,
-            Form::Table(table) => table.intset,
-        };
-        if intset { "intset" } else { "hashtable" }
+    /// The set of this packed form.
+    pub(super) fn of_packed(packed: Packed) -> Self {
+        Self(Form::Small(packed))
     }
 
-    /// Bytes on the heap.
-    pub(crate) fn memory(&self) -> usize {
-        match &self.0 {
-            Form::Small(small) => small.memory(),
-            Form::Table(table) => allocation(size_of::<Table>()) + table.members.memory() + table.bytes,
-        }
-    }
-
-    /// Bytes of the members in effects, at most.
-    pub(crate) fn content(&self) -> usize {
-        match &self.0 {
-            Form::Small(small) if small.kind() == integers::KIND => {
-                let largest = integers::ends(small)
-                    .map_or(0, |(least, greatest)| least.unsigned_abs().max(greatest.unsigned_abs()));
-                small.len() * argument(number::digits(largest) + 1)
-            }
-            Form::Small(small) => small.content(),
-            Form::Table(table) => table.content,
-        }
-    }
-
-    /// Whether `member` is in.
-    pub(crate) fn contains(&self, member: &[u8]) -> bool {
-        match &self.0 {
-            Form::Small(small) if small.kind() == integers::KIND => {
-                number::parse_integer(member).is_some_and(|integer| integers::find(small, integer).is_ok())
-            }
-            Form::Small(small) => small.find(&Encoded::new(member), 1).is_some(),
-            Form::Table(table) => table.members.contains(member),
+    /// Its packed form.
+    ///
+    /// # Errors
+    /// The set is in its other form.
+    pub(super) fn into_packed(self) -> Result<Packed, Self> {
+        match self.0 {
+            Form::Small(packed) => Ok(packed),
+            Form::Table(_) => Err(self),
         }
     }
 
     /// Puts a member in; whether it is new.
     pub(crate) fn insert(&mut self, member: &[u8], rules: &Rules) -> bool {
-        if self.encoding() == "intset" && number::parse_integer(member).is_none() {
+        if self.view().encoding() == "intset" && number::parse_integer(member).is_none() {
             self.leave_integers(rules);
         }
         let new = match &mut self.0 {
             Form::Table(table) => table.insert(member),
-            Form::Small(small) if small.kind() == integers::KIND => {
-                match number::parse_integer(member).map(|integer| (integer, integers::find(small, integer))) {
+            Form::Small(small) if small.view().kind() == integers::KIND => {
+                match number::parse_integer(member)
+                    .map(|integer| (integer, integers::find(small.view(), integer)))
+                {
                     Some((integer, Err(position))) => integers::insert(small, position, integer),
                     _ => return false,
                 }
@@ -134,22 +244,22 @@ impl Set {
             }
             Form::Small(small) => {
                 let entry = Encoded::new(member);
-                if small.find(&entry, 1).is_some() {
+                if small.view().find(&entry, 1).is_some() {
                     return false;
                 }
-                if small.len() >= PACKED_SET_ENTRIES || member.len() > PACKED_SET_BYTES {
+                if small.view().len() >= PACKED_SET_ENTRIES || member.len() > PACKED_SET_BYTES {
                     self.tabulate(rules, false);
                     return self.insert(member, rules);
                 }
-                small.splice(small.end(), 0, &[entry]);
+                small.splice(small.view().end(), 0, &[entry]);
                 small.count(1, argument(member.len()) as isize);
                 true
             }
         };
-        if new && self.encoding() == "intset" {
-            if self.len() > rules.limits.set_integers {
+        if new && self.view().encoding() == "intset" {
+            if self.view().len() > rules.limits.set_integers {
                 self.leave_integers(rules);
-            } else if matches!(&self.0, Form::Small(small) if small.len() > MOST_INTEGERS) {
+            } else if matches!(&self.0, Form::Small(small) if small.view().len() > MOST_INTEGERS) {
                 self.tabulate(rules, true);
             }
         }
@@ -159,11 +269,11 @@ impl Set {
     /// From now on it is no set of integers in the eyes of Redis.
     fn leave_integers(&mut self, rules: &Rules) {
         match &mut self.0 {
-            Form::Small(small) if small.len() <= PACKED_SET_ENTRIES => {
+            Form::Small(small) if small.view().len() <= PACKED_SET_ENTRIES => {
                 let mut packed = Packed::default();
                 let mut digits = Digits::default();
-                for integer in integers::iter(small) {
-                    packed.splice(packed.end(), 0, &[Encoded::integer(integer)]);
+                for integer in integers::iter(small.view()) {
+                    packed.splice(packed.view().end(), 0, &[Encoded::integer(integer)]);
                     packed.count(1, argument(digits.write(integer).len()) as isize);
                 }
                 *small = packed;
@@ -176,85 +286,28 @@ impl Set {
     /// Makes a small set a table.
     fn tabulate(&mut self, rules: &Rules, intset: bool) {
         let mut table = Table { members: Index::new(rules.seed), bytes: 0, content: 0, intset };
-        self.for_each(&mut |member| _ = table.insert(member));
+        self.view().for_each(&mut |member| _ = table.insert(member));
         self.0 = Form::Table(Box::new(table));
     }
 
     /// Takes a member out; whether it was in.
     pub(crate) fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.0 {
-            Form::Small(small) if small.kind() == integers::KIND => {
-                let found = number::parse_integer(member).map(|integer| integers::find(small, integer));
+            Form::Small(small) if small.view().kind() == integers::KIND => {
+                let found =
+                    number::parse_integer(member).map(|integer| integers::find(small.view(), integer));
                 let Some(Ok(position)) = found else { return false };
                 integers::remove(small, position);
                 true
             }
             Form::Small(small) => {
-                let Some(at) = small.find(&Encoded::new(member), 1) else { return false };
-                let (_, end) = read(small.bytes(), at);
+                let Some(at) = small.view().find(&Encoded::new(member), 1) else { return false };
+                let (_, end) = read(small.view().bytes(), at);
                 small.resize(at, end - at, 0);
                 small.count(-1, -(argument(member.len()) as isize));
                 true
             }
             Form::Table(table) => table.remove(member),
-        }
-    }
-
-    /// Calls `visit` with every member.
-    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8])) {
-        match &self.0 {
-            Form::Small(small) if small.kind() == integers::KIND => {
-                let mut digits = Digits::default();
-                integers::iter(small).for_each(|integer| visit(digits.write(integer)));
-            }
-            Form::Small(small) => small.iter().for_each(|member| visit(&member.text())),
-            Form::Table(table) => table.members.iter().for_each(|member| visit(member)),
-        }
-    }
-
-    /// Copies of all members.
-    pub(crate) fn to_vec(&self) -> Vec<Vec<u8>> {
-        let mut all = Vec::with_capacity(self.len());
-        self.for_each(&mut |member| all.push(member.to_vec()));
-        all
-    }
-
-    /// A copy of a random member.
-    pub(crate) fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<Vec<u8>> {
-        match &self.0 {
-            Form::Small(small) if small.len() == 0 => None,
-            Form::Small(small) => {
-                let number = (next() % small.len() as u64) as usize;
-                let member = if small.kind() == integers::KIND {
-                    Content::Integer(integers::get(small, number))
-                } else {
-                    read(small.bytes(), small.nth(number)).0
-                };
-                Some(member.text().to_vec())
-            }
-            Form::Table(table) => table.members.random(next).map(|member| member.to_vec()),
-        }
-    }
-
-    /// See [`Index::scan`]; a small set is returned whole.
-    pub(crate) fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&[u8])) -> u64 {
-        match &self.0 {
-            Form::Small(_) => {
-                self.for_each(found);
-                0
-            }
-            Form::Table(table) => table.members.scan(cursor, count, &mut |member| found(member)),
-        }
-    }
-
-    /// See [`Index::scan_while`]; a small set is returned whole.
-    pub(crate) fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&[u8]) -> bool) -> u64 {
-        match &self.0 {
-            Form::Small(_) => {
-                self.for_each(&mut |member| _ = found(member));
-                0
-            }
-            Form::Table(table) => table.members.scan_while(cursor, &mut |member| found(member)),
         }
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use self::small::{member_content, score_bytes};
 use super::counted_tree::{CountedTree, Entry, compare};
 use super::limits::{MOST_PACKED_BYTES, MOST_PACKED_ENTRIES};
-use super::packed::{Encoded, Entries, Packed, Text};
+use super::packed::{Encoded, Entries, Packed, PackedRef, Text};
 use super::rules::Rules;
 use crate::data::index::{Index, Keyed};
 use crate::foundation::allocation::allocation;
@@ -93,10 +93,181 @@ impl Big {
     }
 }
 
+/// A sorted set that is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SortedSetRef<'a>(View<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum View<'a> {
+    Packed(PackedRef<'a>),
+    Big(&'a Big),
+}
+
+impl<'a> SortedSetRef<'a> {
+    /// The sorted set of this packed form.
+    pub(super) fn of_packed(packed: PackedRef<'a>) -> Self {
+        Self(View::Packed(packed))
+    }
+
+    /// A copy.
+    pub(super) fn to_sorted_set(self) -> SortedSet {
+        SortedSet(match self.0 {
+            View::Packed(packed) => Form::Packed(packed.to_packed()),
+            View::Big(big) => Form::Big(Box::new(big.clone())),
+        })
+    }
+
+    /// Members.
+    pub(crate) fn len(self) -> usize {
+        match self.0 {
+            View::Packed(packed) => packed.len(),
+            View::Big(big) => big.order.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// What OBJECT ENCODING says.
+    pub(crate) fn encoding(self) -> &'static str {
+        if self.is_listpack() { "listpack" } else { "skiplist" }
+    }
+
+    /// Whether Redis would hold it in a listpack.
+    fn is_listpack(self) -> bool {
+        !matches!(self.0, View::Big(big) if !big.listpack)
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn memory(self) -> usize {
+        match self.0 {
+            View::Packed(packed) => packed.memory(),
+            View::Big(big) => {
+                allocation(size_of::<Big>()) + big.index.memory() + big.order.memory() + big.bytes
+            }
+        }
+    }
+
+    /// Bytes of the members in effects, at most.
+    pub(crate) fn content(self) -> usize {
+        match self.0 {
+            View::Packed(packed) => packed.content(),
+            View::Big(big) => big.content,
+        }
+    }
+
+    /// The score of a member.
+    pub(crate) fn score(self, name: &[u8]) -> Option<f64> {
+        match self.0 {
+            View::Packed(packed) => {
+                let at = packed.find(&Encoded::new(name), 2)?;
+                Some(small::read_member(packed.bytes(), at).score)
+            }
+            View::Big(big) => big.index.get(name).map(|member| member.score),
+        }
+    }
+
+    /// What becomes of a score here: a set in a listpack does not know -0, as in Redis, where it
+    /// holds whole scores as integers.
+    pub(crate) fn stored(self, score: f64) -> f64 {
+        if self.is_listpack() { score + 0.0 } else { score }
+    }
+
+    /// How many members come before this one.
+    pub(crate) fn rank(self, name: &[u8]) -> Option<usize> {
+        if let View::Packed(packed) = self.0 {
+            let wanted = Encoded::new(name);
+            return small::members(packed).position(|member| wanted.is_at(packed.bytes(), member.at));
+        }
+        let score = self.score(name)?;
+        Some(self.partition_point(&|other, other_name| compare((other, other_name), (score, name)).is_lt()))
+    }
+
+    /// Members at the front for which `before(score, name)` holds; it must hold for none after the
+    /// first for which it does not.
+    pub(crate) fn partition_point(self, before: &dyn Fn(f64, &[u8]) -> bool) -> usize {
+        match self.0 {
+            View::Packed(packed) => {
+                small::members(packed).take_while(|member| before(member.score, &member.name.text())).count()
+            }
+            View::Big(big) => big.order.partition_point(before),
+        }
+    }
+
+    /// `count` members from rank `start` on, in order; if `reverse`, ranks count from the end and
+    /// go backwards.
+    pub(crate) fn range(self, start: usize, count: usize, reverse: bool) -> Range<'a> {
+        let count = count.min(self.len().saturating_sub(start));
+        let next = if reverse { (self.len() - start.min(self.len())).wrapping_sub(1) } else { start };
+        Range(match self.0 {
+            View::Packed(packed) if count == 0 => RangeForm::Packed(packed.iter(), 0, reverse),
+            View::Packed(packed) => {
+                let (from, to) = if reverse {
+                    (packed.start(), packed.nth(2 * (next + 1)))
+                } else {
+                    (packed.nth(2 * next), packed.end())
+                };
+                RangeForm::Packed(Entries::between(packed.bytes(), from, to), count, reverse)
+            }
+            View::Big(big) => {
+                let order = &big.order;
+                RangeForm::Tree(TreeRange { order, leaf: &[], position: 0, next, left: count, reverse })
+            }
+        })
+    }
+
+    /// A random member.
+    pub(crate) fn random(self, next: &mut dyn FnMut() -> u64) -> Option<(Text<'a>, f64)> {
+        if self.is_empty() {
+            return None;
+        }
+        let rank = (next() % self.len() as u64) as usize;
+        self.range(rank, 1, false).next()
+    }
+
+    /// See [`Index::scan`]; a packed set is returned whole, in order.
+    pub(crate) fn scan(self, cursor: u64, count: usize, found: &mut dyn FnMut(&[u8], f64)) -> u64 {
+        match self.0 {
+            View::Packed(packed) => {
+                small::members(packed).for_each(|member| found(&member.name.text(), member.score));
+                0
+            }
+            View::Big(big) => big.index.scan(cursor, count, &mut |member| found(&member.name, member.score)),
+        }
+    }
+}
+
 impl SortedSet {
     /// An empty sorted set.
     pub(crate) fn new() -> Self {
         Self(Form::Packed(Packed::default()))
+    }
+
+    /// The sorted set, to be read.
+    #[inline]
+    pub(crate) fn view(&self) -> SortedSetRef<'_> {
+        SortedSetRef(match &self.0 {
+            Form::Packed(packed) => View::Packed(packed.view()),
+            Form::Big(big) => View::Big(big),
+        })
+    }
+
+    /// The sorted set of this packed form.
+    pub(super) fn of_packed(packed: Packed) -> Self {
+        Self(Form::Packed(packed))
+    }
+
+    /// Its packed form.
+    ///
+    /// # Errors
+    /// The sorted set is in its other form.
+    pub(super) fn into_packed(self) -> Result<Packed, Self> {
+        match self.0 {
+            Form::Packed(packed) => Ok(packed),
+            Form::Big(_) => Err(self),
+        }
     }
 
     /// The set of these members, which have different names.
@@ -112,63 +283,11 @@ impl SortedSet {
         set
     }
 
-    /// Members.
-    pub(crate) fn len(&self) -> usize {
-        match &self.0 {
-            Form::Packed(packed) => packed.len(),
-            Form::Big(big) => big.order.len(),
-        }
-    }
-
-    /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// What OBJECT ENCODING says.
-    pub(crate) fn encoding(&self) -> &'static str {
-        if self.is_listpack() { "listpack" } else { "skiplist" }
-    }
-
-    /// Whether Redis would hold it in a listpack.
-    fn is_listpack(&self) -> bool {
-        !matches!(&self.0, Form::Big(big) if !big.listpack)
-    }
-
-    /// Bytes on the heap.
-    pub(crate) fn memory(&self) -> usize {
-        match &self.0 {
-            Form::Packed(packed) => packed.memory(),
-            Form::Big(big) => {
-                allocation(size_of::<Big>()) + big.index.memory() + big.order.memory() + big.bytes
-            }
-        }
-    }
-
-    /// Bytes of the members in effects, at most.
-    pub(crate) fn content(&self) -> usize {
-        match &self.0 {
-            Form::Packed(packed) => packed.content(),
-            Form::Big(big) => big.content,
-        }
-    }
-
-    /// The score of a member.
-    pub(crate) fn score(&self, name: &[u8]) -> Option<f64> {
-        match &self.0 {
-            Form::Packed(packed) => {
-                let at = packed.find(&Encoded::new(name), 2)?;
-                Some(small::read_member(packed.bytes(), at).score)
-            }
-            Form::Big(big) => big.index.get(name).map(|member| member.score),
-        }
-    }
-
     /// Sets the score of a member and returns the one it had.
     pub(crate) fn insert(&mut self, name: &[u8], score: f64, rules: &Rules) -> Option<f64> {
-        let old = self.score(name);
+        let old = self.view().score(name);
         if let Some(old_score) = old {
-            let score = self.stored(score);
+            let score = self.view().stored(score);
             // The same score (0 and -0 too) changes nothing.
             if old_score != score {
                 match &mut self.0 {
@@ -181,25 +300,20 @@ impl SortedSet {
             }
             return old;
         }
-        if self.len() >= rules.limits.zset_entries || name.len() > rules.limits.zset_value {
+        if self.view().len() >= rules.limits.zset_entries || name.len() > rules.limits.zset_value {
             self.convert(rules, false);
         } else if let Form::Packed(packed) = &self.0
-            && (packed.len() >= MOST_PACKED_ENTRIES || packed.end() + name.len() > MOST_PACKED_BYTES)
+            && (packed.view().len() >= MOST_PACKED_ENTRIES
+                || packed.view().end() + name.len() > MOST_PACKED_BYTES)
         {
             self.convert(rules, true);
         }
-        let score = self.stored(score);
+        let score = self.view().stored(score);
         match &mut self.0 {
             Form::Packed(packed) => small::insert(packed, name, score),
             Form::Big(big) => big.add(name, score),
         }
         None
-    }
-
-    /// What becomes of a score here: a set in a listpack does not know -0, as in Redis, where it
-    /// holds whole scores as integers.
-    pub(crate) fn stored(&self, score: f64) -> f64 {
-        if self.is_listpack() { score + 0.0 } else { score }
     }
 
     /// From now on it knows -0: it was recorded of a set that did.
@@ -211,7 +325,7 @@ impl SortedSet {
     fn convert(&mut self, rules: &Rules, listpack: bool) {
         if let Form::Packed(packed) = &self.0 {
             let mut big = Big::new(rules.seed, listpack);
-            for member in small::members(packed) {
+            for member in small::members(packed.view()) {
                 big.add(&member.name.text(), member.score);
             }
             self.0 = Form::Big(Box::new(big));
@@ -229,77 +343,14 @@ impl SortedSet {
         }
     }
 
-    /// How many members come before this one.
-    pub(crate) fn rank(&self, name: &[u8]) -> Option<usize> {
-        if let Form::Packed(packed) = &self.0 {
-            let wanted = Encoded::new(name);
-            return small::members(packed).position(|member| wanted.is_at(packed.bytes(), member.at));
-        }
-        let score = self.score(name)?;
-        Some(self.partition_point(&|other, other_name| compare((other, other_name), (score, name)).is_lt()))
-    }
-
-    /// Members at the front for which `before(score, name)` holds; it must hold for none after the
-    /// first for which it does not.
-    pub(crate) fn partition_point(&self, before: &dyn Fn(f64, &[u8]) -> bool) -> usize {
-        match &self.0 {
-            Form::Packed(packed) => {
-                small::members(packed).take_while(|member| before(member.score, &member.name.text())).count()
-            }
-            Form::Big(big) => big.order.partition_point(before),
-        }
-    }
-
-    /// `count` members from rank `start` on, in order; if `reverse`, ranks count from the end and
-    /// go backwards.
-    pub(crate) fn range(&self, start: usize, count: usize, reverse: bool) -> Range<'_> {
-        let count = count.min(self.len().saturating_sub(start));
-        let next = if reverse { (self.len() - start.min(self.len())).wrapping_sub(1) } else { start };
-        Range(match &self.0 {
-            Form::Packed(packed) if count == 0 => RangeForm::Packed(packed.iter(), 0, reverse),
-            Form::Packed(packed) => {
-                let (from, to) = if reverse {
-                    (packed.start(), packed.nth(2 * (next + 1)))
-                } else {
-                    (packed.nth(2 * next), packed.end())
-                };
-                RangeForm::Packed(Entries::between(packed.bytes(), from, to), count, reverse)
-            }
-            Form::Big(big) => {
-                let order = &big.order;
-                RangeForm::Tree(TreeRange { order, leaf: &[], position: 0, next, left: count, reverse })
-            }
-        })
-    }
-
     /// Takes out `count` members from rank `start` on, and returns them in order.
     pub(crate) fn remove_range(&mut self, start: usize, count: usize) -> Vec<(Vec<u8>, f64)> {
         let taken: Vec<(Vec<u8>, f64)> =
-            self.range(start, count, false).map(|(name, score)| (name.to_vec(), score)).collect();
+            self.view().range(start, count, false).map(|(name, score)| (name.to_vec(), score)).collect();
         for (name, _) in &taken {
             self.remove(name);
         }
         taken
-    }
-
-    /// A random member.
-    pub(crate) fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<(Text<'_>, f64)> {
-        if self.is_empty() {
-            return None;
-        }
-        let rank = (next() % self.len() as u64) as usize;
-        self.range(rank, 1, false).next()
-    }
-
-    /// See [`Index::scan`]; a packed set is returned whole, in order.
-    pub(crate) fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&[u8], f64)) -> u64 {
-        match &self.0 {
-            Form::Packed(packed) => {
-                small::members(packed).for_each(|member| found(&member.name.text(), member.score));
-                0
-            }
-            Form::Big(big) => big.index.scan(cursor, count, &mut |member| found(&member.name, member.score)),
-        }
     }
 
     /// Drops about `budget` members; whether nothing is left.
@@ -322,7 +373,7 @@ impl SortedSet {
     }
 }
 
-/// Members in order; see [`SortedSet::range`].
+/// Members in order; see [`SortedSetRef::range`].
 pub(crate) struct Range<'a>(RangeForm<'a>);
 
 enum RangeForm<'a> {

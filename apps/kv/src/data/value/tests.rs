@@ -133,17 +133,17 @@ proptest! {
                     oracle = oracle.into_iter().skip(start).take(count).collect();
                 }
             }
-            prop_assert_eq!(list.len(), oracle.len());
+            prop_assert_eq!(list.view().len(), oracle.len());
             let middle = oracle.len() / 3;
-            prop_assert_eq!(list.get(middle).map(|element| element.to_vec()), oracle.get(middle).cloned());
-            prop_assert_eq!(list.content(), oracle.iter().map(|element| argument(element.len())).sum::<usize>());
-            prop_assert!(list.iter_from(middle).map(|element| element.to_vec()).eq(oracle.iter().skip(middle).cloned()));
+            prop_assert_eq!(list.view().get(middle).map(|element| element.to_vec()), oracle.get(middle).cloned());
+            prop_assert_eq!(list.view().content(), oracle.iter().map(|element| argument(element.len())).sum::<usize>());
+            prop_assert!(list.view().iter_from(middle).map(|element| element.to_vec()).eq(oracle.iter().skip(middle).cloned()));
         }
-        prop_assert!(list.iter().map(|element| element.to_vec()).eq(oracle.iter().cloned()));
-        prop_assert!(list.iter().rev().map(|element| element.to_vec()).eq(oracle.iter().rev().cloned()));
-        while list.len() > 0 { list.pop(false); }
-        prop_assert!(list.memory() < 512, "{}", list.memory());
-        prop_assert_eq!(list.content(), 0);
+        prop_assert!(list.view().iter().map(|element| element.to_vec()).eq(oracle.iter().cloned()));
+        prop_assert!(list.view().iter().rev().map(|element| element.to_vec()).eq(oracle.iter().rev().cloned()));
+        while list.view().len() > 0 { list.pop(false); }
+        prop_assert!(list.view().memory() < 512, "{}", list.view().memory());
+        prop_assert_eq!(list.view().content(), 0);
     }
 
     #[test]
@@ -156,17 +156,17 @@ proptest! {
             } else {
                 prop_assert_eq!(set.remove(&name), oracle.remove(&name));
             }
-            prop_assert_eq!(set.contains(&name), oracle.contains(&name));
+            prop_assert_eq!(set.view().contains(&name), oracle.contains(&name));
         }
-        prop_assert_eq!(set.len(), oracle.len());
+        prop_assert_eq!(set.view().len(), oracle.len());
         let mut seen = BTreeSet::new();
         let mut cursor = 0;
         loop {
-            cursor = set.scan(cursor, 10, &mut |member| { seen.insert(member.to_vec()); });
+            cursor = set.view().scan(cursor, 10, &mut |member| { seen.insert(member.to_vec()); });
             if cursor == 0 { break; }
         }
         prop_assert_eq!(seen, oracle.clone());
-        prop_assert_eq!(set.to_vec().into_iter().collect::<BTreeSet<_>>(), oracle);
+        prop_assert_eq!(set.view().to_vec().into_iter().collect::<BTreeSet<_>>(), oracle);
         is_bounded(&Value::Set(set))?;
     }
 
@@ -180,13 +180,13 @@ proptest! {
             } else {
                 prop_assert_eq!(hash.remove(&name), oracle.remove(&name).is_some());
             }
-            prop_assert_eq!(hash.get(&name).map(|value| value.to_vec()), oracle.get(&name).cloned());
+            prop_assert_eq!(hash.view().get(&name).map(|value| value.to_vec()), oracle.get(&name).cloned());
         }
-        let all: BTreeMap<_, _> = hash.iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
-        prop_assert_eq!(hash.len(), all.len());
+        let all: BTreeMap<_, _> = hash.view().iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect();
+        prop_assert_eq!(hash.view().len(), all.len());
         let content = |text: &[u8]| argument(text.len());
-        let exact: usize = hash.iter().map(|field| content(&field.name) + content(&field.value)).sum();
-        prop_assert_eq!(hash.content(), exact);
+        let exact: usize = hash.view().iter().map(|field| content(&field.name) + content(&field.value)).sum();
+        prop_assert_eq!(hash.view().content(), exact);
         is_bounded(&Value::Hash(hash))?;
         prop_assert_eq!(all, oracle);
     }
@@ -205,19 +205,19 @@ proptest! {
         sorted.check();
         let mut order: Vec<(i32, Vec<u8>)> = oracle.iter().map(|(name, &score)| (score, name.clone())).collect();
         order.sort();
-        let forward: Vec<_> = sorted.range(0, usize::MAX, false).map(|(name, score)| (score as i32, name.to_vec())).collect();
+        let forward: Vec<_> = sorted.view().range(0, usize::MAX, false).map(|(name, score)| (score as i32, name.to_vec())).collect();
         prop_assert_eq!(&forward, &order);
         let middle = order.len() / 3;
-        let mut backward: Vec<_> = sorted.range(middle, usize::MAX, true).map(|(name, score)| (score as i32, name.to_vec())).collect();
+        let mut backward: Vec<_> = sorted.view().range(middle, usize::MAX, true).map(|(name, score)| (score as i32, name.to_vec())).collect();
         backward.reverse();
         prop_assert_eq!(&backward[..], &order[..order.len() - middle]);
         for (rank, (score, name)) in order.iter().enumerate().step_by(7) {
-            prop_assert_eq!(sorted.rank(name), Some(rank));
-            prop_assert_eq!(sorted.score(name), Some(f64::from(*score)));
+            prop_assert_eq!(sorted.view().rank(name), Some(rank));
+            prop_assert_eq!(sorted.view().score(name), Some(f64::from(*score)));
         }
         for bound in [-21, -3, 0, 19] {
             let expected = order.partition_point(|(score, _)| *score < bound);
-            prop_assert_eq!(sorted.partition_point(&|score, _| score < f64::from(bound)), expected);
+            prop_assert_eq!(sorted.view().partition_point(&|score, _| score < f64::from(bound)), expected);
         }
         let taken = sorted.remove_range(middle, 50);
         prop_assert_eq!(taken.len(), 50.min(order.len() - middle));
@@ -234,13 +234,13 @@ fn a_big_sorted_set_grows_and_shrinks_in_order() {
         sorted.insert(format!("m{n}").as_bytes(), f64::from(scattered), &rules);
     }
     sorted.check();
-    let scores: Vec<f64> = sorted.range(0, 20_000, false).map(|(_, score)| score).collect();
+    let scores: Vec<f64> = sorted.view().range(0, 20_000, false).map(|(_, score)| score).collect();
     assert!(scores.is_sorted() && scores.len() == 20_000);
     for n in (0..20_000u32).filter(|n| n % 10 != 3) {
         assert!(sorted.remove(format!("m{n}").as_bytes()).is_some());
     }
     sorted.check();
-    assert_eq!(sorted.range(0, 20_000, true).count(), 2000);
+    assert_eq!(sorted.view().range(0, 20_000, true).count(), 2000);
     assert!(!sorted.release(100));
     while !sorted.release(500) {}
 }
@@ -250,32 +250,32 @@ fn encodings_change_where_redis_changes_them() {
     let rules = Rules::with_seed(1);
     let mut set = Set::new();
     (0..512).for_each(|n| assert!(set.insert(n.to_string().as_bytes(), &rules)));
-    assert_eq!(set.encoding(), "intset");
+    assert_eq!(set.view().encoding(), "intset");
     set.insert(b"512", &rules);
-    assert_eq!(set.encoding(), "hashtable");
+    assert_eq!(set.view().encoding(), "hashtable");
     let mut hash = Hash::new();
     (0..512).for_each(|n| assert!(hash.insert(n.to_string().as_bytes(), &[b'v'; 64], &rules)));
     hash.insert(b"0", b"", &rules);
-    assert_eq!((hash.encoding(), hash.len()), ("listpack", 512));
+    assert_eq!((hash.view().encoding(), hash.view().len()), ("listpack", 512));
     hash.insert(b"512", b"", &rules);
-    assert_eq!((hash.encoding(), hash.len()), ("hashtable", 513));
+    assert_eq!((hash.view().encoding(), hash.view().len()), ("hashtable", 513));
     hash.remove(b"512");
-    assert_eq!(hash.encoding(), "hashtable");
+    assert_eq!(hash.view().encoding(), "hashtable");
     for (name, value) in [(1, 65), (65, 1)] {
         let mut hash = Hash::new();
         hash.insert(&vec![b'n'; name], &vec![b'v'; value], &rules);
-        assert_eq!(hash.encoding(), "hashtable");
+        assert_eq!(hash.view().encoding(), "hashtable");
     }
     let mut sorted = SortedSet::new();
     (0..128).for_each(|n| assert!(sorted.insert(n.to_string().as_bytes(), 1.0, &rules).is_none()));
-    assert_eq!(sorted.encoding(), "listpack");
+    assert_eq!(sorted.view().encoding(), "listpack");
     sorted.insert(b"128", 1.0, &rules);
-    assert_eq!((sorted.encoding(), sorted.len()), ("skiplist", 129));
+    assert_eq!((sorted.view().encoding(), sorted.view().len()), ("skiplist", 129));
     let mut sorted = SortedSet::new();
     sorted.insert(&[b'm'; 64], 1.0, &rules);
-    assert_eq!(sorted.encoding(), "listpack");
+    assert_eq!(sorted.view().encoding(), "listpack");
     sorted.insert(&[b'm'; 65], 1.0, &rules);
-    assert_eq!(sorted.encoding(), "skiplist");
+    assert_eq!(sorted.view().encoding(), "skiplist");
     for (text, encoding) in
         [(&b"12"[..], "int"), (b"012", "embstr"), (&[b'x'; 44], "embstr"), (&[b'x'; 45], "raw")]
     {
@@ -303,7 +303,7 @@ fn commands_rebuild_a_value() {
         }
     });
     let all = |set: &SortedSet| -> Vec<(Vec<u8>, f64)> {
-        set.range(0, 200, false).map(|(name, score)| (name.to_vec(), score)).collect()
+        set.view().range(0, 200, false).map(|(name, score)| (name.to_vec(), score)).collect()
     };
     assert_eq!(all(&rebuilt), all(&sorted));
 }
@@ -323,18 +323,18 @@ fn thresholds_beyond_the_limits_change_names_only() {
         assert!(sorted.insert(&text, f64::from(n), &rules).is_none());
     }
     long.insert(b"f", &vec![b'v'; 200_000], &rules);
-    assert_eq!((hash.encoding(), long.encoding()), ("listpack", "listpack"));
-    assert_eq!((sorted.encoding(), set.encoding()), ("listpack", "intset"));
+    assert_eq!((hash.view().encoding(), long.view().encoding()), ("listpack", "listpack"));
+    assert_eq!((sorted.view().encoding(), set.view().encoding()), ("listpack", "intset"));
     sorted.check();
-    assert!(hash.scan(0, 10, &mut |_| {}) > 0, "it is a table that is scanned in parts");
+    assert!(hash.view().scan(0, 10, &mut |_| {}) > 0, "it is a table that is scanned in parts");
     rules = Rules::with_seed(1);
     hash.insert(b"0", b"1", &rules);
     long.insert(b"g", b"1", &rules);
     sorted.insert(b"x", 1.0, &rules);
     set.insert(b"-1", &rules);
-    assert_eq!((hash.encoding(), long.encoding()), ("hashtable", "listpack"));
-    assert_eq!((sorted.encoding(), set.encoding()), ("skiplist", "hashtable"));
-    assert_eq!((hash.len(), sorted.len(), set.len()), (20_000, 20_001, 20_001));
+    assert_eq!((hash.view().encoding(), long.view().encoding()), ("hashtable", "listpack"));
+    assert_eq!((sorted.view().encoding(), set.view().encoding()), ("skiplist", "hashtable"));
+    assert_eq!((hash.view().len(), sorted.view().len(), set.view().len()), (20_000, 20_001, 20_001));
 }
 
 /// The figures of `value.rs`: what an element of 8 bytes takes.
@@ -350,8 +350,8 @@ fn an_element_takes_what_the_table_says() {
         sorted.insert(&text, f64::from(n), &rules);
     }
     let each = |memory: usize, most: usize| assert!(memory <= most * 100_000, "{memory}, not {most} each");
-    each(list.memory(), 11);
-    each(hash.memory(), 36);
-    each(set.memory(), 36);
-    each(sorted.memory(), 110);
+    each(list.view().memory(), 11);
+    each(hash.view().memory(), 36);
+    each(set.view().memory(), 36);
+    each(sorted.view().memory(), 110);
 }

@@ -2,11 +2,11 @@
 //! record.
 
 use super::counted_tree::compare;
-use super::hash::Hash;
-use super::list::List;
-use super::set::Set;
+use super::hash::HashRef;
+use super::list::ListRef;
+use super::set::SetRef;
 use super::size::{EFFECT_HEAD, argument};
-use super::sorted_set::SortedSet;
+use super::sorted_set::SortedSetRef;
 use super::string::StringRef;
 use crate::foundation::text::number::{Digits, format_double};
 
@@ -21,13 +21,13 @@ pub(crate) enum ValueRef<'a> {
     /// Bytes.
     String(StringRef<'a>),
     /// A sequence.
-    List(&'a List),
+    List(ListRef<'a>),
     /// Distinct members.
-    Set(&'a Set),
+    Set(SetRef<'a>),
     /// Named fields.
-    Hash(&'a Hash),
+    Hash(HashRef<'a>),
     /// Distinct members with scores.
-    SortedSet(&'a SortedSet),
+    SortedSet(SortedSetRef<'a>),
 }
 
 impl ValueRef<'_> {
@@ -64,7 +64,12 @@ impl ValueRef<'_> {
         }
     }
 
-    /// Bytes on the heap. Costs nothing.
+    /// Whether this is a collection without elements, which no key may hold. A string never is.
+    pub(crate) fn is_empty(self) -> bool {
+        !matches!(self, Self::String(_)) && self.len() == 0
+    }
+
+    /// Bytes on the heap of a value of its own. Costs nothing.
     pub(crate) fn memory(self) -> usize {
         match self {
             Self::String(string) => string.memory(),

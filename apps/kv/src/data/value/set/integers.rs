@@ -5,13 +5,13 @@
 //! more bytes makes all of them wider. The width is in the header's content, which such a set does
 //! not need. It never shrinks.
 
-use crate::data::value::packed::{HEADER, Packed};
+use crate::data::value::packed::{HEADER, Packed, PackedRef};
 
 /// The kind of a [`Packed`] of integers.
 pub(super) const KIND: u8 = 1;
 
 /// Bytes of an integer; 0 before the first.
-fn width(set: &Packed) -> usize {
+fn width(set: PackedRef<'_>) -> usize {
     set.content()
 }
 
@@ -26,7 +26,7 @@ fn width_of(integer: i64) -> usize {
 }
 
 /// The integer number `position`, which exists.
-pub(super) fn get(set: &Packed, position: usize) -> i64 {
+pub(super) fn get(set: PackedRef<'_>, position: usize) -> i64 {
     let width = width(set);
     let bytes = &set.bytes()[HEADER + position * width..][..width];
     match *bytes {
@@ -37,12 +37,12 @@ pub(super) fn get(set: &Packed, position: usize) -> i64 {
 }
 
 fn put(set: &mut Packed, position: usize, integer: i64) {
-    let width = width(set);
+    let width = width(set.view());
     set.bytes_mut()[HEADER + position * width..][..width].copy_from_slice(&integer.to_le_bytes()[..width]);
 }
 
 /// Where an integer is, or where it would be.
-pub(super) fn find(set: &Packed, integer: i64) -> Result<usize, usize> {
+pub(super) fn find(set: PackedRef<'_>, integer: i64) -> Result<usize, usize> {
     let (mut low, mut high) = (0, set.len());
     // Integers often arrive in order.
     if high > 0 && get(set, high - 1) < integer {
@@ -61,10 +61,10 @@ pub(super) fn find(set: &Packed, integer: i64) -> Result<usize, usize> {
 
 /// Puts an integer in at the position that [`find`] returned.
 pub(super) fn insert(set: &mut Packed, position: usize, integer: i64) {
-    if width_of(integer) > width(set) {
+    if width_of(integer) > width(set.view()) {
         widen(set, width_of(integer));
     }
-    let width = width(set);
+    let width = width(set.view());
     set.resize(HEADER + position * width, 0, width);
     set.count(1, 0);
     put(set, position, integer);
@@ -72,8 +72,8 @@ pub(super) fn insert(set: &mut Packed, position: usize, integer: i64) {
 
 /// Makes all integers wider.
 fn widen(set: &mut Packed, width: usize) {
-    let all: Vec<i64> = iter(set).collect();
-    let old = self::width(set);
+    let all: Vec<i64> = iter(set.view()).collect();
+    let old = self::width(set.view());
     set.resize(HEADER, all.len() * old, all.len() * width);
     set.count(0, width as isize - old as isize);
     for (position, integer) in all.into_iter().enumerate() {
@@ -83,18 +83,18 @@ fn widen(set: &mut Packed, width: usize) {
 
 /// Takes the integer at a position out.
 pub(super) fn remove(set: &mut Packed, position: usize) {
-    let width = width(set);
+    let width = width(set.view());
     set.resize(HEADER + position * width, width, 0);
     set.count(-1, 0);
 }
 
 /// The least and the greatest, if there are any.
-pub(super) fn ends(set: &Packed) -> Option<(i64, i64)> {
+pub(super) fn ends(set: PackedRef<'_>) -> Option<(i64, i64)> {
     let last = set.len().checked_sub(1)?;
     Some((get(set, 0), get(set, last)))
 }
 
 /// All integers in order.
-pub(super) fn iter(set: &Packed) -> impl Iterator<Item = i64> {
-    (0..set.len()).map(|position| get(set, position))
+pub(super) fn iter(set: PackedRef<'_>) -> impl Iterator<Item = i64> {
+    (0..set.len()).map(move |position| get(set, position))
 }

@@ -4,7 +4,7 @@
 //! string entry of its eight bytes.
 
 use crate::data::value::counted_tree::compare;
-use crate::data::value::packed::{Content, Encoded, Packed, read};
+use crate::data::value::packed::{Content, Encoded, Packed, PackedRef, read};
 use crate::data::value::size::argument;
 
 /// Whole scores up to here are exact as integers and as doubles.
@@ -56,7 +56,7 @@ pub(super) fn read_member(bytes: &[u8], at: usize) -> Member<'_> {
 }
 
 /// All members.
-pub(super) fn members(packed: &Packed) -> impl Iterator<Item = Member<'_>> {
+pub(super) fn members<'a>(packed: PackedRef<'a>) -> impl Iterator<Item = Member<'a>> {
     let mut at = packed.start();
     std::iter::from_fn(move || {
         (at < packed.end()).then(|| {
@@ -76,15 +76,15 @@ pub(super) fn insert(packed: &mut Packed, name: &[u8], score: f64) {
         member.score > score
             || member.score == score && compare((member.score, &member.name.text()), (score, name)).is_gt()
     };
-    let at = members(packed).find(behind).map_or(packed.end(), |member| member.at);
+    let at = members(packed.view()).find(behind).map_or(packed.view().end(), |member| member.at);
     packed.splice(at, 0, &[Encoded::new(name), entry]);
     packed.count(1, member_content(name, score) as isize);
 }
 
 /// Takes a member out and returns its score.
 pub(super) fn remove(packed: &mut Packed, name: &[u8]) -> Option<f64> {
-    let at = packed.find(&Encoded::new(name), 2)?;
-    let Member { end, score, .. } = read_member(packed.bytes(), at);
+    let at = packed.view().find(&Encoded::new(name), 2)?;
+    let Member { end, score, .. } = read_member(packed.view().bytes(), at);
     packed.resize(at, end - at, 0);
     packed.count(-1, -(member_content(name, score) as isize));
     Some(score)
