@@ -5,7 +5,7 @@
 //! 2. For each shard whose clients wait, the other shards become its guests: its store holds all
 //!    partitions, and a handler reaches the other clients and settings
 //!    ([`Others`]). A client's pipeline goes on in the section, up to a
-//!    bound.
+//!    bound. All commands of a section have a bound, too; each shard has an equal share of it.
 //! 3. When a command has changed a key for which clients wait, they are served before the next
 //!    command runs, in the order of their arrival: each by its own shard, with all others as its
 //!    guests.
@@ -27,8 +27,10 @@ use crate::foundation::totals::Sums;
 /// Commands that a client may run in a section: its pipeline goes on, but the shards cannot do
 /// anything else meanwhile.
 const COMMANDS_OF_CLIENT: usize = 64;
-/// Clients that are served in one section, divided among the shards.
-const CLIENTS: usize = 256;
+/// Commands that run in one section, divided among the shards, those of a transaction counted each:
+/// about a millisecond of short ones. What is left waits for the next section, and the shards run
+/// their other commands in between.
+const COMMANDS: usize = 1024;
 
 /// Runs what waits for an exclusive section in any of the shards, which stand in their order.
 /// Afterwards all effects of the section, in the order of their execution, are in the journal of
@@ -44,17 +46,17 @@ pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
         (shard.peers.drained, shard.peers.draining) = (drained, false);
     }
     serve_ready(shards);
-    let room = (CLIENTS / shards.len()).max(1);
+    let share = (COMMANDS / shards.len()).max(1);
     for number in 0..shards.len() {
         let mut queue = std::mem::take(&mut shards[number].peers.section);
-        let mut later = queue.split_off(queue.len().min(room));
         shards[number].peers.left = COMMANDS_OF_CLIENT;
-        while !queue.is_empty() {
+        shards[number].peers.share = share;
+        while !queue.is_empty() && shards[number].peers.share > 0 {
             with_guests(shards, number, |shard| shard.run_section(&mut queue));
             serve_ready(shards);
         }
         // Those that wait for forwarded commands are the first in the next section.
-        shards[number].peers.section.append(&mut later);
+        shards[number].peers.section.append(&mut queue);
     }
     let draining = shards.iter().any(|shard| shard.peers.draining);
     // What each has now; its own publication is an iteration away.
@@ -107,9 +109,10 @@ fn serve_ready(shards: &mut Vec<Box<Shard>>) {
     loop {
         if let Some(number) = shards.iter().position(|shard| shard.clients.has_unblock_requests()) {
             with_guests(shards, number, |shard| {
-                let left = std::mem::replace(&mut shard.peers.left, COMMANDS_OF_CLIENT);
+                let (left, share) = (shard.peers.left, shard.peers.share);
+                (shard.peers.left, shard.peers.share) = (COMMANDS_OF_CLIENT, COMMANDS);
                 shard.serve_unblock_requests();
-                shard.peers.left = left;
+                (shard.peers.left, shard.peers.share) = (left, share);
             });
             continue;
         }
@@ -146,10 +149,12 @@ impl Shard {
         self.store.elsewhere = sums;
     }
 
-    /// Runs the pipelines of the clients in `queue`, until a command has made a key ready. A client
-    /// that may go on stays at the front.
+    /// Runs the pipelines of the clients in `queue`, until a command has made a key ready or the
+    /// shard has run its share. A client that may go on stays at the front.
     fn run_section(&mut self, queue: &mut VecDeque<ClientId>) {
-        while let Some(&id) = queue.front() {
+        while self.peers.share > 0
+            && let Some(&id) = queue.front()
+        {
             self.peers.halt = Halt::No;
             let Some(mut client) = self.clients.take(id) else {
                 queue.pop_front();
@@ -163,6 +168,9 @@ impl Shard {
             if !is_ready || client.input.is_empty() {
                 queue.pop_front();
                 self.peers.left = COMMANDS_OF_CLIENT;
+            } else {
+                // If there is no share left, it goes on in the next section.
+                client.waits_for = WaitsFor::Section;
             }
             // The event loop may read from it again.
             self.clients.note_ready(&mut client);
@@ -176,7 +184,7 @@ impl Shard {
     /// Runs a command in an exclusive section: every key and every client is at hand. Returns false
     /// if the client's next command has to wait.
     pub(super) fn execute_in_section(&mut self, client: &mut Client, arguments: &[&[u8]]) -> bool {
-        if self.peers.left == 0 {
+        if self.peers.left == 0 || self.peers.share == 0 {
             self.peers.halt = Halt::Bound;
             return false;
         }
@@ -187,7 +195,10 @@ impl Shard {
             return false;
         }
         self.peers.left -= 1;
+        let queued = client.transaction.as_ref().map_or(0, |transaction| transaction.queue.len());
         self.execute(client, arguments);
+        let ran = if client.in_transaction() { 1 } else { 1 + queued };
+        self.peers.share = self.peers.share.saturating_sub(ran);
         if self.store.has_ready()
             || self.clients.has_unblock_requests()
             || self.guests.iter().any(|guest| guest.clients.has_unblock_requests())

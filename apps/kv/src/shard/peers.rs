@@ -42,6 +42,8 @@ pub(super) struct Peers {
     pub(super) halt: Halt,
     /// Commands that may still run in this section for the client that is being served.
     pub(super) left: usize,
+    /// Commands that may still run in this section for clients of this shard.
+    pub(super) share: usize,
     /// By shard: the commands that it was to run.
     pub(super) sent: Vec<u64>,
     /// By shard: its commands that have run here.

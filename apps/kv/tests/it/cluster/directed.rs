@@ -615,3 +615,36 @@ fn a_change_that_serves_no_waiting_client_takes_no_section() {
     }
     assert_eq!(cluster.request(first, "DBSIZE"), ":0\r\n");
 }
+
+#[test]
+fn a_section_runs_a_bounded_number_of_commands() {
+    let mut cluster = Cluster::new(2, 6);
+    let many: Vec<Handle> = (0..200).map(|_| cluster.connect(0)).collect();
+    let other = cluster.connect(1);
+    let transaction = format!("MULTI\r\n{}EXEC\r\n", "DBSIZE\r\n".repeat(30));
+    let ran = |cluster: &Cluster| cluster.shards.iter().map(|shard| shard.metrics().commands).sum::<u64>();
+    for (number, &client) in many.iter().enumerate() {
+        let pipeline = if number % 2 == 0 { "DBSIZE\r\n".repeat(64) } else { transaction.clone() };
+        cluster.send(client, pipeline.as_bytes());
+    }
+    cluster.send_command(other, "DBSIZE");
+    loop {
+        (0..2).for_each(|number| cluster.end_iteration(number));
+        let (sections, before) = (cluster.sections, ran(&cluster));
+        if !cluster.step() {
+            break;
+        }
+        if cluster.sections > sections {
+            let more = ran(&cluster) - before;
+            assert!(more < 1024 + 64, "{more} commands in a section");
+            // The other shard has its share of the first section.
+            assert_eq!(cluster.shards[1].metrics().commands, 1);
+        }
+    }
+    assert_eq!(text(cluster.take(other)), ":0\r\n");
+    assert!(cluster.sections > 5, "{} sections", cluster.sections);
+    for (number, &client) in many.iter().enumerate() {
+        let replies = text(cluster.take(client));
+        assert_eq!(replies.matches(":0\r\n").count(), if number % 2 == 0 { 64 } else { 30 }, "{number}");
+    }
+}
