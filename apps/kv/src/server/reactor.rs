@@ -384,6 +384,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         let busy = cores.receive(&mut self.shard, &mut self.log_writer, &mut self.intake);
         if let Some(shard) = &mut self.shard {
             self.gone.drain(..).for_each(|id| shard.disconnect(id));
+            shard.note_totals();
             if let Some(log_writer) = &mut self.log_writer {
                 log_writer.append_arrived(shard);
             }

@@ -64,7 +64,12 @@ impl Shard {
 
     /// Whether clients wait for an exclusive section ([`exclusive::run`](super::exclusive::run)).
     pub fn wants_exclusive(&self) -> bool {
-        !self.peers.section.is_empty() || self.peers.halt == Halt::Ready
+        !self.peers.section.is_empty() || matches!(self.peers.halt, Halt::Ready | Halt::Memory)
+    }
+
+    /// Notes what the others have now: much may have changed while this core slept.
+    pub(crate) fn note_totals(&mut self) {
+        self.store.elsewhere = self.totals.others(self.placement.own());
     }
 
     /// Publishes what this shard has, and notes what the others have.
@@ -74,7 +79,7 @@ impl Shard {
         let memory = self.store.used_memory();
         let dumped = self.store.weight().dumped as u64;
         self.totals.publish(own, memory, dumped);
-        self.store.elsewhere = self.totals.others(own);
+        self.note_totals();
     }
 
     /// Lets clients run again that could not while the shard was halted.

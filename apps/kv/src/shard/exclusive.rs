@@ -13,7 +13,9 @@
 //!    that was forwarded has run: such a command takes effect before the reply to CLIENT PAUSE, or
 //!    not while the pause lasts. Each shard counts what it forwards and runs, and forwards nothing
 //!    until the next section if the counts differ.
-//! 5. The effects of all shards are put together in the order of their execution.
+//! 5. If all shards together have more than `maxmemory`, keys of any of them are evicted at the
+//!    end.
+//! 6. The effects of all shards are put together in the order of their execution.
 
 use std::collections::VecDeque;
 
@@ -31,6 +33,9 @@ const COMMANDS_OF_CLIENT: usize = 64;
 /// about a millisecond of short ones. What is left waits for the next section, and the shards run
 /// their other commands in between.
 const COMMANDS: usize = 1024;
+
+/// Nanoseconds until another section tries to evict, if there was nothing to evict.
+const FULL_NS: u64 = 100_000_000;
 
 /// Runs what waits for an exclusive section in any of the shards, which stand in their order.
 /// Afterwards all effects of the section, in the order of their execution, are in the journal of
@@ -58,6 +63,7 @@ pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
         // Those that wait for forwarded commands are the first in the next section.
         shards[number].peers.section.append(&mut queue);
     }
+    make_room(shards);
     let draining = shards.iter().any(|shard| shard.peers.draining);
     // What each has now; its own publication is an iteration away.
     shards.iter_mut().for_each(|shard| shard.exchange_totals());
@@ -69,6 +75,20 @@ pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
             shard.observe();
         }
     }
+}
+
+/// Evicts keys of all shards, if all have more than the limit together.
+fn make_room(shards: &mut Vec<Box<Shard>>) {
+    if shards[0].store.settings.maxmemory == 0 {
+        return;
+    }
+    let has_room = with_guests(shards, 0, |shard| {
+        let has_room = shard.make_room();
+        shard.send_events();
+        has_room
+    });
+    let until = if has_room { 0 } else { shards[0].now.monotonic_ns.saturating_add(FULL_NS) };
+    shards.iter_mut().for_each(|shard| shard.peers.full_until = until);
 }
 
 /// Whether every command that was forwarded has run.

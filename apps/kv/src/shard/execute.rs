@@ -405,7 +405,7 @@ impl Shard {
     }
 
     /// Whether this is an EXEC of a transaction with a command that memory forbids.
-    fn holds_denied_command(&self, client: &Client, command: &Command) -> bool {
+    pub(super) fn holds_denied_command(&self, client: &Client, command: &Command) -> bool {
         command.spec.name == "exec"
             && client.transaction.as_ref().is_some_and(|transaction| {
                 transaction.queue.iter().any(|arguments| {

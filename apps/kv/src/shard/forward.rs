@@ -21,7 +21,7 @@ use super::routing::Route;
 use super::{ClientId, Now};
 use crate::clients::{Client, Closing, ReplyMode, WaitsFor};
 use crate::commands::{Command, monitor_line};
-use crate::foundation::command::subcommand;
+use crate::foundation::command::{flag, subcommand};
 
 impl Shard {
     /// Whether a client's next command may run, in a store of several shards.
@@ -47,6 +47,10 @@ impl Shard {
             self.execute_in_order(client, arguments);
             return true;
         }
+        if matches!(route, Route::Here | Route::Alone) && self.awaits_memory(client, command) {
+            self.peers.halt = Halt::Memory;
+            return false;
+        }
         match route {
             Route::Here => self.execute_in_order(client, arguments),
             Route::Forward(_) if self.peers.draining => {
@@ -67,6 +71,13 @@ impl Shard {
             }
         }
         true
+    }
+
+    /// Whether a command that needs memory has to wait until keys of other shards are evicted.
+    pub(super) fn awaits_memory(&self, client: &Client, command: &Command) -> bool {
+        (command.spec.flags.has(flag::DENY_OOM) || self.holds_denied_command(client, command))
+            && self.store.must_evict_elsewhere()
+            && self.now.monotonic_ns >= self.peers.full_until
     }
 
     /// Whether a command is refused for what concerns its client.

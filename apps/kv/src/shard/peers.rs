@@ -18,6 +18,8 @@ pub(super) enum Halt {
     /// A client of another shard, or one that waits for keys of other shards, waits for a key that
     /// was changed. It is served before any other command runs.
     Ready,
+    /// Keys of other shards must be evicted before a command may run.
+    Memory,
     /// The client in the section has run as many commands as a section may.
     Bound,
 }
@@ -44,6 +46,9 @@ pub(super) struct Peers {
     pub(super) left: usize,
     /// Commands that may still run in this section for clients of this shard.
     pub(super) share: usize,
+    /// No shard had a key to evict. Until then, in monotonic nanoseconds, commands that need memory
+    /// are refused without another attempt.
+    pub(super) full_until: u64,
     /// By shard: the commands that it was to run.
     pub(super) sent: Vec<u64>,
     /// By shard: its commands that have run here.

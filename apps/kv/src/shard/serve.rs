@@ -44,6 +44,8 @@ impl Shard {
     fn run_batch_of(&mut self, from: usize, requests: &mut Requests, mut left: usize) -> usize {
         let mut proxy = std::mem::replace(&mut self.peers.proxies[from], Proxy::new(from));
         let (mut reader, mut arguments) = (requests.reader(), Vec::new());
+        // Behind the last command that has run.
+        let mut position = reader.position();
         let (mut ahead, mut prefetched) = (requests.reader(), Vec::new());
         while left > 0 && self.peers.halt == Halt::No && proxy.has_room() {
             if left.is_multiple_of(AHEAD) {
@@ -53,13 +55,18 @@ impl Shard {
                 }
             }
             let Some((head, name)) = reader.next(&mut arguments) else { break };
+            let command = self.table.commands().get(head.command as usize);
+            if command.is_some_and(|command| self.awaits_memory(&proxy.client, command)) {
+                self.peers.halt = Halt::Memory;
+                break;
+            }
+            position = reader.position();
             left -= 1;
             self.peers.ran[from] += 1;
             proxy.client.name.clear();
             proxy.client.name.extend_from_slice(name);
             self.run_request(&mut proxy, &head, &arguments);
         }
-        let position = reader.position();
         requests.resume_at(position);
         self.peers.proxies[from] = proxy;
         left

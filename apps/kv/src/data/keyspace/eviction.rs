@@ -7,7 +7,10 @@
 //!    candidates that are kept between calls, sorted by idleness, and the idlest one that still
 //!    exists is evicted. This approximates true LRU closely, and an entry needs no links.
 //! 3. `volatile-ttl` needs no sampling: the expiry map is ordered.
-//! 4. Keys of guests are evicted as the own ones are: their candidates join the own ones.
+//! 4. With several shards the limit is that of all together. A shard evicts its own keys as long as
+//!    it has at least 7/8 of an equal share. If it has less, or no key that the policy allows, keys
+//!    of all shards are evicted in an exclusive section, and a few more than needed, so that not
+//!    each write takes a section. Candidates among the keys of guests join the own ones.
 //! 5. Each eviction is a DEL in the log.
 
 use super::candidates::{CANDIDATES, Candidate};
@@ -23,10 +26,12 @@ use crate::foundation::settings::Policy;
 const VOLATILE_TRIES: usize = 32;
 /// Most keys evicted before one command: a bound on its delay. The next command continues.
 const EVICTIONS_AT_ONCE: usize = 1024;
+/// An exclusive section evicts until this part of the limit is free: 1 of 128.
+const MORE_IN_SECTION: u64 = 128;
 
 impl Store {
     /// Evicts until memory is below the limit. Returns false if it is not and no key can be
-    /// evicted.
+    /// evicted here.
     pub(crate) fn make_room(&mut self, now: Now) -> bool {
         let used = self.used_memory();
         self.metrics.peak_memory = self.metrics.peak_memory.max(used);
@@ -34,18 +39,19 @@ impl Store {
         if self.settings.maxmemory == 0 || used <= self.settings.maxmemory {
             return true;
         }
-        if self.settings.policy == Policy::NoEviction {
+        if self.settings.policy == Policy::NoEviction || !self.evicts_alone() {
             return false;
         }
+        let target = match self.partitions.has_guests() {
+            true => self.settings.maxmemory - self.settings.maxmemory / MORE_IN_SECTION,
+            false => self.settings.maxmemory,
+        };
         for _ in 0..EVICTIONS_AT_ONCE {
-            if self.used_memory() + self.elsewhere.memory <= self.settings.maxmemory {
+            let left = self.used_memory() + self.elsewhere.memory;
+            if left <= target {
                 return true;
             }
-            let Some((database, key)) = self.victim(now) else {
-                // Those that have more than their share evict when they run their next command.
-                let share = self.settings.maxmemory / self.placement().count() as u64;
-                return self.elsewhere.memory > 0 && self.used_memory() <= share;
-            };
+            let Some((database, key)) = self.victim(now) else { return left <= self.settings.maxmemory };
             if let Some(entry) = self.take(database, &key) {
                 self.discard(&key, entry.into_value());
                 self.metrics.evicted += 1;
@@ -55,6 +61,32 @@ impl Store {
             }
         }
         true
+    }
+
+    /// Whether there is more than the limit, and only an exclusive section may evict.
+    pub(crate) fn must_evict_elsewhere(&self) -> bool {
+        let limit = self.settings.maxmemory;
+        limit > 0
+            && self.used_memory() + self.elsewhere.memory > limit
+            && self.settings.policy != Policy::NoEviction
+            && !self.evicts_alone()
+    }
+
+    /// Whether the keys to evict are among those that are held: all are, or this shard has enough.
+    fn evicts_alone(&self) -> bool {
+        let count = self.placement().count() as u64;
+        if count == 1 || self.partitions.has_guests() {
+            return true;
+        }
+        let volatile = self.settings.policy.volatile();
+        let candidates =
+            |database: &Database| if volatile { database.expires.len() } else { database.index.len() };
+        let own = self.used_memory();
+        own.saturating_mul(8 * count) >= (own + self.elsewhere.memory).saturating_mul(7)
+            && self
+                .partitions()
+                .flat_map(|partition| &partition.databases)
+                .any(|database| candidates(database) > 0)
     }
 
     fn victim(&mut self, now: Now) -> Option<(usize, Box<[u8]>)> {

@@ -8,6 +8,7 @@
 //! 3. A crash may come at any boundary of the disk. What is recovered, with any number of shards,
 //!    must have every acknowledged operation of each client, and be as after some whole operation.
 
+mod limits;
 mod operation;
 mod sleep;
 

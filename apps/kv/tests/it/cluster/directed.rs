@@ -648,3 +648,75 @@ fn a_section_runs_a_bounded_number_of_commands() {
         assert_eq!(replies.matches(":0\r\n").count(), if number % 2 == 0 { 64 } else { 30 }, "{number}");
     }
 }
+
+/// Two shards with a limit of memory and a policy, and a client of each.
+fn limited(policy: &str, bytes: u64) -> (Cluster, Handle, Handle) {
+    let mut cluster = Cluster::new(2, 22);
+    let (first, second) = (cluster.connect(0), cluster.connect(1));
+    cluster.request(first, &format!("CONFIG SET maxmemory-policy {policy}"));
+    cluster.request(first, &format!("CONFIG SET maxmemory {bytes}"));
+    (cluster, first, second)
+}
+
+fn used(cluster: &Cluster) -> u64 {
+    cluster.shards.iter().map(|shard| shard.used_memory()).sum()
+}
+
+#[test]
+fn all_shards_together_stay_below_the_limit_of_memory() {
+    let limit = 2_000_000;
+    let (a, b) = (key_of(0, 2), key_of(1, 2));
+    let value = "x".repeat(5_000);
+    for policy in ["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-ttl", "volatile-random"] {
+        let (mut cluster, first, second) = limited(policy, limit);
+        // What there is to evict is on the first shard alone.
+        for number in 0..500 {
+            cluster.request(first, &format!("SET {number}{{{a}}} {value} EX 10000"));
+        }
+        let filled = used(&cluster);
+        assert!(filled > limit / 2 && filled < limit + 25_000, "{policy}: {filled}");
+        let sections = cluster.sections;
+        for number in 0..500 {
+            let client = if number % 2 == 0 { first } else { second };
+            assert_eq!(
+                cluster.request(client, &format!("SET {number}{{{b}}} {value}")),
+                "+OK\r\n",
+                "{policy}"
+            );
+            let sum = used(&cluster);
+            assert!(sum < limit + 25_000, "{policy}: {sum} after {number} writes");
+            if policy.starts_with("volatile") && number > 200 {
+                // Its keys cannot be evicted.
+                break;
+            }
+        }
+        assert!(cluster.shards[1].keys() > 130, "{policy}: {} keys", cluster.shards[1].keys());
+        let taken = cluster.sections - sections;
+        assert!(taken > 0 && taken < 100, "{policy}: {taken} sections");
+        // A lower limit holds at once.
+        cluster.request(second, &format!("CONFIG SET maxmemory {}", limit * 3 / 4));
+        assert!(used(&cluster) <= limit * 3 / 4, "{policy}");
+    }
+}
+
+#[test]
+fn a_write_is_refused_if_no_shard_has_a_key_to_evict() {
+    let (mut cluster, first, second) = limited("volatile-lru", 1_000_000);
+    let (a, b) = (key_of(0, 2), key_of(1, 2));
+    assert_eq!(cluster.request(first, &format!("SETRANGE {a} 1100000 x")), ":1100001\r\n");
+    for (client, key) in [(first, &a), (first, &b), (second, &a), (second, &b)] {
+        let reply = cluster.request(client, &format!("SET {key} x EX 100"));
+        assert!(reply.starts_with("-OOM"), "{key}: {reply}");
+        assert!(!cluster.request(client, &format!("GET {key}")).starts_with('-'));
+    }
+    let sections = cluster.sections;
+    for _ in 0..50 {
+        assert!(cluster.request(second, &format!("SET {b} x")).starts_with("-OOM"));
+    }
+    assert!(cluster.sections < sections + 5, "each refusal took a section");
+    // As soon as there is one, it is evicted.
+    assert_eq!(cluster.request(first, &format!("EXPIRE {a} 100")), ":1\r\n");
+    cluster.pass(1000);
+    assert_eq!(cluster.request(second, &format!("SET {b} x")), "+OK\r\n");
+    assert_eq!(cluster.request(second, "DBSIZE"), ":1\r\n");
+}
