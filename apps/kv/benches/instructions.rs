@@ -111,10 +111,10 @@ fn limit(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::get(args = (false, 1), setup = scene, config = limit(1735))]
-#[bench::get_pipelined(args = (false, 16), setup = scene, config = limit(1200))]
-#[bench::set(args = (true, 1), setup = scene, config = limit(1740))]
-#[bench::set_pipelined(args = (true, 16), setup = scene, config = limit(1202))]
+#[bench::get(args = (false, 1), setup = scene, config = limit(1784))]
+#[bench::get_pipelined(args = (false, 16), setup = scene, config = limit(1238))]
+#[bench::set(args = (true, 1), setup = scene, config = limit(1813))]
+#[bench::set_pipelined(args = (true, 16), setup = scene, config = limit(1254))]
 fn command(mut scene: Scene) -> Scene {
     black_box(&mut scene).iterate();
     scene
