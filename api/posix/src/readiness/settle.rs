@@ -20,8 +20,8 @@ impl Registrations {
     pub(crate) fn wake_another(&mut self) {
         for position in 0..self.listed() {
             let number = self.at(position);
-            if self.peek(number).0 != 0 {
-                control::force_report(self, number);
+            // One whose descriptor was closed here cannot be forced.
+            if self.peek(number).0 != 0 && control::force_report(self, number) {
                 return;
             }
         }

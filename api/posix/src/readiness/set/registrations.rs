@@ -405,9 +405,11 @@ impl Registrations {
     #[inline]
     pub(crate) fn make_dormant(&mut self, number: u32) {
         let slot = self.slot(number);
+        // A socket that is just being connected may not be a stream here yet.
+        let before = slot.kind();
         slot.set_kind(SlotKind::Dormant);
         slot.state = slot.state & (bit::LISTED | bit::UNWATCHED | bit::EXAMINE) | bit::NEW | bit::SILENT;
-        self.watched = self.watched.saturating_sub(1);
+        self.count(before, false);
     }
 
     /// The program has added such a stream again.
