@@ -29,10 +29,10 @@ impl Server {
     /// while: another program has taken the address, or no descriptor is left.
     pub(super) fn listen_again(&mut self, now: u64) {
         let Some((address, _)) = self.unserved.filter(|(_, due)| *due <= now) else { return };
-        let Some(sockets) = self.reactor.sockets_mut() else { return };
-        let again = match sockets.listen(address) {
-            Ok(_) => None,
-            Err(cause) => {
+        // Without kernel sockets nothing can serve it, and no attempt is due.
+        let again = match self.reactor.sockets_mut().map(|sockets| sockets.listen(address)) {
+            None | Some(Ok(_)) => None,
+            Some(Err(cause)) => {
                 tracing::warn!("{address} is not served: {cause}; it is tried again");
                 Some((address, now.saturating_add(LISTEN_PAUSE)))
             }
