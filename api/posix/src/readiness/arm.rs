@@ -11,7 +11,7 @@ use sietch_stream::foreign_bytes::EXAMINED_DOORBELLS;
 
 use crate::connection::doorbell;
 use crate::descriptor::table;
-use crate::readiness::check::{ALWAYS, EDGE, HANGUP, INPUT, OUTPUT, has_shut_read, readiness};
+use crate::readiness::check::{self, ALWAYS, EDGE, HANGUP, INPUT, OUTPUT, has_shut_read, readiness};
 use crate::readiness::nested;
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{SlotKind, bit};
@@ -118,7 +118,7 @@ impl Registrations {
             SlotKind::Stream | SlotKind::Dormant => {
                 if let Some(end) = held.end() {
                     if events & HANGUP != 0 {
-                        end.hung_up();
+                        check::has_hung_up(slot.fd, held, end);
                     }
                     end.withdraw_request(Want::Room);
                     slot.state |= bit::NOTIFIED;

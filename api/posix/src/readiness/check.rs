@@ -110,21 +110,28 @@ pub(crate) fn check_hinted(fd: c_int, end: &Endpoint) {
     }
 }
 
-/// Whether no process holds the other end any more, according to the kernel.
-#[cold]
-pub(crate) fn has_hung_up(fd: c_int, held: &Held, end: &Endpoint) -> bool {
-    end.private().has(flag::HUNG_UP) || table::refers_to(fd, held) && check_peer_closed(fd, end)
-}
-
-/// As [`check_hinted`], by any descriptor that is open still: the one that was registered may be
-/// another socket now.
-#[cold]
-pub(crate) fn check_through_any(fd: c_int, held: &Held, end: &Endpoint) {
+/// A descriptor of a description that is open: `fd` if that is still one. The one that was
+/// registered may be another socket now.
+fn open_descriptor(fd: c_int, held: &Held) -> Option<c_int> {
     let mut open = table::refers_to(fd, held).then_some(fd);
     if open.is_none() {
         table::each_of(held, |other| open = Some(other));
     }
-    if let Some(fd) = open {
+    open
+}
+
+/// Whether no process holds the other end any more, according to the kernel now. An earlier report
+/// of the kernel does not prove it: another thread may have given the descriptor or the slot to
+/// another connection since.
+#[cold]
+pub(crate) fn has_hung_up(fd: c_int, held: &Held, end: &Endpoint) -> bool {
+    end.private().has(flag::HUNG_UP) || open_descriptor(fd, held).is_some_and(|fd| check_peer_closed(fd, end))
+}
+
+/// As [`check_hinted`], by any descriptor that is open still.
+#[cold]
+pub(crate) fn check_through_any(fd: c_int, held: &Held, end: &Endpoint) {
+    if let Some(fd) = open_descriptor(fd, held) {
         check_hinted(fd, end);
     }
 }

@@ -264,7 +264,7 @@ impl Set<'_> {
                 Some(end) => {
                     check::check_hinted(one.fd, end);
                     if said && other.revents & libc::POLLHUP != 0 {
-                        end.hung_up();
+                        check::has_hung_up(one.fd, held, end);
                     }
                     self.peer = self.peer.or(end.peer_cpu());
                     check::readiness(end, wanted & OUTPUT != 0)
