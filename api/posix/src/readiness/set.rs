@@ -85,6 +85,9 @@ pub(crate) unsafe fn release(attached: *mut Attached) {
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
+/// A thread in [`EpollSet::missed`], of which the lower half counts sleepers.
+const MISSED: u64 = 1 << 32;
+
 /// Checks of a held lock between two yields.
 const SPINS: u32 = 100;
 
@@ -112,7 +115,7 @@ pub(crate) struct EpollSet {
     /// The process that recycled it, and after how many forks ([`sharing::mark`]).
     recycled_at: AtomicU64,
     /// See [`EpollSet::missed`].
-    missed: AtomicU32,
+    missed: AtomicU64,
     /// The thread of this process that holds the lock, or 0.
     owner: AtomicU32,
     arrays: Arrays,
@@ -192,7 +195,7 @@ impl EpollSet {
                 usage: AtomicU32::new(usage::IN_USE),
                 inherited: AtomicBool::new(false),
                 recycled_at: AtomicU64::new(0),
-                missed: AtomicU32::new(0),
+                missed: AtomicU64::new(0),
                 owner: AtomicU32::new(0),
                 arrays,
                 locked: UnsafeCell::new(locked),
@@ -223,7 +226,10 @@ impl EpollSet {
     pub(crate) fn join(&self) {
         let alone = !sharing::any_relative_lives();
         let Some(mut locked) = self.lock() else { return };
-        self.inherited.store(false, Relaxed);
+        if !self.inherited.swap(false, Relaxed) {
+            // Another thread was first, and may sleep here by now.
+            return;
+        }
         if !alone {
             locked.share();
             locked.multi_process = Flag::YES;
@@ -269,15 +275,17 @@ impl EpollSet {
         self.arrays.owner()
     }
 
-    /// A sleeper has returned and does not get the lock.
-    pub(crate) fn missed(&self) {
-        self.missed.fetch_add(1, Relaxed);
+    /// A thread has returned from the kernel's epoll and does not get the lock. `counted`: it is
+    /// one of the sleepers.
+    pub(crate) fn missed(&self, counted: bool) {
+        self.missed.fetch_add(MISSED | u64::from(counted), Relaxed);
     }
 
-    /// How many have since the last call of this.
+    /// How many have since the last call of this, and were counted; none if none has.
     #[inline]
-    pub(crate) fn take_missed(&self) -> u32 {
-        if self.missed.load(Relaxed) == 0 { 0 } else { self.missed.swap(0, Relaxed) }
+    pub(crate) fn take_missed(&self) -> Option<u32> {
+        let missed = if self.missed.load(Relaxed) == 0 { 0 } else { self.missed.swap(0, Relaxed) };
+        (missed != 0).then_some(missed as u32)
     }
 
     /// Takes the lock; `None` in a handler that interrupted its holder.

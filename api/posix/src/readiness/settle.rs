@@ -100,13 +100,11 @@ impl Registrations {
         }
     }
 
-    /// `missed` sleepers returned without the lock, and dropped the kernel's events. Any
-    /// registration may have been notified meanwhile, so all of them are checked.
-    pub(crate) fn recover_missed(&mut self, missed: u32) {
-        if missed == 0 {
-            return;
-        }
-        self.sleepers = self.sleepers.saturating_sub(missed);
+    /// Threads returned without the lock, `counted` sleepers among them, and dropped the kernel's
+    /// events. Any registration may have been notified meanwhile, so all of them are checked.
+    #[cold]
+    pub(crate) fn recover_missed(&mut self, counted: u32) {
+        self.sleepers = self.sleepers.saturating_sub(counted);
         for number in self.numbers() {
             if matches!(self.slot(number).kind(), SlotKind::Stream | SlotKind::Nested)
                 && !self.is_foreign(number)

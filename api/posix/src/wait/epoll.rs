@@ -76,7 +76,7 @@ impl longjmp::Abandon for Call {
         // drop.
         let Self { held, counted, set, .. } = unsafe { this.read() };
         if counted.get() {
-            set.missed();
+            set.missed(true);
         }
         drop(held);
     }
@@ -107,7 +107,9 @@ impl Call {
         let set = self.set;
         let Some(mut locked) = set.lock() else { return Err(libc::EINTR) };
         locked.epfd = self.epfd;
-        locked.recover_missed(set.take_missed());
+        if let Some(counted) = set.take_missed() {
+            locked.recover_missed(counted);
+        }
         if locked.sleepers != 0 && !locked.shared.is_yes() {
             locked.share();
         }
@@ -239,7 +241,7 @@ impl Call {
 
             let Some(mut locked) = set.lock() else {
                 self.counted.set(false);
-                set.missed();
+                set.missed(true);
                 self.out.keep_native(answer?);
                 return self.out.answer().unwrap_or(Err(libc::EINTR));
             };

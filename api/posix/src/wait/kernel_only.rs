@@ -50,15 +50,21 @@ impl KernelOnlyWaiter {
         longjmp::registered(std::ptr::from_ref(self))
     }
 
-    /// Uncounts itself, here or where `count_kernel_only_waiters` has counted it.
+    /// Uncounts itself. True: `count_kernel_only_waiters` has counted it as a sleeper, as which the
+    /// caller must uncount it.
+    fn uncount(&self) -> bool {
+        self.held.kernel_only_waiters.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1)).is_err()
+    }
+
+    /// It does not wait any more, and has no event of the kernel.
     fn leave(&self) {
-        let counted =
-            self.held.kernel_only_waiters.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
-        if counted.is_err()
+        if self.uncount()
             && let Some(set) = with_streams(&self.held)
-            && let Some(mut locked) = set.lock()
         {
-            locked.sleepers = locked.sleepers.saturating_sub(1);
+            match set.lock() {
+                Some(mut locked) => locked.sleepers = locked.sleepers.saturating_sub(1),
+                None => set.missed(true),
+            }
         }
     }
 
@@ -74,15 +80,19 @@ impl KernelOnlyWaiter {
         timeout: Timeout,
         mask: Mask,
     ) -> Option<Outcome> {
-        self.leave();
+        let Some(reported) = usize::try_from(answer).ok().filter(|reported| *reported != 0) else {
+            self.leave();
+            return None;
+        };
+        let counted = self.uncount();
         let set = with_streams(&self.held)?;
-        let reported = usize::try_from(answer).ok().filter(|reported| *reported != 0)?;
         let mut out = Output { to: events, room: usize::try_from(most).ok()?, filled: 0 };
         let Some(mut locked) = set.lock() else {
-            set.missed();
+            set.missed(counted);
             out.keep_native(reported);
             return Some(out.answer().unwrap_or(Err(libc::EINTR)));
         };
+        locked.sleepers = locked.sleepers.saturating_sub(u32::from(counted));
         locked.epfd = self.epfd;
         locked.sort(&mut out, reported);
         locked.scan(&mut out);
