@@ -113,7 +113,16 @@ impl Registrations {
     /// The kernel reports something of a registration: `events` of its placeholder or nested epoll.
     pub(crate) fn note_kernel_event(&mut self, number: u32, events: u32) {
         let (slot, held) = self.slot_and_held(number);
-        let Some(held) = held else { return };
+        let still_forced = slot.state & (bit::FORCED | bit::PENDING) == bit::FORCED;
+        slot.state &= !bit::PENDING;
+        let Some(held) = held else {
+            if slot.kind() == SlotKind::Stream {
+                // A relative's: its threads check it in their next scan.
+                slot.state |= bit::NOTIFIED;
+                self.put_on_list(number);
+            }
+            return;
+        };
         match slot.kind() {
             SlotKind::Stream | SlotKind::Dormant => {
                 if let Some(end) = held.end() {
@@ -143,6 +152,10 @@ impl Registrations {
             }
             SlotKind::Nested => slot.state |= bit::KERNEL_READY,
             SlotKind::Native | SlotKind::Nothing => return,
+        }
+        if still_forced && events & !OUTPUT == 0 {
+            // The peer took its doorbell, on which nothing here depends.
+            self.quieten(number);
         }
         self.put_on_list(number);
     }

@@ -25,6 +25,8 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
+use sietch_ring::stream::arrivals::cycles;
+
 use crate::descriptor::description::{self, Held, Kind};
 use crate::descriptor::table;
 use crate::readiness::check::{self, EDGE, EXCLUSIVE, WAKEUP};
@@ -40,6 +42,10 @@ use crate::system::{kernel, multiplexing};
 /// The events allowed with [`EXCLUSIVE`] (fs/eventpoll.c).
 const WITH_EXCLUSIVE: u32 =
     (libc::EPOLLIN | libc::EPOLLOUT) as u32 | check::ALWAYS | EDGE | EXCLUSIVE | WAKEUP;
+
+/// Cycles after which a registration is forced again that the kernel has not reported since: some
+/// milliseconds, in which a thread that was woken has run.
+const FORCE_AGAIN_AFTER: u64 = 1 << 23;
 
 /// The bits that a modified registration keeps: a scan checks nothing else.
 const INPUT_EDGE: u32 = libc::EPOLLIN as u32 | EDGE;
@@ -82,7 +88,8 @@ impl Registrations {
                 let encoded = tag::encoded(slot.events);
                 let spent = what == SlotKind::Nested && slot.state & bit::SILENT != 0;
                 let watched = if spent { EDGE } else { INPUT_EDGE | encoded };
-                let events = watched | slot.events & (EXCLUSIVE | WAKEUP);
+                let forced = if slot.state & bit::FORCED != 0 { check::OUTPUT } else { 0 };
+                let events = watched | forced | slot.events & (EXCLUSIVE | WAKEUP);
                 libc::epoll_event { events, u64: tagged(number, slot.data) }
             }
         };
@@ -126,11 +133,15 @@ pub(crate) fn force_report(locked: &mut Registrations, number: u32) -> bool {
     if !locked.is_open(number) {
         return false;
     }
+    if locked.slot(number).kind() == SlotKind::Nested {
+        force_nested(locked, number);
+        return true;
+    }
+    locked.forced_at = cycles();
     let slot = locked.slot(number);
     let unwatched = slot.state & bit::UNWATCHED != 0;
-    slot.state = slot.state & !bit::UNWATCHED | bit::FORCED;
-    let mut to = locked.epoll_and_slot(number);
-    to.event.events |= libc::EPOLLOUT as u32;
+    slot.state = slot.state & !bit::UNWATCHED | bit::FORCED | bit::PENDING;
+    let to = locked.epoll_and_slot(number);
     // SAFETY: the event outlives the calls.
     unsafe {
         if to.event.events & EXCLUSIVE == 0 && !unwatched {
@@ -143,7 +154,38 @@ pub(crate) fn force_report(locked: &mut Registrations, number: u32) -> bool {
     true
 }
 
+/// Has the kernel report an epoll that is nested in this one. It is readable for the kernel if a
+/// stream in it was forced, or one of its own descriptors is ready.
+fn force_nested(locked: &mut Registrations, number: u32) {
+    let inner = locked.held(number).cloned();
+    let inner = inner.as_ref().and_then(set_of).and_then(EpollSet::lock);
+    if !inner.is_some_and(|mut inner| inner.force_one()) {
+        locked.register_again(number);
+    }
+}
+
 impl Registrations {
+    /// Forces one of the registrations that are ready. False: there is none that can be forced.
+    #[cold]
+    pub(crate) fn force_one(&mut self) -> bool {
+        for position in 0..self.listed() {
+            let number = self.at(position);
+            if self.peek(number).0 != 0 && self.force_once(number) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// As [`force_report`], unless the kernel has the report to come already. If it was lost (its
+    /// receiver was killed), the registration is forced again after [`FORCE_AGAIN_AFTER`]. So a
+    /// process that was killed in its sleep, and is still counted, costs one system call in that
+    /// time.
+    pub(crate) fn force_once(&mut self, number: u32) -> bool {
+        let is_recent = cycles().wrapping_sub(self.forced_at) < FORCE_AGAIN_AFTER;
+        is_recent && self.slot(number).state & bit::PENDING != 0 || force_report(self, number)
+    }
+
     /// Whether the registration's descriptor is still the one that was registered.
     fn is_open(&mut self, number: u32) -> bool {
         let (slot, held) = self.slot_and_held(number);
@@ -168,10 +210,13 @@ impl Registrations {
         }
     }
 
-    /// Has the kernel watch a placeholder for data alone again, after it was forced.
+    /// Has the kernel watch a placeholder for data alone again, after it was forced. It stays as it
+    /// is while a thread that sleeps in this epoll has the report to come.
     pub(crate) fn quieten(&mut self, number: u32) {
-        if self.slot(number).state & bit::FORCED != 0 && self.is_open(number) {
-            self.slot(number).state &= !bit::FORCED;
+        let state = self.slot(number).state;
+        let is_due = state & bit::PENDING != 0 && self.sleepers != 0;
+        if state & bit::FORCED != 0 && !is_due && self.is_open(number) {
+            self.slot(number).state &= !(bit::FORCED | bit::PENDING);
             let to = self.epoll_and_slot(number);
             if to.event.events & EXCLUSIVE == 0 {
                 // SAFETY: the event outlives the call.

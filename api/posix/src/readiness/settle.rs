@@ -11,20 +11,14 @@ use sietch_ring::stream::Endpoint;
 
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{SlotKind, bit};
-use crate::readiness::{check, control, nested};
+use crate::readiness::{check, nested};
 use sietch_stream::limits::{AS_MANY_SLEEPS, COOL_AFTER, MAX_HOT};
 
 impl Registrations {
     /// Wakes another sleeper if anything on the list is ready.
     #[cold]
     pub(crate) fn wake_another(&mut self) {
-        for position in 0..self.listed() {
-            let number = self.at(position);
-            // One whose descriptor was closed here cannot be forced.
-            if self.peek(number).0 != 0 && control::force_report(self, number) {
-                return;
-            }
-        }
+        self.force_one();
     }
 
     /// Arms everything on the list and checks it once more; what is not ready and was not in the
@@ -106,6 +100,7 @@ impl Registrations {
     pub(crate) fn recover_missed(&mut self, counted: u32) {
         self.sleepers = self.sleepers.saturating_sub(counted);
         for number in self.numbers() {
+            self.slot(number).state &= !bit::PENDING;
             if matches!(self.slot(number).kind(), SlotKind::Stream | SlotKind::Nested)
                 && !self.is_foreign(number)
             {
@@ -148,7 +143,7 @@ impl Registrations {
                 continue;
             }
             let held_back = self.end(number).is_some_and(|end| end.corked_for().is_some());
-            if held_back && control::force_report(self, number) {
+            if held_back && self.force_once(number) {
                 return;
             }
         }

@@ -103,6 +103,20 @@ impl Call {
         Ok(self.out.filled)
     }
 
+    /// Polls the kernel after a scan. A stream that it reports is scanned if there is nothing else
+    /// to report: no registration is reported twice in one call. Otherwise it wakes another thread,
+    /// or waits for the next call.
+    fn poll_kernel_behind_streams(&mut self, locked: &mut Locked<'_>, now: u64) -> Outcome {
+        let polled = self.poll_kernel(locked, now, ptr::null());
+        if self.out.filled == 0 {
+            polled?;
+            locked.scan(&mut self.out);
+        } else {
+            locked.pass_on(&self.out);
+        }
+        Ok(self.out.filled)
+    }
+
     fn run(mut self) -> Outcome {
         let set = self.set;
         let Some(mut locked) = set.lock() else { return Err(libc::EINTR) };
@@ -123,6 +137,7 @@ impl Call {
             self.poll_kernel(&mut locked, now, ptr::null())?;
             if self.out.is_full() {
                 locked.streams_first = true;
+                locked.pass_on(&self.out);
                 return self.out.answer_now();
             }
         }
@@ -130,13 +145,8 @@ impl Call {
             locked.prepare_sleep(0);
         }
         locked.scan(&mut self.out);
-        let polled = if due && streams_first && !self.out.is_full() {
-            self.poll_kernel(&mut locked, now, ptr::null())
-        } else {
-            Ok(0)
-        };
-        if self.out.filled == 0 {
-            polled?;
+        if due && streams_first && !self.out.is_full() {
+            self.poll_kernel_behind_streams(&mut locked, now)?;
         }
         if let Some(answer) = self.out.answer() {
             locked.wake_for_held_bytes();

@@ -194,7 +194,7 @@ impl Registrations {
 
     /// Something was reported. What is still ready, level-triggered or for want of room, wakes
     /// another thread that sleeps here, as it does in the kernel (fs/eventpoll.c, `ep_done_scan`).
-    fn pass_on(&mut self, out: &Output) {
+    pub(crate) fn pass_on(&mut self, out: &Output) {
         if self.sleepers != 0 && out.filled != 0 {
             self.wake_another();
         }

@@ -7,6 +7,7 @@ mod polling;
 mod polls;
 mod removal;
 mod together;
+mod wakeups;
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};

@@ -408,7 +408,7 @@ impl Registrations {
         // A socket that is just being connected may not be a stream here yet.
         let before = slot.kind();
         slot.set_kind(SlotKind::Dormant);
-        slot.state = slot.state & (bit::LISTED | bit::UNWATCHED | bit::EXAMINE) | bit::NEW | bit::SILENT;
+        slot.state = slot.state & (bit::LISTED | bit::OF_PLACEHOLDER) | bit::NEW | bit::SILENT;
         self.count(before, false);
     }
 
@@ -418,7 +418,7 @@ impl Registrations {
         let sleeps = self.sleeps;
         let (slot, held) = self.slot_and_held(number);
         slot.set_kind(SlotKind::Stream);
-        slot.state = slot.state & (bit::LISTED | bit::UNWATCHED | bit::EXAMINE) | bit::NEW;
+        slot.state = slot.state & (bit::LISTED | bit::OF_PLACEHOLDER) | bit::NEW;
         (slot.events, slot.data, slot.ready_at) = (events, data, sleeps);
         slot.seen = held.map_or_else(Seen::default, Seen::at_registration);
         order_behind(slot, held);
@@ -450,6 +450,7 @@ impl Registrations {
         let slot = self.slot(number);
         let (fd, next, what) = (slot.fd.cast_unsigned() as usize, read(&slot.next), slot.kind());
         let left = slot.state & bit::LEFT_OPEN != 0;
+        let pending = slot.state & bit::PENDING != 0;
         (slot.next, slot.state) = (free, 0);
         slot.set_kind(SlotKind::Nothing);
         self.left_open = self.left_open.saturating_sub(u32::from(left));
@@ -472,8 +473,9 @@ impl Registrations {
                 }
             }
         }
-        if self.numbered.is_yes() && self.sleepers != 0 {
-            // That thread may have consumed the notification that was sent for all.
+        if (self.numbered.is_yes() || pending) && self.sleepers != 0 {
+            // That thread may have consumed the notification that was sent for all, or the report
+            // was one that should wake it for another registration.
             self.unnumber();
             self.wake_another();
         }

@@ -1,0 +1,276 @@
+//! Reports of the kernel that come late, are lost, or are meant for another thread.
+//!
+//! Most tests put the epoll set into the state that a race leaves, instead of running the race.
+
+use std::time::Duration;
+
+use super::*;
+use crate::readiness::set::registrations::Registrations;
+use crate::readiness::set::shared::{SlotKind, bit};
+use crate::readiness::set::{EpollSet, set_of};
+use crate::system::multiplexing;
+
+/// The set behind an epoll in which a stream is registered.
+fn set(epoll: &Epoll) -> &'static EpollSet {
+    set_of(&table::find(epoll.0).expect("an epoll")).expect("a set")
+}
+
+/// Changes the registrations of an epoll.
+fn with<R>(epoll: &Epoll, change: impl FnOnce(&mut Registrations) -> R) -> R {
+    change(&mut set(epoll).lock().expect("no other holder"))
+}
+
+fn number(epoll: &Epoll, stream: &Stream) -> u32 {
+    let held = table::find(stream.0).expect("a stream");
+    with(epoll, |locked| locked.find(stream.0, &held)).expect("a registration")
+}
+
+/// The state of a registration.
+fn state(epoll: &Epoll, stream: &Stream) -> u16 {
+    let number = number(epoll, stream);
+    with(epoll, |locked| locked.slot(number).state)
+}
+
+/// What the kernel would report to a thread that sleeps in an epoll, which takes it.
+fn kernel_reports(epoll: &Epoll) -> usize {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
+    // SAFETY: so many entries.
+    unsafe { multiplexing::epoll_wait(epoll.0, events.as_mut_ptr(), 8, Some(0), ptr::null()) }
+        .expect("epoll_wait")
+}
+
+/// Waits for 5 s at most, from `count` threads at once, while `then` runs.
+fn each_of<const N: usize>(epoll: &Epoll, asleep: &Stream, then: impl FnOnce()) -> [Vec<(u64, u32)>; N] {
+    std::thread::scope(|threads| {
+        let waiters = [(); N].map(|()| threads.spawn(|| epoll.wait(5000)));
+        until_asleep(asleep);
+        while with(epoll, |locked| locked.sleepers) < N as u32 {
+            std::thread::yield_now();
+        }
+        then();
+        waiters.map(|waiter| waiter.join().expect("a waiter"))
+    })
+}
+
+#[test]
+fn the_hang_up_of_an_earlier_stream_ends_no_later_one_in_the_same_slot() {
+    let ((stream, peer), epoll) = (pair(), Epoll::new());
+    epoll.add(stream.0, IN | RDHUP, 1);
+    let number = number(&epoll, &stream);
+    // The kernel has reported the hang-up of another stream to this thread, which then waited for
+    // the lock while the slot was used again.
+    with(&epoll, |locked| locked.note_kernel_event(number, IN | HUP));
+    assert_eq!(epoll.wait(0), []);
+    peer.send(b"hello");
+    assert_eq!(epoll.wait(0), [(1, IN)]);
+    assert_eq!(stream.receive(), 5);
+    // A hang-up of this one is seen, also through another of its descriptors.
+    let other = crate::calls::descriptor::duplicate::dup(stream.0);
+    drop(stream);
+    drop(peer);
+    with(&epoll, |locked| locked.note_kernel_event(number, HUP));
+    assert_eq!(epoll.wait(0), [(1, IN | RDHUP)]);
+    drop(Stream(other));
+}
+
+#[test]
+fn a_sleeper_that_was_killed_costs_no_system_call_for_each_report() {
+    let ((stream, peer), epoll) = (pair(), Epoll::new());
+    epoll.add(stream.0, IN, 1);
+    with(&epoll, |locked| {
+        locked.share();
+        locked.sleepers += 1;
+    });
+    peer.send(b"hello");
+    assert_eq!(epoll.wait(0), [(1, IN)]);
+    assert_ne!(state(&epoll, &stream) & bit::PENDING, 0, "forced for the sleeper");
+    let forced_at = with(&epoll, |locked| locked.forced_at);
+    assert_eq!(epoll.wait(0), [(1, IN)]);
+    let again = with(&epoll, |locked| locked.forced_at);
+    // The wait may have polled the kernel and taken the report, which is then due to the sleeper.
+    assert!(again == forced_at || state(&epoll, &stream) & bit::PENDING != 0);
+    for _ in 0..100 {
+        with(&epoll, |locked| locked.wake_another());
+    }
+    assert_eq!(with(&epoll, |locked| locked.forced_at), again, "forced once");
+    // The sleeper's report was lost. After a while the next report forces it again.
+    assert_eq!(kernel_reports(&epoll), 1);
+    std::thread::sleep(Duration::from_millis(20));
+    with(&epoll, |locked| locked.wake_another());
+    assert_eq!(kernel_reports(&epoll), 1);
+}
+
+#[test]
+fn a_poll_for_one_event_takes_a_stream_that_the_kernel_reports_after_its_own_descriptors() {
+    let ((stream, peer), epoll, (reader, writer)) = (pair(), Epoll::new(), pipe());
+    epoll.add(stream.0, IN, 1);
+    epoll.add(reader.as_raw_fd(), IN, 2);
+    // The stream is off the list: the kernel alone knows when its bytes come.
+    for _ in 0..40 {
+        epoll.wait(1);
+    }
+    write(&writer);
+    // The next call polls the kernel before it scans.
+    std::thread::sleep(Duration::from_millis(2));
+    assert_eq!(epoll.try_wait(1, 0), Ok(vec![(2, IN)]), "fills the array");
+    peer.send(b"hello");
+    // SAFETY: a byte.
+    assert_eq!(unsafe { libc::read(reader.as_raw_fd(), [0_u8].as_mut_ptr().cast(), 1) }, 1);
+    assert_eq!(epoll.try_wait(1, 0), Ok(vec![(1, IN)]));
+}
+
+#[test]
+fn a_watcher_takes_no_report_from_a_thread_that_sleeps_in_the_epoll() {
+    let ((stream, peer), (inner, outer)) = (pair(), (Epoll::new(), Epoll::new()));
+    inner.add(stream.0, IN, 1);
+    outer.add(inner.0, IN, 2);
+    assert_eq!(outer.wait(0), []);
+    with(&inner, |locked| locked.sleepers += 1);
+    peer.send(b"hello");
+    let number = number(&inner, &stream);
+    with(&inner, |locked| assert!(locked.force_one()));
+    assert_eq!(outer.wait(0), [(2, IN)]);
+    assert_ne!(state(&inner, &stream) & bit::PENDING, 0);
+    assert_eq!(kernel_reports(&inner), 1, "for the sleeper");
+    with(&inner, |locked| {
+        locked.note_kernel_event(number, IN | OUT);
+        locked.sleepers -= 1;
+    });
+    // Without one the watcher has the kernel watch it for data alone.
+    assert_eq!(outer.wait(0), [(2, IN)]);
+    assert_eq!(stream.receive(), 5);
+    assert_eq!(outer.wait(0), []);
+    assert_eq!(kernel_reports(&inner), 0);
+}
+
+#[test]
+fn a_level_in_a_nested_epoll_wakes_every_thread_that_waits() {
+    for kernels in [false, true] {
+        let ((stream, peer), (inner, outer)) = (pair(), (Epoll::new(), Epoll::new()));
+        let (reader, writer) = pipe();
+        inner.add(stream.0, IN, 1);
+        inner.add(reader.as_raw_fd(), IN, 3);
+        outer.add(inner.0, IN, 2);
+        // So that the outer epoll has a set of its own in each case.
+        let (quiet, _quiet) = pair();
+        outer.add(quiet.0, IN, 4);
+        let began = std::time::Instant::now();
+        let woken = each_of::<3>(&outer, &quiet, || {
+            if kernels {
+                write(&writer);
+            } else {
+                peer.send(b"hello");
+            }
+        });
+        assert_eq!(woken, [(); 3].map(|()| vec![(2, IN)]), "of the kernel: {kernels}");
+        assert!(began.elapsed() < Duration::from_secs(4), "of the kernel: {kernels}");
+    }
+}
+
+#[test]
+fn a_stream_that_was_closed_here_keeps_no_other_from_waking_a_thread() {
+    let ((closed, peer), (open, _open), epoll) = (pair(), pair(), Epoll::new());
+    epoll.add(closed.0, IN, 1);
+    epoll.add(open.0, IN | OUT, 2);
+    let other = Stream(crate::calls::descriptor::duplicate::dup(closed.0));
+    drop(closed);
+    peer.send(b"hello");
+    with(&epoll, |locked| {
+        locked.sleepers += 1;
+        locked.wake_another();
+        locked.sleepers -= 1;
+    });
+    assert_ne!(state(&epoll, &open) & bit::PENDING, 0);
+    drop(other);
+}
+
+#[test]
+fn a_removed_registration_passes_its_report_on() {
+    let ((first, peer), (second, _second), epoll) = (pair(), pair(), Epoll::new());
+    epoll.add(first.0, IN, 1);
+    epoll.add(second.0, IN | OUT, 2);
+    peer.send(b"hello");
+    with(&epoll, |locked| {
+        locked.share();
+        locked.sleepers += 1;
+        locked.wake_another();
+    });
+    assert_ne!(state(&epoll, &first) & bit::PENDING, 0);
+    epoll.remove(first.0).expect("EPOLL_CTL_DEL");
+    assert_ne!(state(&epoll, &second) & bit::PENDING, 0);
+    assert_eq!(kernel_reports(&epoll), 1);
+    with(&epoll, |locked| locked.sleepers -= 1);
+}
+
+#[test]
+fn what_the_kernel_watches_is_known_after_a_removal_and_an_addition() {
+    let ((stream, _peer), epoll) = (pair(), Epoll::new());
+    epoll.add(stream.0, IN | OUT, 1);
+    let number = number(&epoll, &stream);
+    with(&epoll, |locked| {
+        assert!(locked.force_one());
+        locked.make_dormant(number);
+        locked.revive(number, IN, 1);
+        locked.quieten(number);
+    });
+    assert_eq!(kernel_reports(&epoll), 0);
+}
+
+#[test]
+fn a_report_of_room_alone_ends_what_was_forced_for_an_earlier_one() {
+    let ((stream, _peer), epoll) = (pair(), Epoll::new());
+    epoll.add(stream.0, IN | OUT, 1);
+    let number = number(&epoll, &stream);
+    with(&epoll, |locked| assert!(locked.force_one()));
+    assert_eq!(kernel_reports(&epoll), 1);
+    with(&epoll, |locked| locked.note_kernel_event(number, OUT));
+    assert_eq!(state(&epoll, &stream) & (bit::FORCED | bit::PENDING), bit::FORCED);
+    with(&epoll, |locked| locked.note_kernel_event(number, OUT));
+    assert_eq!(state(&epoll, &stream) & (bit::FORCED | bit::PENDING), 0);
+    assert_eq!(kernel_reports(&epoll), 0);
+}
+
+#[test]
+fn a_socket_that_is_removed_while_it_is_connected_was_no_stream() {
+    let ((stream, _peer), (other, _other), epoll) = (pair(), pair(), Epoll::new());
+    epoll.add(other.0, IN, 1);
+    let held = table::find(stream.0).expect("a stream");
+    with(&epoll, |locked| {
+        let number = locked.insert(SlotKind::Native, stream.0, &held, IN, 2).expect("room");
+        assert_eq!(locked.watched, 1);
+        locked.make_dormant(number);
+        assert_eq!(locked.watched, 1);
+        locked.revive(number, IN, 2);
+        assert_eq!(locked.watched, 2);
+    });
+}
+
+#[test]
+fn a_second_thread_of_a_child_that_joins_changes_nothing() {
+    let ((stream, _peer), epoll) = (pair(), Epoll::new());
+    epoll.add(stream.0, IN, 1);
+    with(&epoll, |locked| locked.sleepers = 1);
+    set(&epoll).join();
+    with(&epoll, |locked| {
+        assert_eq!(std::mem::take(&mut locked.sleepers), 1);
+        assert!(!locked.multi_process.is_yes());
+    });
+}
+
+#[test]
+fn a_thread_that_missed_the_lock_is_uncounted_as_it_was_counted() {
+    let ((stream, _peer), epoll) = (pair(), Epoll::new());
+    epoll.add(stream.0, IN, 1);
+    let set = set(&epoll);
+    with(&epoll, |locked| locked.sleepers = 3);
+    for (counted, left) in [(true, 2), (false, 2), (true, 1)] {
+        set.missed(counted);
+        assert_eq!(set.take_missed(), Some(u32::from(counted)));
+        with(&epoll, |locked| {
+            locked.recover_missed(u32::from(counted));
+            assert_eq!(locked.sleepers, left);
+        });
+    }
+    assert_eq!(set.take_missed(), None);
+    with(&epoll, |locked| locked.sleepers = 0);
+}
