@@ -236,9 +236,8 @@ impl Endpoint {
     pub(super) fn note_arrival(&self, position: u64) {
         let (sending, outbound) = (&self.private().sending, self.outbound());
         let (notes, next) = (&outbound.producer.arrivals, &sending.noted);
-        arrivals::note(notes, next, position, &sending.noted_head, || {
-            outbound.consumer.head.load(Ordering::Relaxed)
-        });
+        let heads = [&self.inbound().producer.read, &outbound.consumer.head];
+        arrivals::note(notes, next, position, &sending.noted_head, heads);
     }
 
     /// When the other end published the bytes from `position` on, in cycles, as it claims

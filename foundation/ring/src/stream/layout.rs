@@ -17,7 +17,7 @@ pub const HEADER: usize = 4096;
 /// Bytes of a private page.
 pub const PRIVATE: usize = 4096;
 /// First word of both kinds of memory, version included: another layout has another word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS5");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS6");
 
 /// The smallest and the largest region that may be configured: a page, and what 46 bits of
 /// addresses hold for 100,000 connections.
@@ -90,6 +90,8 @@ pub struct Producer {
     pub option_changes: AtomicU32,
     /// What is held back, and until when: see [`super::cork`]; 0 for nothing.
     pub held: AtomicU64,
+    /// What the producer has read of the other direction, when it published last. A hint.
+    pub read: AtomicU64,
     /// See [`super::arrivals`].
     pub arrivals: [AtomicU64; super::arrivals::KEPT],
 }

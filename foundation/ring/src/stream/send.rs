@@ -338,8 +338,11 @@ impl<'a> Send<'a> {
         self.published = position;
         self.readable = self.readable.max(position);
         self.end.private().sending.tail.store(position, Ordering::Release);
+        let producer = &self.end.outbound().producer;
+        let read = self.end.private().receiving.head.load(Ordering::Relaxed);
+        producer.read.store(read, Ordering::Relaxed);
         let word = tail::word(position, self.end.tail_flags());
-        self.end.outbound().producer.tail.store(word, Ordering::Release);
+        producer.tail.store(word, Ordering::Release);
     }
 
     /// Publishes as many whole segments as were staged.
