@@ -159,15 +159,16 @@ pub(crate) fn force_report(locked: &mut Registrations, number: u32) -> bool {
 fn force_nested(locked: &mut Registrations, number: u32) {
     let inner = locked.held(number).cloned();
     let inner = inner.as_ref().and_then(set_of).and_then(EpollSet::lock);
-    if !inner.is_some_and(|mut inner| inner.force_one()) {
+    if !inner.is_some_and(|mut inner| inner.wake_another()) {
         locked.register_again(number);
     }
 }
 
 impl Registrations {
-    /// Forces one of the registrations that are ready. False: there is none that can be forced.
+    /// Wakes one of the sleepers if anything on the list is ready. False: nothing is that this
+    /// process has a descriptor of.
     #[cold]
-    pub(crate) fn force_one(&mut self) -> bool {
+    pub(crate) fn wake_another(&mut self) -> bool {
         for position in 0..self.listed() {
             let number = self.at(position);
             if self.peek(number).0 != 0 && self.force_once(number) {

@@ -15,12 +15,6 @@ use crate::readiness::{check, nested};
 use sietch_stream::limits::{AS_MANY_SLEEPS, COOL_AFTER, MAX_HOT};
 
 impl Registrations {
-    /// Wakes another sleeper if anything on the list is ready.
-    #[cold]
-    pub(crate) fn wake_another(&mut self) {
-        self.force_one();
-    }
-
     /// Arms everything on the list and checks it once more; what is not ready and was not in the
     /// last `cold` sleeps cools. Returns whether anything is ready, and the longest sleep, which is
     /// read before the check ([`Endpoint::corked_for`]).

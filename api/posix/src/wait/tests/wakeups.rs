@@ -128,7 +128,7 @@ fn a_watcher_takes_no_report_from_a_thread_that_sleeps_in_the_epoll() {
     with(&inner, |locked| locked.sleepers += 1);
     peer.send(b"hello");
     let number = number(&inner, &stream);
-    with(&inner, |locked| assert!(locked.force_one()));
+    with(&inner, |locked| assert!(locked.wake_another()));
     assert_eq!(outer.wait(0), [(2, IN)]);
     assert_ne!(state(&inner, &stream) & bit::PENDING, 0);
     assert_eq!(kernel_reports(&inner), 1, "for the sleeper");
@@ -208,7 +208,7 @@ fn what_the_kernel_watches_is_known_after_a_removal_and_an_addition() {
     epoll.add(stream.0, IN | OUT, 1);
     let number = number(&epoll, &stream);
     with(&epoll, |locked| {
-        assert!(locked.force_one());
+        assert!(locked.wake_another());
         locked.make_dormant(number);
         locked.revive(number, IN, 1);
         locked.quieten(number);
@@ -221,7 +221,7 @@ fn a_report_of_room_alone_ends_what_was_forced_for_an_earlier_one() {
     let ((stream, _peer), epoll) = (pair(), Epoll::new());
     epoll.add(stream.0, IN | OUT, 1);
     let number = number(&epoll, &stream);
-    with(&epoll, |locked| assert!(locked.force_one()));
+    with(&epoll, |locked| assert!(locked.wake_another()));
     assert_eq!(kernel_reports(&epoll), 1);
     with(&epoll, |locked| locked.note_kernel_event(number, OUT));
     assert_eq!(state(&epoll, &stream) & (bit::FORCED | bit::PENDING), bit::FORCED);
