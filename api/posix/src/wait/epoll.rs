@@ -228,7 +228,8 @@ impl Call {
             if ready {
                 locked.scan(&mut self.out);
                 if self.out.filled == 0 {
-                    // What a relative has changed may be ready, and would keep this thread awake.
+                    // A registration that a relative has changed may be ready. It would keep this
+                    // thread awake.
                     locked.report_earliest(&mut self.out);
                 }
                 locked.finish_sleep(numbered);
