@@ -88,7 +88,7 @@ impl Registrations {
                 let encoded = tag::encoded(slot.events);
                 let spent = what == SlotKind::Nested && slot.state & bit::SILENT != 0;
                 let watched = if spent { EDGE } else { INPUT_EDGE | encoded };
-                let forced = if slot.state & bit::FORCED != 0 { check::OUTPUT } else { 0 };
+                let forced = if slot.state & bit::FORCED != 0 { libc::EPOLLOUT as u32 } else { 0 };
                 let events = watched | forced | slot.events & (EXCLUSIVE | WAKEUP);
                 libc::epoll_event { events, u64: tagged(number, slot.data) }
             }

@@ -168,6 +168,16 @@ fn a_level_in_a_nested_epoll_wakes_every_thread_that_waits() {
 }
 
 #[test]
+fn the_kernel_watches_an_exclusive_registration_after_it_was_forced() {
+    let ((stream, peer), epoll) = (pair(), Epoll::new());
+    epoll.add(stream.0, IN | libc::EPOLLEXCLUSIVE as u32, 1);
+    peer.send(b"hello");
+    with(&epoll, |locked| assert!(locked.wake_another()));
+    assert_eq!(kernel_reports(&epoll), 1);
+    assert_eq!(multiplexing::registrations(epoll.0, stream.0), Some(1));
+}
+
+#[test]
 fn a_stream_that_was_closed_here_keeps_no_other_from_waking_a_thread() {
     let ((closed, peer), (open, _open), epoll) = (pair(), pair(), Epoll::new());
     epoll.add(closed.0, IN, 1);
