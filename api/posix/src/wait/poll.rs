@@ -275,7 +275,7 @@ impl Set<'_> {
             one.revents = (now & wanted) as i16;
             // Another thread has closed it: the kernel looks up descriptors again when something
             // wakes it, and nothing can be slept on any more.
-            let woken = reported && one.revents != 0 && !table::refers_to(one.fd, held);
+            let woken = (reported && one.revents != 0 || said) && !table::refers_to(one.fd, held);
             if woken || said && other.revents & libc::POLLNVAL != 0 {
                 one.revents = libc::POLLNVAL;
             }
