@@ -43,9 +43,9 @@ use crate::system::{kernel, multiplexing};
 const WITH_EXCLUSIVE: u32 =
     (libc::EPOLLIN | libc::EPOLLOUT) as u32 | check::ALWAYS | EDGE | EXCLUSIVE | WAKEUP;
 
-/// Cycles after which a registration is forced again that the kernel has not reported since: some
+/// Cycles of a period in which a registration is forced once if the kernel does not report it: some
 /// milliseconds, in which a thread that was woken has run.
-const FORCE_AGAIN_AFTER: u64 = 1 << 23;
+const FORCING_PERIOD: u64 = 1 << 23;
 
 /// The bits that a modified registration keeps: a scan checks nothing else.
 const INPUT_EDGE: u32 = libc::EPOLLIN as u32 | EDGE;
@@ -137,21 +137,24 @@ pub(crate) fn force_report(locked: &mut Registrations, number: u32) -> bool {
         force_nested(locked, number);
         return true;
     }
-    locked.forced_at = cycles();
     let slot = locked.slot(number);
     let unwatched = slot.state & bit::UNWATCHED != 0;
-    slot.state = slot.state & !bit::UNWATCHED | bit::FORCED | bit::PENDING;
+    slot.state = slot.state & !bit::UNWATCHED | bit::FORCED | bit::PENDING | bit::FORCED_LATELY;
     let to = locked.epoll_and_slot(number);
     // SAFETY: the event outlives the calls.
     unsafe {
         if to.event.events & EXCLUSIVE == 0 && !unwatched {
-            let _ = multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_MOD, to.fd, &raw const to.event);
-        } else {
-            let _ = multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_DEL, to.fd, ptr::null());
-            let _ = multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_ADD, to.fd, &raw const to.event);
+            return multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_MOD, to.fd, &raw const to.event).is_ok();
+        }
+        let _ = multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_DEL, to.fd, ptr::null());
+        if multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_ADD, to.fd, &raw const to.event).is_ok() {
+            return true;
         }
     }
-    true
+    // The user's limit of watches, or no memory: the next report tries again.
+    let slot = locked.slot(number);
+    slot.state = slot.state & !(bit::FORCED | bit::PENDING) | bit::UNWATCHED;
+    false
 }
 
 /// Has the kernel report an epoll that is nested in this one. It is readable for the kernel if a
@@ -178,13 +181,21 @@ impl Registrations {
         false
     }
 
-    /// As [`force_report`], unless the kernel has the report to come already. If it was lost (its
-    /// receiver was killed), the registration is forced again after [`FORCE_AGAIN_AFTER`]. So a
-    /// process that was killed in its sleep, and is still counted, costs one system call in that
-    /// time.
+    /// As [`force_report`], unless it was forced in this period and the kernel has yet to report
+    /// it. If the report was lost (its receiver was killed), the next period forces it again. So a
+    /// process that was killed in its sleep, and is still counted, costs one system call for each
+    /// registration in a period.
     pub(crate) fn force_once(&mut self, number: u32) -> bool {
-        let is_recent = cycles().wrapping_sub(self.forced_at) < FORCE_AGAIN_AFTER;
-        is_recent && self.slot(number).state & bit::PENDING != 0 || force_report(self, number)
+        const FORCED: u16 = bit::PENDING | bit::FORCED_LATELY;
+        let now = cycles();
+        if now.wrapping_sub(self.forcing_since) >= FORCING_PERIOD {
+            self.forcing_since = now;
+            for position in 0..self.listed() {
+                let number = self.at(position);
+                self.slot(number).state &= !bit::FORCED_LATELY;
+            }
+        }
+        self.slot(number).state & FORCED == FORCED || force_report(self, number)
     }
 
     /// Whether the registration's descriptor is still the one that was registered.

@@ -86,9 +86,11 @@ pub(crate) mod bit {
     pub(crate) const EXAMINE: u16 = 8192;
     /// [`FORCED`], and the kernel has not reported it since: a thread that sleeps will get it.
     pub(crate) const PENDING: u16 = 16384;
+    /// Forced in the present period, see [`State::forcing_since`].
+    pub(crate) const FORCED_LATELY: u16 = 32768;
     /// What the kernel's registration of a stream consists of, and what lies on its placeholder.
     /// The program may remove the stream and add it again meanwhile.
-    pub(crate) const OF_PLACEHOLDER: u16 = UNWATCHED | FORCED | PENDING | EXAMINE;
+    pub(crate) const OF_PLACEHOLDER: u16 = UNWATCHED | FORCED | PENDING | FORCED_LATELY | EXAMINE;
 }
 
 /// A registration: a cache line. All zeros are an empty one.
@@ -191,8 +193,8 @@ pub(crate) struct State {
     pub(crate) has_watchers: Flag,
     /// How often something has woken the watchers.
     pub(crate) edges: u64,
-    /// When a registration was last forced ([`bit::FORCED`]), in cycles.
-    pub(crate) forced_at: u64,
+    /// When the present period of forcing registrations began ([`bit::FORCED_LATELY`]), in cycles.
+    pub(crate) forcing_since: u64,
 }
 
 /// The memory: a head and the arrays, of which pages come when they are touched.

@@ -75,29 +75,59 @@ fn the_hang_up_of_an_earlier_stream_ends_no_later_one_in_the_same_slot() {
 
 #[test]
 fn a_sleeper_that_was_killed_costs_no_system_call_for_each_report() {
-    let ((stream, peer), epoll) = (pair(), Epoll::new());
-    epoll.add(stream.0, IN, 1);
+    let ([(first, first_peer), (second, second_peer)], epoll) = ([(); 2].map(|()| pair()), Epoll::new());
+    epoll.add(first.0, IN, 1);
+    epoll.add(second.0, IN, 2);
+    first_peer.send(b"hello");
+    let begin_period = |locked: &mut Registrations| locked.forcing_since = cycles();
     with(&epoll, |locked| {
         locked.share();
         locked.sleepers += 1;
+        begin_period(locked);
+        assert!(locked.wake_another());
     });
-    peer.send(b"hello");
-    assert_eq!(epoll.wait(0), [(1, IN)]);
-    assert_ne!(state(&epoll, &stream) & bit::PENDING, 0, "forced for the sleeper");
-    let forced_at = with(&epoll, |locked| locked.forced_at);
-    assert_eq!(epoll.wait(0), [(1, IN)]);
-    let again = with(&epoll, |locked| locked.forced_at);
-    // The wait may have polled the kernel and taken the report, which is then due to the sleeper.
-    assert!(again == forced_at || state(&epoll, &stream) & bit::PENDING != 0);
+    assert_eq!(kernel_reports(&epoll), 1);
     for _ in 0..100 {
-        with(&epoll, |locked| locked.wake_another());
+        with(&epoll, |locked| {
+            begin_period(locked);
+            locked.wake_another();
+        });
+        assert_eq!(kernel_reports(&epoll), 0, "forced in this period already");
     }
-    assert_eq!(with(&epoll, |locked| locked.forced_at), again, "forced once");
-    // The sleeper's report was lost. After a while the next report forces it again.
-    assert_eq!(kernel_reports(&epoll), 1);
-    std::thread::sleep(Duration::from_millis(20));
-    with(&epoll, |locked| locked.wake_another());
-    assert_eq!(kernel_reports(&epoll), 1);
+    // The sleeper's report was lost, although another stream is forced again and again.
+    second_peer.send(b"hello");
+    let number = number(&epoll, &second);
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(20));
+        with(&epoll, |locked| assert!(control::force_report(locked, number)));
+        with(&epoll, |locked| assert!(locked.wake_another()));
+        assert_eq!(kernel_reports(&epoll), 2);
+    }
+    with(&epoll, |locked| locked.sleepers = 0);
+}
+
+#[test]
+fn a_poll_whose_descriptor_becomes_another_socket_neither_spins_nor_ends_the_connection() {
+    let ((stream, peer), (other, other_peer)) = (pair(), pair());
+    let kept = Stream(crate::calls::descriptor::duplicate::dup(stream.0));
+    std::thread::scope(|threads| {
+        let waiter = threads.spawn(|| {
+            let mut one = [libc::pollfd { fd: stream.0, events: libc::POLLIN, revents: 0 }];
+            // SAFETY: one entry.
+            let ready =
+                unsafe { crate::wait::poll::poll(one.as_mut_ptr(), 1, Some(3_000_000_000), ptr::null()) };
+            (ready, one[0].revents)
+        });
+        until_asleep(&kept);
+        drop(other_peer);
+        crate::calls::descriptor::duplicate::dup2(other.0, stream.0);
+        // A byte ends the sleep, and the kernel then finds the other socket, which has hung up.
+        crate::connection::peer::notify_always(peer.placeholder.as_raw_fd());
+        assert_eq!(waiter.join().expect("the waiter"), (Ok(1), libc::POLLNVAL));
+    });
+    assert!(!kept.end(|end| end.private().has(sietch_ring::stream::flag::HUNG_UP)));
+    peer.send(b"hello");
+    assert_eq!(kept.receive(), 5);
 }
 
 #[test]
@@ -175,6 +205,24 @@ fn the_kernel_watches_an_exclusive_registration_after_it_was_forced() {
     with(&epoll, |locked| assert!(locked.wake_another()));
     assert_eq!(kernel_reports(&epoll), 1);
     assert_eq!(multiplexing::registrations(epoll.0, stream.0), Some(1));
+}
+
+#[test]
+fn a_registration_that_the_kernel_refuses_is_made_again_by_the_next_report() {
+    let ((stream, peer), epoll) = (pair(), Epoll::new());
+    epoll.add(stream.0, IN | libc::EPOLLEXCLUSIVE as u32, 1);
+    peer.send(b"hello");
+    // As without memory: an epoll that no call can change.
+    with(&epoll, |locked| {
+        locked.epfd = -1;
+        assert!(!locked.wake_another());
+    });
+    assert_eq!(state(&epoll, &stream) & (bit::FORCED | bit::PENDING | bit::UNWATCHED), bit::UNWATCHED);
+    with(&epoll, |locked| {
+        locked.epfd = epoll.0;
+        assert!(locked.wake_another());
+    });
+    assert_eq!(kernel_reports(&epoll), 1);
 }
 
 #[test]
