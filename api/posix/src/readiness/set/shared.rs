@@ -86,7 +86,7 @@ pub(crate) mod bit {
     pub(crate) const EXAMINE: u16 = 8192;
     /// [`FORCED`], and the kernel has not reported it since: a thread that sleeps will get it.
     pub(crate) const PENDING: u16 = 16384;
-    /// Forced in the present period, see [`State::forcing_since`].
+    /// Forced in the present period, see [`super::State::forcing_since`].
     pub(crate) const FORCED_LATELY: u16 = 32768;
     /// What the kernel's registration of a stream consists of, and what lies on its placeholder.
     /// The program may remove the stream and add it again meanwhile.
