@@ -1,7 +1,7 @@
 //! Bytes that a key, or an element of one big collection, takes here and in redis-server.
 //!
-//! `cargo run --release -p sietch-kv --example memory` prints a table of ten shapes. An argument is
-//! the number of elements of each shape (1,000,000 if there is none).
+//! `cargo run --release -p sietch-kv --example memory` prints a table of twelve shapes. An argument
+//! is the number of elements of each shape (1,000,000 if there is none).
 //!
 //! 1. Each shape is filled into a new process for each side: a shard of this store without clients'
 //!    sockets, and a redis-server 7.0 on a Unix socket, if there is one.

@@ -1,13 +1,8 @@
 //! Functions shared by the commands of lists, sets, hashes and sorted sets: values of an expected
 //! type, ranges of ranks, arguments with bounds.
 
-use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
-
-use crate::data::keyspace::{Data, ValueMut};
-use crate::data::value::{
-    Hash, HashRef, List, ListRef, Set, SetRef, SortedSet, SortedSetRef, Value, ValueRef,
-};
+use crate::data::keyspace::{Change, Data};
+use crate::data::value::Collection;
 use crate::foundation::command::integer;
 use crate::foundation::protocol::Fault;
 
@@ -18,84 +13,6 @@ pub(super) const MOST_REPEATED: u64 = 1 << 24;
 /// Longest collection that is gathered for such a reply: no packed one has more elements.
 const MOST_GATHERED: usize = 512;
 
-/// One of the four types of collections.
-pub(super) trait Collection: Sized {
-    /// Such a collection, to be read.
-    type View<'a>: Copy;
-    /// The collection in a value that is read; `None` if it has another type.
-    fn view_of(value: ValueRef<'_>) -> Option<Self::View<'_>>;
-    /// The collection in a value; `None` if it has another type.
-    fn of(value: &Value) -> Option<&Self>;
-    /// The same, to be changed.
-    fn of_mut(value: &mut Value) -> Option<&mut Self>;
-    /// An empty one.
-    fn empty() -> Self;
-    /// As value.
-    fn into_value(self) -> Value;
-}
-
-macro_rules! collection {
-    ($type:ident, $view:ident) => {
-        impl Collection for $type {
-            type View<'a> = $view<'a>;
-
-            fn view_of(value: ValueRef<'_>) -> Option<$view<'_>> {
-                if let ValueRef::$type(found) = value { Some(found) } else { None }
-            }
-
-            fn of(value: &Value) -> Option<&Self> {
-                if let Value::$type(found) = value { Some(found) } else { None }
-            }
-
-            fn of_mut(value: &mut Value) -> Option<&mut Self> {
-                if let Value::$type(found) = value { Some(found) } else { None }
-            }
-
-            fn empty() -> Self {
-                Self::new()
-            }
-
-            fn into_value(self) -> Value {
-                Value::$type(self)
-            }
-        }
-    };
-}
-
-collection!(List, ListRef);
-collection!(Set, SetRef);
-collection!(Hash, HashRef);
-collection!(SortedSet, SortedSetRef);
-
-/// A collection that is changed: a [`ValueMut`] whose type was checked.
-pub(super) struct CollectionMut<'a, T> {
-    value: ValueMut<'a>,
-    of_type: PhantomData<T>,
-}
-
-impl<'a, T: Collection> CollectionMut<'a, T> {
-    fn new(value: ValueMut<'a>) -> Result<Self, Fault> {
-        match T::of(&value) {
-            Some(_) => Ok(Self { value, of_type: PhantomData }),
-            None => Err(Fault::WRONG_TYPE),
-        }
-    }
-}
-
-impl<T: Collection> Deref for CollectionMut<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        T::of(&self.value).expect("the type was checked, and no change of a collection changes it")
-    }
-}
-
-impl<T: Collection> DerefMut for CollectionMut<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        T::of_mut(&mut self.value).expect("the type was checked, and no change of a collection changes it")
-    }
-}
-
 /// The collection at `key`, if there is one, to be read.
 ///
 /// # Errors
@@ -105,7 +22,7 @@ pub(super) fn read<'a, T: Collection>(
     key: &[u8],
 ) -> Result<Option<T::View<'a>>, Fault> {
     match data.read(key) {
-        Some(value) => T::view_of(value).map(Some).ok_or(Fault::WRONG_TYPE),
+        Some(value) => T::of(value).map(Some).ok_or(Fault::WRONG_TYPE),
         None => Ok(None),
     }
 }
@@ -117,8 +34,8 @@ pub(super) fn read<'a, T: Collection>(
 pub(super) fn write<'a, T: Collection>(
     data: &'a mut Data<'_>,
     key: &'a [u8],
-) -> Result<Option<CollectionMut<'a, T>>, Fault> {
-    data.write(key)?.map(CollectionMut::new).transpose()
+) -> Result<Option<Change<'a, T>>, Fault> {
+    data.write(key)
 }
 
 /// The collection at `key`, created if there is none. The caller must add an element before it
@@ -129,8 +46,8 @@ pub(super) fn write<'a, T: Collection>(
 pub(super) fn write_or_create<'a, T: Collection>(
     data: &'a mut Data<'_>,
     key: &'a [u8],
-) -> Result<CollectionMut<'a, T>, Fault> {
-    CollectionMut::new(data.write_or_insert_with(key, || T::empty().into_value())?)
+) -> Result<Change<'a, T>, Fault> {
+    data.write_or_create(key)
 }
 
 /// An integer of at least `minimum`; `fault` is for everything else.

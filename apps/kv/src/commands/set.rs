@@ -6,12 +6,12 @@
 use std::collections::HashSet;
 
 use super::collection::{
-    Collection as _, at_least, count, distinct, gathers, random_count, read, repeated, write, write_or_create,
+    at_least, count, distinct, gathers, random_count, read, repeated, write, write_or_create,
 };
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
 use crate::data::keyspace::Data;
-use crate::data::value::{Set, SetRef};
+use crate::data::value::{Collection as _, Set, SetRef};
 use crate::foundation::command::{Flags, Keys, flag, is};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;

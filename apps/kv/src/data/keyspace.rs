@@ -16,6 +16,7 @@
 //! 7. [`Data`] is one database as a command sees it, with the clock reading of the batch.
 
 mod candidates;
+mod change;
 mod clock;
 mod data;
 mod database;
@@ -28,10 +29,11 @@ mod partitions;
 mod record;
 mod store;
 
+pub(crate) use change::Change;
 pub(crate) use clock::NEVER;
 pub use clock::Now;
 pub(crate) use data::Data;
-pub(crate) use entry::{Entry, ValueMut};
+pub(crate) use entry::Entry;
 pub(crate) use key::DatabaseKey;
 pub(crate) use partial_dump::{DumpedPart, EffectDetail, PartialDump};
 pub(crate) use partition::{Partition, Waiter};

@@ -30,7 +30,7 @@ mod sorted_set;
 mod string;
 mod view;
 
-pub(crate) use collection::Kind;
+pub(crate) use collection::{Collection, Kind};
 pub(crate) use counted_tree::compare;
 pub(crate) use hash::{Field, Hash, HashRef};
 pub(crate) use list::{List, ListRef};

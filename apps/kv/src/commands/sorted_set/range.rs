@@ -5,10 +5,10 @@
 //! the same.
 
 use super::replies::write_members;
-use crate::commands::collection::{Collection as _, read, span, write};
+use crate::commands::collection::{read, span, write};
 use crate::commands::context::{Context, Outcome};
 use crate::data::keyspace::EffectDetail;
-use crate::data::value::{SortedSet, SortedSetRef};
+use crate::data::value::{Collection as _, SortedSet, SortedSetRef};
 use crate::foundation::command::{integer, is};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;

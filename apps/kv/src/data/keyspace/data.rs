@@ -1,13 +1,14 @@
 //! One database as a command sees it.
 
+use super::change::Change;
 use super::clock::Now;
 use super::database::Database;
-use super::entry::{Entry, ValueMut, Weight};
+use super::entry::{Entry, Weight};
 use super::partial_dump::EffectDetail;
 use super::partition::Partition;
 use super::store::Store;
 use crate::data::index::{Index, Keyed as _};
-use crate::data::value::{Rules, Value, ValueRef};
+use crate::data::value::{Collection, Rules, Value, ValueRef};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
 use crate::foundation::settings::Settings;
@@ -135,8 +136,11 @@ impl<'a> Data<'a> {
     /// [`Data::changed`]. The caller must know that changes to two keys do not overlap.
     ///
     /// # Errors
-    /// It is a string.
-    pub(crate) fn write<'b>(&'b mut self, key: &'b [u8]) -> Result<Option<ValueMut<'b>>, Fault> {
+    /// It has another type.
+    pub(crate) fn write<'b, T: Collection>(
+        &'b mut self,
+        key: &'b [u8],
+    ) -> Result<Option<Change<'b, T>>, Fault> {
         self.expire_if_due(key);
         let Store { partitions, settings, random, .. } = &mut *self.store;
         let Some(entry) = partitions.of_mut(key).databases[self.database].index.get_mut(key) else {
@@ -144,26 +148,25 @@ impl<'a> Data<'a> {
         };
         entry.note_access(settings.policy, self.now, random);
         self.before = entry.weight();
-        entry.value_mut(key).map(Some).ok_or(Fault::WRONG_TYPE)
+        Change::new(entry, key).map(Some).ok_or(Fault::WRONG_TYPE)
     }
 
-    /// The collection at a key, made by `make` if there is none; then call [`Data::changed`].
+    /// The same, but the collection is created if there is none.
     ///
     /// # Errors
-    /// It is a string.
-    pub(crate) fn write_or_insert_with<'b>(
+    /// It has another type.
+    pub(crate) fn write_or_create<'b, T: Collection>(
         &'b mut self,
         key: &'b [u8],
-        make: impl FnOnce() -> Value,
-    ) -> Result<ValueMut<'b>, Fault> {
+    ) -> Result<Change<'b, T>, Fault> {
         self.expire_if_due(key);
         if self.store.find(self.database, key).is_none() {
-            self.store.put(self.database, key, make(), true, self.now);
+            self.store.put(self.database, key, T::empty().into_value(), true, self.now);
         }
         let entry = self.store.partitions.of_mut(key).databases[self.database].index.get_mut(key);
         let entry = entry.expect("it was found or inserted above");
         self.before = entry.weight();
-        entry.value_mut(key).ok_or(Fault::WRONG_TYPE)
+        Change::new(entry, key).ok_or(Fault::WRONG_TYPE)
     }
 
     /// The bytes of the string at a key, to be changed in place; then call [`Data::changed`]. An

@@ -4,18 +4,16 @@
 //!    with its key.
 //! 2. Every other value, and one with a very long key, is [`Full`]: an allocation that holds the
 //!    key if it is short, and the value, which may have allocations of its own.
-//! 3. A collection is changed through a [`ValueMut`], which takes it out of the record and puts it
-//!    back. Without a conversion this copies nothing.
+//! 3. A collection is changed through a [`Change`](super::change::Change), which takes it out of
+//!    the entry and puts it back. This copies nothing.
 //! 4. An entry is two words, so that the index has little to move when a segment splits.
-
-use std::ops::{Deref, DerefMut};
 
 use sietch_structures::XorShift64Star;
 
 use super::clock::{NEVER, Now};
 use super::record::Record;
 use crate::data::index::Keyed;
-use crate::data::value::{ShortBytes, StringRef, StringValue, Value, ValueRef};
+use crate::data::value::{Collection, ShortBytes, StringRef, StringValue, Value, ValueRef};
 use crate::foundation::allocation::allocation;
 use crate::foundation::settings::Policy;
 use crate::foundation::text::number::Digits;
@@ -50,6 +48,15 @@ impl Weight {
 
 /// A key with its value and its attributes.
 pub(crate) struct Entry(Form);
+
+/// What an entry knows beside its key and its value.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attributes {
+    /// See [`Entry::expire_at`].
+    expire_at: u64,
+    /// See [`Entry::access`].
+    access: u32,
+}
 
 enum Form {
     Record(Record),
@@ -88,7 +95,8 @@ impl Entry {
         }
         match Record::of_collection(key, value, access, NEVER) {
             Ok(record) => Self(Form::Record(record)),
-            Err(value) => Self::full(key, value, access, NEVER),
+            // It may be behind another key still.
+            Err(value) => Self::full(key, value.apart(), access, NEVER),
         }
     }
 
@@ -116,15 +124,41 @@ impl Entry {
         }
     }
 
-    /// The value to be changed; `None` for a string in one allocation with its key. `key` is the
-    /// entry's.
-    pub(super) fn value_mut<'a>(&'a mut self, key: &'a [u8]) -> Option<ValueMut<'a>> {
-        let mut taken = None;
-        if let Form::Record(record) = &mut self.0 {
-            let (access, expire_at) = (record.access(), record.expire_at());
-            taken = Some(Taken { value: record.take_collection()?, access, expire_at });
+    /// Takes the collection out; `None`, and no change, if it is none of this type. Nothing but
+    /// [`Entry::put_collection`] may be called then. One in a record takes the allocation with it.
+    #[inline]
+    pub(super) fn take_collection<T: Collection>(&mut self) -> Option<(T, Attributes)> {
+        match &mut self.0 {
+            Form::Record(record) => {
+                let attributes = Attributes { expire_at: record.expire_at(), access: record.access() };
+                let (allocated, front) = record.take_collection(T::KIND)?;
+                Some((T::of_allocated(allocated, front), attributes))
+            }
+            Form::Full(full) => {
+                T::of(full.value.view())?;
+                let value = std::mem::replace(&mut full.value, Value::String(StringValue::Integer(0)));
+                let attributes = Attributes { expire_at: full.expire_at, access: full.access };
+                Some((T::of_value(value)?, attributes))
+            }
         }
-        Some(ValueMut { entry: self, key, taken })
+    }
+
+    /// Puts the collection back that [`Entry::take_collection`] returned, with what it did.
+    #[inline]
+    pub(super) fn put_collection<T: Collection>(
+        &mut self,
+        key: &[u8],
+        collection: T,
+        attributes: Attributes,
+    ) {
+        match &mut self.0 {
+            Form::Full(full) => full.value = collection.into_value(),
+            Form::Record(record) => match collection.into_allocated() {
+                Ok(allocated) => record.put_bytes(allocated),
+                Err(value) => *self = Self::full(key, value, attributes.access, attributes.expire_at),
+            },
+        }
+        debug_assert_eq!(self.key(), key, "a collection keeps the bytes before it");
     }
 
     /// The bytes of a string to be changed in place; `None` for other types. From now on they are
@@ -170,7 +204,7 @@ impl Entry {
     /// Its value.
     pub(super) fn into_value(self) -> Value {
         match self.0 {
-            Form::Record(record) => record.value().to_value(),
+            Form::Record(record) => record.into_value(),
             Form::Full(full) => full.value,
         }
     }
@@ -218,13 +252,14 @@ impl Entry {
 
     /// The bytes that it takes beside its place in the index.
     pub(crate) fn weight(&self) -> Weight {
-        let key = self.key().len();
-        let value = self.value();
-        let (memory, expires) = match &self.0 {
-            Form::Record(record) => (record.memory(), record.expire_at() != NEVER),
+        let (key, value, memory, expires) = match &self.0 {
+            Form::Record(record) => {
+                (record.key().len(), record.value(), record.memory(), record.expire_at() != NEVER)
+            }
             Form::Full(full) => {
+                let value = full.value.view();
                 let memory = allocation(size_of::<Full>()) + full.key.memory() + value.memory();
-                (memory, full.expire_at != NEVER)
+                (full.key.len(), value, memory, full.expire_at != NEVER)
             }
         };
         let (listed, effect) = if expires { (EXPIRY_MEMORY, EXPIRY_DUMPED + key) } else { (0, 0) };
@@ -234,54 +269,6 @@ impl Entry {
     /// Bytes that it takes in a snapshot, at most.
     pub(crate) fn dumped(&self) -> usize {
         self.weight().dumped
-    }
-}
-
-/// A value that a record held.
-struct Taken {
-    value: Value,
-    access: u32,
-    expire_at: u64,
-}
-
-/// A value that is changed. When this is dropped, the entry has it again.
-pub(crate) struct ValueMut<'a> {
-    entry: &'a mut Entry,
-    key: &'a [u8],
-    /// The value, if it was in a record. The entry then has no key until it gets the value back.
-    taken: Option<Taken>,
-}
-
-impl Deref for ValueMut<'_> {
-    type Target = Value;
-
-    fn deref(&self) -> &Value {
-        match (&self.taken, &self.entry.0) {
-            (Some(taken), _) => &taken.value,
-            (None, Form::Full(full)) => &full.value,
-            (None, Form::Record(_)) => unreachable!("the value of a record was taken"),
-        }
-    }
-}
-
-impl DerefMut for ValueMut<'_> {
-    fn deref_mut(&mut self) -> &mut Value {
-        match (&mut self.taken, &mut self.entry.0) {
-            (Some(taken), _) => &mut taken.value,
-            (None, Form::Full(full)) => &mut full.value,
-            (None, Form::Record(_)) => unreachable!("the value of a record was taken"),
-        }
-    }
-}
-
-impl Drop for ValueMut<'_> {
-    fn drop(&mut self) {
-        if let Some(Taken { value, access, expire_at }) = self.taken.take() {
-            *self.entry = match Record::restored(self.key, value, access, expire_at) {
-                Ok(record) => Entry(Form::Record(record)),
-                Err(value) => Entry::full(self.key, value, access, expire_at),
-            };
-        }
     }
 }
 
@@ -358,19 +345,27 @@ mod tests {
     use super::*;
     use crate::data::value::{Hash, List, Rules, Set, SortedSet};
 
-    /// Puts the element number `number` in, and returns how long the collection then is.
-    fn grow(value: &mut Value, number: u32, rules: &Rules) -> usize {
-        let text = number.to_string();
-        match value {
-            Value::String(_) => panic!("no collection"),
-            Value::List(list) => list.push_back(text.as_bytes(), rules),
+    /// Changes the collection, and returns how many elements it then has.
+    fn change<T: Collection>(entry: &mut Entry, key: &[u8], change: impl FnOnce(&mut T)) -> usize {
+        let (mut collection, attributes) = entry.take_collection::<T>().expect("its type");
+        change(&mut collection);
+        entry.put_collection(key, collection, attributes);
+        entry.value().len()
+    }
+
+    /// Puts the element number `number` in, and returns how many there then are.
+    fn grow(entry: &mut Entry, key: &[u8], number: u32, rules: &Rules) -> usize {
+        let text = &number.to_string().into_bytes()[..];
+        match entry.value().type_name() {
+            "list" => change::<List>(entry, key, |list| list.push_back(text, rules)),
             // The members are no integers from the 20th on.
-            Value::Set(set) if number >= 20 => _ = set.insert(format!("e{text}").as_bytes(), rules),
-            Value::Set(set) => _ = set.insert(text.as_bytes(), rules),
-            Value::Hash(hash) => _ = hash.insert(text.as_bytes(), b"value", rules),
-            Value::SortedSet(set) => _ = set.insert(text.as_bytes(), 1.0, rules),
+            "set" if number >= 20 => {
+                change::<Set>(entry, key, |set| assert!(set.insert(&[b"e", text].concat(), rules)))
+            }
+            "set" => change::<Set>(entry, key, |set| assert!(set.insert(text, rules))),
+            "hash" => change::<Hash>(entry, key, |hash| assert!(hash.insert(text, b"value", rules))),
+            _ => change::<SortedSet>(entry, key, |set| assert!(set.insert(text, 1.0, rules).is_none())),
         }
-        value.view().len()
     }
 
     fn collections() -> [Value; 4] {
@@ -393,16 +388,14 @@ mod tests {
     fn a_collection_that_changes_keeps_its_key_expiry_and_access_in_all_its_forms() {
         let rules = Rules::with_seed(1);
         for (length, expire_at) in [(0, NEVER), (1, 7), (22, NEVER), (1024, 8), (1025, 9), (70_000, NEVER)] {
-            let key = vec![b'k'; length];
+            let (key, long) = (vec![b'k'; length], vec![b'k'; 70_000]);
             for value in collections() {
-                let mut apart = Entry::new(&vec![b'k'; 70_000], value.clone(), 5);
+                let mut apart = Entry::new(&long, value.clone(), 5);
                 let mut entry = Entry::new(&key, value, 5);
                 entry.set_expire_at(expire_at);
                 for number in 0..700 {
-                    let mut changed = entry.value_mut(&key).expect("a collection");
-                    assert_eq!(grow(&mut changed, number, &rules), number as usize + 1);
-                    drop(changed);
-                    grow(&mut apart.value_mut(&vec![b'k'; 70_000]).expect("a collection"), number, &rules);
+                    assert_eq!(grow(&mut entry, &key, number, &rules), number as usize + 1);
+                    grow(&mut apart, &long, number, &rules);
                     assert_eq!((entry.key(), entry.expire_at(), entry.access()), (&key[..], expire_at, 5));
                     if number % 60 == 0 {
                         let (mut expected, mut found) = (Vec::new(), Vec::new());
@@ -427,7 +420,7 @@ mod tests {
         for (value, elements) in collections().into_iter().zip([10 * 2, 10 * 2, 10 * (2 + 7), 10 * (2 + 2)]) {
             let mut entry = Entry::new(&key, value, 0);
             for number in 0..10 {
-                grow(&mut entry.value_mut(&key).expect("a collection"), number, &rules);
+                grow(&mut entry, &key, number, &rules);
             }
             assert_eq!(entry.weight().memory, allocation(8 + 16 + 8 + elements));
             entry.set_expire_at(1);
@@ -440,13 +433,50 @@ mod tests {
         let rules = Rules::with_seed(1);
         for value in collections() {
             let mut entry = Entry::new(b"key", value, 0);
-            grow(&mut entry.value_mut(b"key").expect("a collection"), 1, &rules);
+            grow(&mut entry, b"key", 1, &rules);
             let text = rebuilt(&entry);
             for length in 0..40 {
                 assert!(!entry.overwrite(&vec![b'x'; length]));
             }
             assert!(entry.grow_string().is_none());
             assert_eq!(rebuilt(&entry), text);
+        }
+    }
+
+    #[test]
+    fn a_collection_of_another_type_is_refused_and_stays() {
+        let rules = Rules::with_seed(1);
+        for key in [&b"key"[..], &[b'k'; 2000]] {
+            let mut hash = Entry::new(key, Value::Hash(Hash::new()), 0);
+            grow(&mut hash, key, 1, &rules);
+            assert!(hash.take_collection::<List>().is_none() && hash.take_collection::<Set>().is_none());
+            assert!(hash.take_collection::<SortedSet>().is_none());
+            assert_eq!((hash.key(), hash.value().type_name(), hash.value().len()), (key, "hash", 1));
+            let mut string = Entry::of_string(key, b"value", 0);
+            assert!(string.take_collection::<Hash>().is_none());
+            assert_eq!((string.key(), string.value().len()), (key, 5));
+            string.grow_string().expect("a string").push(b'!');
+            assert!(string.take_collection::<Hash>().is_none());
+            assert_eq!((string.key(), string.value().len()), (key, 6));
+        }
+    }
+
+    /// A value that moves to another key leaves the former key behind.
+    #[test]
+    fn a_value_under_another_key_weighs_what_a_new_one_does() {
+        let rules = Rules::with_seed(1);
+        for key in [&b"a"[..], &[b'k'; 300], &[b'k'; 2000]] {
+            for value in collections() {
+                let mut old = Entry::new(b"the former key", value.clone(), 0);
+                let mut new = Entry::new(key, value, 0);
+                for number in 0..5 {
+                    grow(&mut old, b"the former key", number, &rules);
+                    grow(&mut new, key, number, &rules);
+                }
+                let moved = Entry::new(key, old.into_value(), 0);
+                assert_eq!(moved.weight().memory, new.weight().memory);
+                assert_eq!(rebuilt(&moved), rebuilt(&new));
+            }
         }
     }
 }

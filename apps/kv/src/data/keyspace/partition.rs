@@ -190,7 +190,8 @@ impl Partition {
         let after = entry.weight();
         weight.exchange(before, after);
         self.weight.exchange(before, after);
-        let emptied = entry.value().is_empty();
+        // A change that empties a collection makes it smaller.
+        let emptied = after.dumped < before.dumped && entry.value().is_empty();
         if emptied {
             self.take(database, key);
         }

@@ -10,8 +10,8 @@
 //! 2. The expiry is there with [`EXPIRES`] only.
 //! 3. The allocation is exactly as long as its bytes: a key of 16 bytes and a value of 64 take 88.
 //!    Another length of the value, and an expiry that is set or removed, take a new allocation.
-//! 4. A collection is changed as a [`Value`] that keeps the bytes before it in its allocation; see
-//!    [`Record::take_collection`] and [`Record::restored`].
+//! 4. A collection is changed as an owned one that keeps the bytes before it in its allocation; see
+//!    [`Record::take_collection`] and [`Record::put_bytes`].
 //! 5. Keys longer than [`LONGEST_KEY`], or [`LONGEST_COLLECTION_KEY`] with a collection, have no
 //!    record. Nor have strings that are changed in place (APPEND, SETRANGE).
 //!
@@ -36,6 +36,7 @@ const LONGEST_COLLECTION_KEY: usize = 1 << 10;
 /// Where the type of a collection is in the flags; 0 is a string.
 const KIND_SHIFT: u8 = 2;
 
+#[inline]
 fn kind_flags(kind: Kind) -> u8 {
     let number = match kind {
         Kind::List => 1,
@@ -80,24 +81,21 @@ impl Record {
         Ok(Self::build([key, &allocated[front..]], kind_flags(kind), access, expire_at))
     }
 
-    /// The collection, if it is one, which keeps the allocation and what lies before it there. The
-    /// record is empty until the value is [restored](Self::restored).
-    pub(super) fn take_collection(&mut self) -> Option<Value> {
-        let (kind, front) = (self.kind()?, self.key_range().1);
-        Some(Value::of_packed(kind, std::mem::take(&mut self.0), front))
+    /// The allocation and how many bytes of it come before the collection, if it is one of this
+    /// type. Nothing else may be called until [`Record::put_bytes`].
+    #[inline]
+    pub(super) fn take_collection(&mut self, kind: Kind) -> Option<(Box<[u8]>, usize)> {
+        if self.word() as u8 & !EXPIRES != kind_flags(kind) {
+            return None;
+        }
+        let (_, front) = self.key_range();
+        Some((std::mem::take(&mut self.0), front))
     }
 
-    /// The record whose collection was [taken](Self::take_collection) and changed. Without a
-    /// conversion it is the same allocation; else it is built of these parts.
-    ///
-    /// # Errors
-    /// There is no record of such a value any more.
-    pub(super) fn restored(key: &[u8], value: Value, access: u32, expire_at: u64) -> Result<Self, Value> {
-        let (kind, allocated, front) = value.into_packed()?;
-        if front > 0 {
-            return Ok(Self(allocated));
-        }
-        Ok(Self::build([key, &allocated], kind_flags(kind), access, expire_at))
+    /// Puts the allocation back. Of its bytes only those behind the key have changed.
+    #[inline]
+    pub(super) fn put_bytes(&mut self, bytes: Box<[u8]>) {
+        self.0 = bytes;
     }
 
     fn build([key, value]: [&[u8]; 2], flags: u8, access: u32, expire_at: u64) -> Self {
@@ -136,21 +134,27 @@ impl Record {
     /// The type of the collection; `None` for a string.
     #[inline]
     pub(super) fn kind(&self) -> Option<Kind> {
-        match self.word() as u8 >> KIND_SHIFT {
-            0 => None,
-            1 => Some(Kind::List),
-            2 => Some(Kind::Set),
-            3 => Some(Kind::Hash),
-            _ => Some(Kind::SortedSet),
-        }
+        kind_of(self.word() as u8)
     }
 
     /// The value.
     #[inline]
     pub(super) fn value(&self) -> ValueRef<'_> {
+        let value = &self.0[self.key_range().1..];
+        match self.word() as u8 & !EXPIRES {
+            0 => ValueRef::String(StringRef::Fixed(value)),
+            flags => other_value(flags, value),
+        }
+    }
+
+    /// The value. A collection takes the allocation with it.
+    pub(super) fn into_value(self) -> Value {
         match self.kind() {
-            None => ValueRef::String(self.string()),
-            Some(kind) => ValueRef::of_packed(kind, &self.0[self.key_range().1..]),
+            None => Value::String(self.string().to_value()),
+            Some(kind) => {
+                let (_, front) = self.key_range();
+                Value::of_packed(kind, self.0, front)
+            }
         }
     }
 
@@ -161,7 +165,7 @@ impl Record {
         if self.word() as u8 & INTEGER == 0 {
             return StringRef::Fixed(value);
         }
-        StringRef::Integer(value.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes)))
+        StringRef::Integer(integer(value))
     }
 
     /// Writes `bytes` over those of the string, if they have the same length, both or neither are
@@ -169,11 +173,12 @@ impl Record {
     /// did. Whether it could.
     #[inline]
     pub(super) fn overwrite(&mut self, bytes: &[u8]) -> bool {
-        let (start, end) = self.key_range();
-        if start != HEADER || self.kind().is_some() {
+        let flags = self.word() as u8;
+        if flags & !INTEGER != 0 {
             return false;
         }
-        let is_integer = self.word() as u8 & INTEGER != 0;
+        let (_, end) = self.key_range();
+        let is_integer = flags == INTEGER;
         let length = if is_integer { self.string().len() } else { self.0.len() - end };
         if length != bytes.len() {
             return false;
@@ -239,6 +244,30 @@ impl Record {
     #[inline]
     pub(super) fn prefetch(&self) -> u8 {
         self.0.first().unwrap_or(&0) ^ self.0.last().unwrap_or(&0)
+    }
+}
+
+#[inline]
+fn kind_of(flags: u8) -> Option<Kind> {
+    match flags >> KIND_SHIFT {
+        0 => None,
+        1 => Some(Kind::List),
+        2 => Some(Kind::Set),
+        3 => Some(Kind::Hash),
+        _ => Some(Kind::SortedSet),
+    }
+}
+
+fn integer(value: &[u8]) -> i64 {
+    value.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes))
+}
+
+/// The value that is no string of bytes. It is not inlined, so that GET has little code.
+#[inline(never)]
+fn other_value(flags: u8, value: &[u8]) -> ValueRef<'_> {
+    match kind_of(flags) {
+        None => ValueRef::String(StringRef::Integer(integer(value))),
+        Some(kind) => ValueRef::of_packed(kind, value),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The type of a packed collection, for an owner that keeps its bytes in an allocation with others.
+//! What the four types of collections have in common, for an owner that keeps the bytes of a packed
+//! one in an allocation with others.
 
 use super::packed::{Packed, PackedRef};
 use super::{Hash, HashRef, List, ListRef, Set, SetRef, SortedSet, SortedSetRef, Value, ValueRef};
@@ -15,6 +16,73 @@ pub(crate) enum Kind {
     /// See [`Value::SortedSet`].
     SortedSet,
 }
+
+/// One of the four types of collections.
+pub(crate) trait Collection: Default {
+    /// The collection, to be read.
+    type View<'a>: Copy;
+    /// Which type it is.
+    const KIND: Kind;
+    /// An empty one, as a command that creates a key makes it.
+    fn empty() -> Self;
+    /// The collection in a value that is read; `None` if it has another type.
+    fn of(value: ValueRef<'_>) -> Option<Self::View<'_>>;
+    /// The same, owned.
+    fn of_value(value: Value) -> Option<Self>;
+    /// As value.
+    fn into_value(self) -> Value;
+    /// The collection whose bytes are in `allocated` behind `front` bytes of an owner, which a
+    /// change keeps.
+    fn of_allocated(allocated: Box<[u8]>, front: usize) -> Self;
+    /// The allocation of a packed collection, with the bytes of its owner.
+    ///
+    /// # Errors
+    /// It is not packed.
+    fn into_allocated(self) -> Result<Box<[u8]>, Value>;
+}
+
+macro_rules! collection {
+    ($type:ident, $view:ident) => {
+        impl Collection for $type {
+            type View<'a> = $view<'a>;
+            const KIND: Kind = Kind::$type;
+
+            fn empty() -> Self {
+                Self::new()
+            }
+
+            #[inline]
+            fn of(value: ValueRef<'_>) -> Option<$view<'_>> {
+                if let ValueRef::$type(found) = value { Some(found) } else { None }
+            }
+
+            #[inline]
+            fn of_value(value: Value) -> Option<Self> {
+                if let Value::$type(found) = value { Some(found) } else { None }
+            }
+
+            #[inline]
+            fn into_value(self) -> Value {
+                Value::$type(self)
+            }
+
+            #[inline]
+            fn of_allocated(allocated: Box<[u8]>, front: usize) -> Self {
+                Self::of_packed(Packed::behind(front, allocated))
+            }
+
+            #[inline]
+            fn into_allocated(self) -> Result<Box<[u8]>, Value> {
+                self.into_packed().map(|packed| packed.into_allocated().0).map_err(Value::$type)
+            }
+        }
+    };
+}
+
+collection!(List, ListRef);
+collection!(Set, SetRef);
+collection!(Hash, HashRef);
+collection!(SortedSet, SortedSetRef);
 
 impl<'a> ValueRef<'a> {
     /// The collection of this type whose bytes came from [`Value::into_packed`].
@@ -60,5 +128,13 @@ impl Value {
         };
         let (allocated, front) = packed.into_allocated();
         Ok((kind, allocated, front))
+    }
+
+    /// The same value without bytes of an owner.
+    pub(crate) fn apart(self) -> Self {
+        match self.into_packed() {
+            Ok((kind, allocated, front)) => Self::of_packed(kind, allocated[front..].into(), 0),
+            Err(value) => value,
+        }
     }
 }

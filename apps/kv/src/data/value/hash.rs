@@ -255,10 +255,16 @@ impl<'a> HashRef<'a> {
     }
 }
 
+impl Default for Hash {
+    fn default() -> Self {
+        Self(Form::Packed(Packed::default()))
+    }
+}
+
 impl Hash {
     /// An empty hash.
     pub(crate) fn new() -> Self {
-        Self(Form::Packed(Packed::default()))
+        Self::default()
     }
 
     /// The hash, to be read.

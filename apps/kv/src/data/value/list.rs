@@ -114,10 +114,16 @@ impl<'a> ListRef<'a> {
     }
 }
 
+impl Default for List {
+    fn default() -> Self {
+        Self(Form::Small(Packed::default()))
+    }
+}
+
 impl List {
     /// An empty list.
     pub(crate) fn new() -> Self {
-        Self(Form::Small(Packed::default()))
+        Self::default()
     }
 
     /// The list, to be read.

@@ -62,8 +62,8 @@ impl<'a> PackedRef<'a> {
     #[inline]
     pub(super) fn content(self) -> usize {
         self.0
-            .get(4..HEADER)
-            .map_or(0, |four| four.iter().rev().fold(0, |number, &byte| number << 8 | usize::from(byte)))
+            .first_chunk::<HEADER>()
+            .map_or(0, |&[_, _, _, _, a, b, c, d]| u32::from_le_bytes([a, b, c, d]) as usize)
     }
 
     /// Bytes of an allocation of its own.
@@ -146,20 +146,26 @@ impl Packed {
     }
 
     /// Header and entries, to be changed in place.
+    #[inline]
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.allocated[self.front..]
     }
 
     /// Adds to the number of elements and to the bytes that they take in effects.
     pub(super) fn count(&mut self, elements: isize, content: isize) {
-        let len = self.view().len().wrapping_add_signed(elements) as u32;
-        let content = self.view().content().wrapping_add_signed(content) as u32;
-        let bytes = self.bytes_mut();
-        bytes[1..4].copy_from_slice(&len.to_le_bytes()[..3]);
-        bytes[4..HEADER].copy_from_slice(&content.to_le_bytes());
-        if len == 0 && self.view().kind() == 0 {
-            self.resize(0, self.view().end(), 0);
+        let Some([kind, a, b, c, rest @ ..]) = self.bytes_mut().first_chunk_mut::<HEADER>() else { return };
+        let len = (u32::from_le_bytes([*a, *b, *c, 0]) as usize).wrapping_add_signed(elements);
+        [*a, *b, *c, _] = (len as u32).to_le_bytes();
+        let old = u32::from_le_bytes(*rest) as usize;
+        *rest = (old.wrapping_add_signed(content) as u32).to_le_bytes();
+        if len == 0 && *kind == 0 {
+            self.clear();
         }
+    }
+
+    /// Removes the header and all elements; the kind is 0 then.
+    pub(super) fn clear(&mut self) {
+        self.resize(0, self.view().end(), 0);
     }
 
     /// Replaces `old` bytes at `at` by `new` bytes that the caller writes.
@@ -191,8 +197,9 @@ impl Packed {
         } else {
             self.resize(at, old, size);
         }
+        let bytes = self.bytes_mut();
         for entry in entries {
-            at = entry.write(self.bytes_mut(), at);
+            at = entry.write(bytes, at);
         }
     }
 }

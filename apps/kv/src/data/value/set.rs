@@ -195,6 +195,12 @@ impl<'a> SetRef<'a> {
     }
 }
 
+impl Default for Set {
+    fn default() -> Self {
+        Self(Form::Small(Packed::default()))
+    }
+}
+
 impl Set {
     /// An empty set.
     pub(crate) fn new() -> Self {
@@ -270,13 +276,13 @@ impl Set {
     fn leave_integers(&mut self, rules: &Rules) {
         match &mut self.0 {
             Form::Small(small) if small.view().len() <= PACKED_SET_ENTRIES => {
-                let mut packed = Packed::default();
+                let all: Vec<i64> = integers::iter(small.view()).collect();
                 let mut digits = Digits::default();
-                for integer in integers::iter(small.view()) {
-                    packed.splice(packed.view().end(), 0, &[Encoded::integer(integer)]);
-                    packed.count(1, argument(digits.write(integer).len()) as isize);
+                small.clear();
+                for integer in all {
+                    small.splice(small.view().end(), 0, &[Encoded::integer(integer)]);
+                    small.count(1, argument(digits.write(integer).len()) as isize);
                 }
-                *small = packed;
             }
             Form::Small(_) => self.tabulate(rules, false),
             Form::Table(table) => table.intset = false,

@@ -239,10 +239,16 @@ impl<'a> SortedSetRef<'a> {
     }
 }
 
+impl Default for SortedSet {
+    fn default() -> Self {
+        Self(Form::Packed(Packed::default()))
+    }
+}
+
 impl SortedSet {
     /// An empty sorted set.
     pub(crate) fn new() -> Self {
-        Self(Form::Packed(Packed::default()))
+        Self::default()
     }
 
     /// The sorted set, to be read.
