@@ -15,6 +15,8 @@
 
 use std::ops::Range;
 
+use arrayvec::ArrayVec;
+
 /// Longest inline command or header line, in bytes: Redis' `PROTO_INLINE_MAX_SIZE`.
 const LINE_LIMIT: usize = 64 << 10;
 /// Most arguments of a command, as in Redis. What bounds them is the limit of a client's input.
@@ -88,37 +90,35 @@ pub(crate) struct Parser {
 /// Whole commands at the beginning of some input.
 #[derive(Debug)]
 pub(crate) struct PipelineBatch<'a> {
-    arguments: [&'a [u8]; BATCH_ARGUMENTS],
+    arguments: ArrayVec<&'a [u8], BATCH_ARGUMENTS>,
     /// Of each command: where its arguments end, and where its bytes do.
-    ends: [(usize, usize); BATCH_COMMANDS],
-    count: usize,
+    ends: ArrayVec<(usize, usize), BATCH_COMMANDS>,
 }
 
 impl<'a> PipelineBatch<'a> {
     /// Reads as many as are whole and ordinary. `input` begins with a command.
     #[inline]
     pub(crate) fn read(input: &'a [u8]) -> Self {
-        let mut batch = Self { arguments: [&[]; BATCH_ARGUMENTS], ends: [(0, 0); BATCH_COMMANDS], count: 0 };
-        let (mut taken, mut used) = (0, 0);
-        for end in &mut batch.ends {
-            let Some(found) = ordinary(&input[used..], &mut batch.arguments[taken..]) else { break };
-            taken += found.0;
-            used += found.1;
-            *end = (taken, used);
-            batch.count += 1;
+        let mut batch = Self { arguments: ArrayVec::new(), ends: ArrayVec::new() };
+        let mut used = 0;
+        while !batch.ends.is_full()
+            && let Some(length) = ordinary(&input[used..], &mut batch.arguments)
+        {
+            used += length;
+            batch.ends.push((batch.arguments.len(), used));
         }
         batch
     }
 
     /// How many.
     pub(crate) fn len(&self) -> usize {
-        self.count
+        self.ends.len()
     }
 
     /// The arguments of each, at least one, and the position where its bytes end.
     pub(crate) fn commands(&self) -> impl Iterator<Item = (&[&'a [u8]], usize)> {
         let mut from = 0;
-        self.ends[..self.count].iter().map(move |&(to, end)| {
+        self.ends.iter().map(move |&(to, end)| {
             let arguments = &self.arguments[from..to];
             from = to;
             (arguments, end)
@@ -126,16 +126,15 @@ impl<'a> PipelineBatch<'a> {
     }
 }
 
-/// The arguments of the command at the beginning of `input` if it is whole, has one digit of
-/// arguments and each three digits of bytes at most (which every limit allows): how many arguments,
-/// and how many bytes it takes.
+/// Appends the arguments of the command at the beginning of `input` if it is whole, has one digit
+/// of arguments and each three digits of bytes at most (which every limit allows), and returns how
+/// many bytes it takes. Of another command `into` may get some arguments.
 #[inline]
-fn ordinary<'a>(input: &'a [u8], into: &mut [&'a [u8]]) -> Option<(usize, usize)> {
+fn ordinary<'a>(input: &'a [u8], into: &mut ArrayVec<&'a [u8], BATCH_ARGUMENTS>) -> Option<usize> {
     let digit = |byte: u8| usize::from(byte - b'0');
     let [b'*', count @ b'1'..=b'9', b'\r', b'\n', rest @ ..] = input else { return None };
     let mut rest = rest;
-    let count = digit(*count);
-    for slot in into.get_mut(..count)? {
+    for _ in 0..digit(*count) {
         let (length, body) = match rest {
             [b'$', ones @ b'0'..=b'9', b'\r', b'\n', body @ ..] => (digit(*ones), body),
             [b'$', tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', body @ ..] => {
@@ -156,10 +155,10 @@ fn ordinary<'a>(input: &'a [u8], into: &mut [&'a [u8]]) -> Option<(usize, usize)
         if body.len() < length + 2 {
             return None;
         }
-        *slot = &body[..length];
+        into.try_push(&body[..length]).ok()?;
         rest = &body[length + 2..];
     }
-    Some((count, input.len() - rest.len()))
+    Some(input.len() - rest.len())
 }
 
 /// The arguments of the command that was read last.
