@@ -108,16 +108,36 @@ pub(crate) struct Seeds {
     given: u64,
 }
 
+/// A seed that is computed only if an index is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seed {
+    secret: u64,
+    number: u64,
+}
+
 impl Seeds {
     /// Seeds that all come from this one, which must be unpredictable.
     pub(crate) fn new(secret: u64) -> Self {
         Self { secret, given: 0 }
     }
 
+    /// The next seed, not yet computed.
+    #[inline]
+    pub(crate) fn reserve(&mut self) -> Seed {
+        self.given += 1;
+        Seed { secret: self.secret, number: self.given }
+    }
+
     /// The next seed.
     pub(crate) fn next(&mut self) -> u64 {
-        self.given += 1;
-        hash_bytes(self.secret, &self.given.to_le_bytes())
+        self.reserve().compute()
+    }
+}
+
+impl Seed {
+    /// The seed.
+    pub(crate) fn compute(self) -> u64 {
+        hash_bytes(self.secret, &self.number.to_le_bytes())
     }
 }
 

@@ -69,7 +69,7 @@ impl<'a> Data<'a> {
 
     /// What a change of a collection needs to know: the thresholds, and a secret seed.
     pub(crate) fn rules(&mut self) -> Rules {
-        Rules { limits: self.store.settings.encodings, seed: self.store.seeds.next() }
+        Rules { limits: self.store.settings.encodings, seed: self.store.seeds.reserve() }
     }
 
     /// Whether a log is being replayed.

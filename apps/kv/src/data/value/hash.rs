@@ -317,7 +317,7 @@ impl Hash {
     /// Turns a packed hash into a table. Without `listpack` it is one in the eyes of Redis, too.
     fn convert(&mut self, rules: &Rules, listpack: bool) {
         if let Form::Packed(_) = &self.0 {
-            let fields = Index::new(rules.seed);
+            let fields = Index::new(rules.seed.compute());
             let mut table = Table { fields, bytes: 0, content: 0, listpack };
             for field in self.view().iter() {
                 table.insert(&field.name, &field.value);

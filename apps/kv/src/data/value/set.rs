@@ -291,7 +291,7 @@ impl Set {
 
     /// Makes a small set a table.
     fn tabulate(&mut self, rules: &Rules, intset: bool) {
-        let mut table = Table { members: Index::new(rules.seed), bytes: 0, content: 0, intset };
+        let mut table = Table { members: Index::new(rules.seed.compute()), bytes: 0, content: 0, intset };
         self.view().for_each(&mut |member| _ = table.insert(member));
         self.0 = Form::Table(Box::new(table));
     }

@@ -330,7 +330,7 @@ impl SortedSet {
     /// Makes a packed set a big one. Without `listpack` it is one in the eyes of Redis, too.
     fn convert(&mut self, rules: &Rules, listpack: bool) {
         if let Form::Packed(packed) = &self.0 {
-            let mut big = Big::new(rules.seed, listpack);
+            let mut big = Big::new(rules.seed.compute(), listpack);
             for member in small::members(packed.view()) {
                 big.add(&member.name.text(), member.score);
             }
