@@ -18,6 +18,7 @@
 
 mod collection;
 mod counted_tree;
+mod form;
 mod hash;
 mod limits;
 mod list;

@@ -8,13 +8,13 @@
 //! 4. A field of a table is one [`ShortBytes`]: the length of its name as LEB128, the name, the
 //!    value.
 
+use super::form::{Form, Large, View};
 use super::limits::{MOST_PACKED_BYTES, MOST_PACKED_ENTRIES};
 use super::packed::{Encoded, Packed, PackedRef, Text, after, read};
 use super::rules::Rules;
 use super::short::ShortBytes;
 use super::size::argument;
 use crate::data::index::{Index, Keyed};
-use crate::foundation::allocation::allocation;
 
 /// A field.
 #[derive(Clone, Copy, Debug)]
@@ -85,14 +85,8 @@ impl Keyed for Stored {
 }
 
 /// A hash value.
-#[derive(Clone, Debug)]
-pub(crate) struct Hash(Form);
-
-#[derive(Clone, Debug)]
-enum Form {
-    Packed(Packed),
-    Table(Box<Table>),
-}
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hash(Form<Table>);
 
 /// A hash that is not small.
 #[derive(Clone, Debug)]
@@ -104,6 +98,24 @@ struct Table {
     content: usize,
     /// It never passed Redis' thresholds.
     listpack: bool,
+}
+
+impl Large for Table {
+    fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    fn memory(&self) -> usize {
+        self.fields.memory() + self.bytes
+    }
+
+    fn content(&self) -> usize {
+        self.content
+    }
+
+    fn release(&mut self, budget: usize) -> bool {
+        self.fields.release(budget)
+    }
 }
 
 impl Table {
@@ -132,13 +144,7 @@ impl Table {
 
 /// A hash that is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HashRef<'a>(View<'a>);
-
-#[derive(Clone, Copy, Debug)]
-enum View<'a> {
-    Packed(PackedRef<'a>),
-    Table(&'a Table),
-}
+pub(crate) struct HashRef<'a>(View<'a, Table>);
 
 impl<'a> HashRef<'a> {
     /// The hash of this packed form.
@@ -148,42 +154,30 @@ impl<'a> HashRef<'a> {
 
     /// A copy.
     pub(super) fn to_hash(self) -> Hash {
-        Hash(match self.0 {
-            View::Packed(packed) => Form::Packed(packed.to_packed()),
-            View::Table(table) => Form::Table(Box::new(table.clone())),
-        })
+        Hash(self.0.to_form())
     }
 
     /// Fields.
     pub(crate) fn len(self) -> usize {
-        match self.0 {
-            View::Packed(packed) => packed.len(),
-            View::Table(table) => table.fields.len(),
-        }
+        self.0.len()
     }
 
     /// What OBJECT ENCODING says.
     pub(crate) fn encoding(self) -> &'static str {
         match self.0 {
-            View::Table(table) if !table.listpack => "hashtable",
+            View::Large(table) if !table.listpack => "hashtable",
             _ => "listpack",
         }
     }
 
     /// Bytes on the heap.
     pub(crate) fn memory(self) -> usize {
-        match self.0 {
-            View::Packed(packed) => packed.memory(),
-            View::Table(table) => allocation(size_of::<Table>()) + table.fields.memory() + table.bytes,
-        }
+        self.0.memory()
     }
 
     /// Bytes of the fields in effects.
     pub(crate) fn content(self) -> usize {
-        match self.0 {
-            View::Packed(packed) => packed.content(),
-            View::Table(table) => table.content,
-        }
+        self.0.content()
     }
 
     /// The value of a field.
@@ -194,7 +188,7 @@ impl<'a> HashRef<'a> {
                 let (value, _) = read(packed.bytes(), after(packed.bytes(), at));
                 Some(value.text())
             }
-            View::Table(table) => table.fields.get(name).map(|field| Text::Bytes(field.value())),
+            View::Large(table) => table.fields.get(name).map(|field| Text::Bytes(field.value())),
         }
     }
 
@@ -202,7 +196,7 @@ impl<'a> HashRef<'a> {
     pub(crate) fn contains(self, name: &[u8]) -> bool {
         match self.0 {
             View::Packed(packed) => packed.find(&Encoded::new(name), 2).is_some(),
-            View::Table(table) => table.fields.contains(name),
+            View::Large(table) => table.fields.contains(name),
         }
     }
 
@@ -215,7 +209,7 @@ impl<'a> HashRef<'a> {
                     Some(Field { name: entries.next()?.text(), value: entries.next()?.text() })
                 }))
             }
-            View::Table(table) => Box::new(table.fields.iter().map(Stored::field)),
+            View::Large(table) => Box::new(table.fields.iter().map(Stored::field)),
         }
     }
 
@@ -228,7 +222,7 @@ impl<'a> HashRef<'a> {
                     read(packed.bytes(), packed.nth(2 * (next() % packed.len() as u64) as usize));
                 Some(Field { name: name.text(), value: read(packed.bytes(), value).0.text() })
             }
-            View::Table(table) => table.fields.random(next).map(Stored::field),
+            View::Large(table) => table.fields.random(next).map(Stored::field),
         }
     }
 
@@ -239,7 +233,7 @@ impl<'a> HashRef<'a> {
                 self.iter().for_each(found);
                 0
             }
-            View::Table(table) => table.fields.scan(cursor, count, &mut |field| found(field.field())),
+            View::Large(table) => table.fields.scan(cursor, count, &mut |field| found(field.field())),
         }
     }
 
@@ -250,14 +244,8 @@ impl<'a> HashRef<'a> {
                 self.iter().for_each(|field| _ = found(field));
                 0
             }
-            View::Table(table) => table.fields.scan_while(cursor, &mut |field| found(field.field())),
+            View::Large(table) => table.fields.scan_while(cursor, &mut |field| found(field.field())),
         }
-    }
-}
-
-impl Default for Hash {
-    fn default() -> Self {
-        Self(Form::Packed(Packed::default()))
     }
 }
 
@@ -270,10 +258,7 @@ impl Hash {
     /// The hash, to be read.
     #[inline]
     pub(crate) fn view(&self) -> HashRef<'_> {
-        HashRef(match &self.0 {
-            Form::Packed(packed) => View::Packed(packed.view()),
-            Form::Table(table) => View::Table(table),
-        })
+        HashRef(self.0.view())
     }
 
     /// The hash of this packed form.
@@ -286,10 +271,7 @@ impl Hash {
     /// # Errors
     /// The hash is in its other form.
     pub(super) fn into_packed(self) -> Result<Packed, Self> {
-        match self.0 {
-            Form::Packed(packed) => Ok(packed),
-            Form::Table(_) => Err(self),
-        }
+        self.0.into_packed().map_err(Self)
     }
 
     /// Sets a field; whether it is new.
@@ -299,7 +281,7 @@ impl Hash {
             self.convert(rules, false);
         }
         let new = match &mut self.0 {
-            Form::Table(table) => table.insert(name, value),
+            Form::Large(table) => table.insert(name, value),
             Form::Packed(packed) => match insert_packed(packed, name, value) {
                 Some(new) => new,
                 None => {
@@ -322,9 +304,9 @@ impl Hash {
             for field in self.view().iter() {
                 table.insert(&field.name, &field.value);
             }
-            self.0 = Form::Table(Box::new(table));
+            self.0 = Form::Large(Box::new(table));
         }
-        if let Form::Table(table) = &mut self.0 {
+        if let Form::Large(table) = &mut self.0 {
             table.listpack &= listpack;
         }
     }
@@ -332,7 +314,7 @@ impl Hash {
     /// Removes a field; whether it was there.
     pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
         match &mut self.0 {
-            Form::Table(table) => table.remove(name),
+            Form::Large(table) => table.remove(name),
             Form::Packed(packed) => {
                 let Some(at) = packed.view().find(&Encoded::new(name), 2) else { return false };
                 let (value, end) = read(packed.view().bytes(), after(packed.view().bytes(), at));
@@ -346,10 +328,7 @@ impl Hash {
 
     /// Drops about `budget` fields; whether nothing is left.
     pub(crate) fn release(&mut self, budget: usize) -> bool {
-        match &mut self.0 {
-            Form::Packed(_) => true,
-            Form::Table(table) => table.fields.release(budget),
-        }
+        self.0.release(budget)
     }
 }
 

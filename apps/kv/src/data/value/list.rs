@@ -12,88 +12,64 @@ mod nodes;
 
 use self::node::{content_of, matching};
 use self::nodes::Nodes;
+use super::form::{Form, View};
 use super::packed::{Content, Encoded, Entries, Packed, PackedRef, Text, before, read};
 use super::rules::Rules;
 use super::size::argument;
-use crate::foundation::allocation::allocation;
 
 /// Most bytes of a list that is one [`Packed`]: a push at its front moves all of them.
 const SMALL_LIST_BYTES: usize = 1 << 10;
 
 /// A list value.
-#[derive(Clone, Debug)]
-pub(crate) struct List(Form);
-
-#[derive(Clone, Debug)]
-enum Form {
-    Small(Packed),
-    Nodes(Box<Nodes>),
-}
+#[derive(Clone, Debug, Default)]
+pub(crate) struct List(Form<Nodes>);
 
 /// A list that is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ListRef<'a>(View<'a>);
-
-#[derive(Clone, Copy, Debug)]
-enum View<'a> {
-    Small(PackedRef<'a>),
-    Nodes(&'a Nodes),
-}
+pub(crate) struct ListRef<'a>(View<'a, Nodes>);
 
 impl<'a> ListRef<'a> {
     /// The list of this packed form.
     pub(super) fn of_packed(packed: PackedRef<'a>) -> Self {
-        Self(View::Small(packed))
+        Self(View::Packed(packed))
     }
 
     /// A copy.
     pub(super) fn to_list(self) -> List {
-        List(match self.0 {
-            View::Small(packed) => Form::Small(packed.to_packed()),
-            View::Nodes(nodes) => Form::Nodes(Box::new(nodes.clone())),
-        })
+        List(self.0.to_form())
     }
 
     /// Elements.
     pub(crate) fn len(self) -> usize {
-        match self.0 {
-            View::Small(packed) => packed.len(),
-            View::Nodes(nodes) => nodes.len(),
-        }
+        self.0.len()
     }
 
     /// Bytes on the heap.
     pub(crate) fn memory(self) -> usize {
-        match self.0 {
-            View::Small(packed) => packed.memory(),
-            View::Nodes(nodes) => allocation(size_of::<Nodes>()) + nodes.memory(),
-        }
+        self.0.memory()
     }
 
     /// Bytes of the elements in effects.
     pub(crate) fn content(self) -> usize {
-        match self.0 {
-            View::Small(packed) => packed.content(),
-            View::Nodes(nodes) => nodes.content(),
-        }
+        self.0.content()
     }
 
     /// The element at `index`, counted from the front.
     pub(crate) fn get(self, index: usize) -> Option<Text<'a>> {
         match self.0 {
-            View::Small(packed) if index < packed.len() => {
+            View::Packed(packed) if index < packed.len() => {
                 Some(read(packed.bytes(), packed.nth(index)).0.text())
             }
-            View::Small(_) => None,
-            View::Nodes(nodes) => nodes.get(index).map(Content::text),
+            View::Packed(_) => None,
+            View::Large(nodes) => nodes.get(index).map(Content::text),
         }
     }
 
     /// All elements from the front, or from the back if reversed (`rev`).
     pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = Text<'a>> {
         let (small, nodes) = match self.0 {
-            View::Small(packed) => (packed.iter(), None),
-            View::Nodes(nodes) => (Entries::between(&[], 0, 0), Some(nodes)),
+            View::Packed(packed) => (packed.iter(), None),
+            View::Large(nodes) => (Entries::between(&[], 0, 0), Some(nodes)),
         };
         small.chain(nodes.into_iter().flat_map(|nodes| nodes.iter())).map(Content::text)
     }
@@ -101,22 +77,16 @@ impl<'a> ListRef<'a> {
     /// The elements from `start` on, found without walking those before it one by one.
     pub(crate) fn iter_from(self, start: usize) -> impl Iterator<Item = Text<'a>> {
         let (first, nodes) = match self.0 {
-            View::Small(packed) => {
+            View::Packed(packed) => {
                 let at = packed.nth(start.min(packed.len()));
                 (Entries::between(packed.bytes(), at, packed.end()), None)
             }
-            View::Nodes(nodes) => {
+            View::Large(nodes) => {
                 let (first, rest) = nodes.iter_from(start);
                 (first, Some(rest))
             }
         };
         first.chain(nodes.into_iter().flatten()).map(Content::text)
-    }
-}
-
-impl Default for List {
-    fn default() -> Self {
-        Self(Form::Small(Packed::default()))
     }
 }
 
@@ -129,15 +99,12 @@ impl List {
     /// The list, to be read.
     #[inline]
     pub(crate) fn view(&self) -> ListRef<'_> {
-        ListRef(match &self.0 {
-            Form::Small(packed) => View::Small(packed.view()),
-            Form::Nodes(nodes) => View::Nodes(nodes),
-        })
+        ListRef(self.0.view())
     }
 
     /// The list of this packed form.
     pub(super) fn of_packed(packed: Packed) -> Self {
-        Self(Form::Small(packed))
+        Self(Form::Packed(packed))
     }
 
     /// Its packed form.
@@ -145,21 +112,18 @@ impl List {
     /// # Errors
     /// The list is in its other form.
     pub(super) fn into_packed(self) -> Result<Packed, Self> {
-        match self.0 {
-            Form::Small(packed) => Ok(packed),
-            Form::Nodes(_) => Err(self),
-        }
+        self.0.into_packed().map_err(Self)
     }
 
     /// The small list, if an entry of `growth` more bytes keeps it small; else the nodes.
-    fn grown(&mut self, growth: usize, more: usize, rules: &Rules) -> &mut Form {
-        if let Form::Small(packed) = &mut self.0 {
+    fn grown(&mut self, growth: usize, more: usize, rules: &Rules) -> &mut Form<Nodes> {
+        if let Form::Packed(packed) = &mut self.0 {
             let node = rules.limits.list_node();
             let fits = packed.view().end() + growth <= SMALL_LIST_BYTES.min(node.bytes);
             if !fits || packed.view().len() + more > node.entries {
                 let entries = &packed.view().bytes()[packed.view().start()..];
                 let nodes = Nodes::of(entries, packed.view().len(), packed.view().content());
-                self.0 = Form::Nodes(Box::new(nodes));
+                self.0 = Form::Large(Box::new(nodes));
             }
         }
         &mut self.0
@@ -174,12 +138,12 @@ impl List {
     pub(crate) fn push(&mut self, front: bool, element: &[u8], rules: &Rules) {
         let entry = Encoded::new(element);
         match self.grown(entry.size(), 1, rules) {
-            Form::Small(packed) => {
+            Form::Packed(packed) => {
                 let at = if front { packed.view().start() } else { packed.view().end() };
                 packed.splice(at, 0, &[entry]);
                 packed.count(1, argument(element.len()) as isize);
             }
-            Form::Nodes(nodes) => {
+            Form::Large(nodes) => {
                 nodes.push(front, &entry, argument(element.len()), rules.limits.list_node())
             }
         }
@@ -188,9 +152,9 @@ impl List {
     /// Takes the element at one end.
     pub(crate) fn pop(&mut self, front: bool) -> Option<Box<[u8]>> {
         match &mut self.0 {
-            Form::Nodes(nodes) => nodes.pop(front),
-            Form::Small(packed) if packed.view().len() == 0 => None,
-            Form::Small(packed) => {
+            Form::Large(nodes) => nodes.pop(front),
+            Form::Packed(packed) if packed.view().len() == 0 => None,
+            Form::Packed(packed) => {
                 let at = if front {
                     packed.view().start()
                 } else {
@@ -210,14 +174,14 @@ impl List {
         }
         let entry = Encoded::new(element);
         match self.grown(entry.size(), 0, rules) {
-            Form::Small(packed) => {
+            Form::Packed(packed) => {
                 let at = packed.view().nth(index);
                 let (content, end) = read(packed.view().bytes(), at);
                 let old = content_of(content);
                 packed.splice(at, end - at, &[entry]);
                 packed.count(0, argument(element.len()) as isize - old as isize);
             }
-            Form::Nodes(nodes) => {
+            Form::Large(nodes) => {
                 nodes.set(index, &entry, argument(element.len()), rules.limits.list_node());
             }
         }
@@ -228,12 +192,12 @@ impl List {
     pub(crate) fn insert(&mut self, index: usize, element: &[u8], rules: &Rules) {
         let entry = Encoded::new(element);
         match self.grown(entry.size(), 1, rules) {
-            Form::Small(packed) => {
+            Form::Packed(packed) => {
                 let at = packed.view().nth(index);
                 packed.splice(at, 0, &[entry]);
                 packed.count(1, argument(element.len()) as isize);
             }
-            Form::Nodes(nodes) => {
+            Form::Large(nodes) => {
                 nodes.insert(index, &entry, argument(element.len()), rules.limits.list_node());
             }
         }
@@ -250,8 +214,8 @@ impl List {
     ) -> (usize, usize) {
         let entry = Encoded::new(element);
         match &mut self.0 {
-            Form::Nodes(nodes) => nodes.remove_equal(&entry, argument(element.len()), limit, from_back, head),
-            Form::Small(packed) => {
+            Form::Large(nodes) => nodes.remove_equal(&entry, argument(element.len()), limit, from_back, head),
+            Form::Packed(packed) => {
                 let mut matches =
                     matching(packed.view().bytes(), packed.view().start(), packed.view().end(), &entry);
                 let take = matches.len().min(limit);
@@ -274,8 +238,8 @@ impl List {
         let start = start.min(len);
         let end = start.saturating_add(count).min(len);
         match &mut self.0 {
-            Form::Nodes(nodes) => nodes.trim(start, end),
-            Form::Small(packed) => {
+            Form::Large(nodes) => nodes.trim(start, end),
+            Form::Packed(packed) => {
                 let kept = packed.view().nth(end) - packed.view().nth(start);
                 let dropped =
                     Entries::between(packed.view().bytes(), packed.view().nth(end), packed.view().end())
@@ -296,10 +260,7 @@ impl List {
 
     /// Drops about `budget` elements; whether nothing is left.
     pub(crate) fn release(&mut self, budget: usize) -> bool {
-        match &mut self.0 {
-            Form::Small(_) => true,
-            Form::Nodes(nodes) => nodes.release(budget),
-        }
+        self.0.release(budget)
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use self::small::{member_content, score_bytes};
 use super::counted_tree::{CountedTree, Entry, compare};
+use super::form::{Form, Large, View};
 use super::limits::{MOST_PACKED_BYTES, MOST_PACKED_ENTRIES};
 use super::packed::{Encoded, Entries, Packed, PackedRef, Text};
 use super::rules::Rules;
@@ -34,14 +35,8 @@ impl Keyed for Member {
 }
 
 /// A sorted set value. Scores are never NaN.
-#[derive(Clone, Debug)]
-pub(crate) struct SortedSet(Form);
-
-#[derive(Clone, Debug)]
-enum Form {
-    Packed(Packed),
-    Big(Box<Big>),
-}
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SortedSet(Form<Big>);
 
 /// A sorted set that is not small.
 #[derive(Clone, Debug)]
@@ -59,6 +54,25 @@ struct Big {
 /// What an `Arc<[u8]>` of this length allocates: two counts before the bytes.
 fn name_bytes(length: usize) -> usize {
     allocation(length + 2 * size_of::<usize>())
+}
+
+impl Large for Big {
+    fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    fn memory(&self) -> usize {
+        self.index.memory() + self.order.memory() + self.bytes
+    }
+
+    fn content(&self) -> usize {
+        self.content
+    }
+
+    fn release(&mut self, budget: usize) -> bool {
+        let tree = self.order.release(budget);
+        self.index.release(budget) && tree
+    }
 }
 
 impl Big {
@@ -95,13 +109,7 @@ impl Big {
 
 /// A sorted set that is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SortedSetRef<'a>(View<'a>);
-
-#[derive(Clone, Copy, Debug)]
-enum View<'a> {
-    Packed(PackedRef<'a>),
-    Big(&'a Big),
-}
+pub(crate) struct SortedSetRef<'a>(View<'a, Big>);
 
 impl<'a> SortedSetRef<'a> {
     /// The sorted set of this packed form.
@@ -111,18 +119,12 @@ impl<'a> SortedSetRef<'a> {
 
     /// A copy.
     pub(super) fn to_sorted_set(self) -> SortedSet {
-        SortedSet(match self.0 {
-            View::Packed(packed) => Form::Packed(packed.to_packed()),
-            View::Big(big) => Form::Big(Box::new(big.clone())),
-        })
+        SortedSet(self.0.to_form())
     }
 
     /// Members.
     pub(crate) fn len(self) -> usize {
-        match self.0 {
-            View::Packed(packed) => packed.len(),
-            View::Big(big) => big.order.len(),
-        }
+        self.0.len()
     }
 
     /// Whether there are none.
@@ -137,25 +139,17 @@ impl<'a> SortedSetRef<'a> {
 
     /// Whether Redis would hold it in a listpack.
     fn is_listpack(self) -> bool {
-        !matches!(self.0, View::Big(big) if !big.listpack)
+        !matches!(self.0, View::Large(big) if !big.listpack)
     }
 
     /// Bytes on the heap.
     pub(crate) fn memory(self) -> usize {
-        match self.0 {
-            View::Packed(packed) => packed.memory(),
-            View::Big(big) => {
-                allocation(size_of::<Big>()) + big.index.memory() + big.order.memory() + big.bytes
-            }
-        }
+        self.0.memory()
     }
 
     /// Bytes of the members in effects, at most.
     pub(crate) fn content(self) -> usize {
-        match self.0 {
-            View::Packed(packed) => packed.content(),
-            View::Big(big) => big.content,
-        }
+        self.0.content()
     }
 
     /// The score of a member.
@@ -165,7 +159,7 @@ impl<'a> SortedSetRef<'a> {
                 let at = packed.find(&Encoded::new(name), 2)?;
                 Some(small::read_member(packed.bytes(), at).score)
             }
-            View::Big(big) => big.index.get(name).map(|member| member.score),
+            View::Large(big) => big.index.get(name).map(|member| member.score),
         }
     }
 
@@ -192,7 +186,7 @@ impl<'a> SortedSetRef<'a> {
             View::Packed(packed) => {
                 small::members(packed).take_while(|member| before(member.score, &member.name.text())).count()
             }
-            View::Big(big) => big.order.partition_point(before),
+            View::Large(big) => big.order.partition_point(before),
         }
     }
 
@@ -211,7 +205,7 @@ impl<'a> SortedSetRef<'a> {
                 };
                 RangeForm::Packed(Entries::between(packed.bytes(), from, to), count, reverse)
             }
-            View::Big(big) => {
+            View::Large(big) => {
                 let order = &big.order;
                 RangeForm::Tree(TreeRange { order, leaf: &[], position: 0, next, left: count, reverse })
             }
@@ -234,14 +228,10 @@ impl<'a> SortedSetRef<'a> {
                 small::members(packed).for_each(|member| found(&member.name.text(), member.score));
                 0
             }
-            View::Big(big) => big.index.scan(cursor, count, &mut |member| found(&member.name, member.score)),
+            View::Large(big) => {
+                big.index.scan(cursor, count, &mut |member| found(&member.name, member.score))
+            }
         }
-    }
-}
-
-impl Default for SortedSet {
-    fn default() -> Self {
-        Self(Form::Packed(Packed::default()))
     }
 }
 
@@ -254,10 +244,7 @@ impl SortedSet {
     /// The sorted set, to be read.
     #[inline]
     pub(crate) fn view(&self) -> SortedSetRef<'_> {
-        SortedSetRef(match &self.0 {
-            Form::Packed(packed) => View::Packed(packed.view()),
-            Form::Big(big) => View::Big(big),
-        })
+        SortedSetRef(self.0.view())
     }
 
     /// The sorted set of this packed form.
@@ -270,10 +257,7 @@ impl SortedSet {
     /// # Errors
     /// The sorted set is in its other form.
     pub(super) fn into_packed(self) -> Result<Packed, Self> {
-        match self.0 {
-            Form::Packed(packed) => Ok(packed),
-            Form::Big(_) => Err(self),
-        }
+        self.0.into_packed().map_err(Self)
     }
 
     /// The set of these members, which have different names.
@@ -301,7 +285,7 @@ impl SortedSet {
                         small::remove(packed, name);
                         small::insert(packed, name, score);
                     }
-                    Form::Big(big) => big.change(name, old_score, score),
+                    Form::Large(big) => big.change(name, old_score, score),
                 }
             }
             return old;
@@ -317,7 +301,7 @@ impl SortedSet {
         let score = self.view().stored(score);
         match &mut self.0 {
             Form::Packed(packed) => small::insert(packed, name, score),
-            Form::Big(big) => big.add(name, score),
+            Form::Large(big) => big.add(name, score),
         }
         None
     }
@@ -334,9 +318,9 @@ impl SortedSet {
             for member in small::members(packed.view()) {
                 big.add(&member.name.text(), member.score);
             }
-            self.0 = Form::Big(Box::new(big));
+            self.0 = Form::Large(Box::new(big));
         }
-        if let Form::Big(big) = &mut self.0 {
+        if let Form::Large(big) = &mut self.0 {
             big.listpack &= listpack;
         }
     }
@@ -345,7 +329,7 @@ impl SortedSet {
     pub(crate) fn remove(&mut self, name: &[u8]) -> Option<f64> {
         match &mut self.0 {
             Form::Packed(packed) => small::remove(packed, name),
-            Form::Big(big) => big.remove(name),
+            Form::Large(big) => big.remove(name),
         }
     }
 
@@ -361,18 +345,12 @@ impl SortedSet {
 
     /// Drops about `budget` members; whether nothing is left.
     pub(crate) fn release(&mut self, budget: usize) -> bool {
-        match &mut self.0 {
-            Form::Packed(_) => true,
-            Form::Big(big) => {
-                let tree = big.order.release(budget);
-                big.index.release(budget) && tree
-            }
-        }
+        self.0.release(budget)
     }
 
     #[cfg(test)]
     pub(super) fn check(&self) {
-        if let Form::Big(big) = &self.0 {
+        if let Form::Large(big) = &self.0 {
             assert_eq!(big.index.len(), big.order.len());
             big.order.check();
         }

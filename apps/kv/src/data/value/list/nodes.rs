@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use super::node::{Node, content_of, matching};
+use crate::data::value::form::Large;
 use crate::data::value::packed::{Content, Encoded, Entries, read};
 use crate::foundation::allocation::allocation;
 use crate::foundation::settings::ListNode;
@@ -27,6 +28,32 @@ pub(super) struct Nodes {
     content: usize,
 }
 
+impl Large for Nodes {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn memory(&self) -> usize {
+        allocation(self.nodes.capacity() * size_of::<Node>()) + self.bytes
+    }
+
+    fn content(&self) -> usize {
+        self.content
+    }
+
+    fn release(&mut self, budget: usize) -> bool {
+        let mut left = budget;
+        while left > 0
+            && let Some(node) = self.nodes.pop_back()
+        {
+            self.bytes -= node.memory();
+            self.len -= node.count();
+            left = left.saturating_sub(node.count());
+        }
+        self.nodes.is_empty()
+    }
+}
+
 impl Nodes {
     /// A list of entries that are packed already.
     pub(super) fn of(entries: &[u8], count: usize, content: usize) -> Self {
@@ -34,21 +61,6 @@ impl Nodes {
             (count > 0).then(|| Node::of_packed(entries, count)).into_iter().collect();
         let bytes = nodes.iter().map(Node::memory).sum();
         Self { nodes, len: count, bytes, content }
-    }
-
-    /// Elements.
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Bytes of the elements in effects.
-    pub(super) fn content(&self) -> usize {
-        self.content
-    }
-
-    /// Bytes on the heap.
-    pub(super) fn memory(&self) -> usize {
-        allocation(self.nodes.capacity() * size_of::<Node>()) + self.bytes
     }
 
     /// Changes the node number `number`, and counts its bytes.
@@ -331,19 +343,6 @@ impl Nodes {
             None => (self.nodes.len(), Entries::between(&[], 0, 0)),
         };
         (first, self.nodes.range(number..).flat_map(Node::iter))
-    }
-
-    /// Drops about `budget` elements; whether nothing is left.
-    pub(super) fn release(&mut self, budget: usize) -> bool {
-        let mut left = budget;
-        while left > 0
-            && let Some(node) = self.nodes.pop_back()
-        {
-            self.bytes -= node.memory();
-            self.len -= node.count();
-            left = left.saturating_sub(node.count());
-        }
-        self.nodes.is_empty()
     }
 }
 
