@@ -12,8 +12,8 @@
 //! 4. A handler that changes something must
 //!    - change the value through `data.write(key)` (then call `data.changed(key)` once, at the
 //!      end), or `data.insert(key, value)` / `data.remove(key)`, which need no `changed`. `changed`
-//!      recounts memory, signals clients that watch or wait for the key, and removes a collection
-//!      that has become empty;
+//!      signals clients that watch or wait for the key, and removes a collection that has become
+//!      empty;
 //!    - call `data.effect(&[..])` with deterministic commands of one key each that repeat the
 //!      change when replayed (the command itself where that fits, as for RPUSH; SREM for SPOP;
 //!      `data.effect_rebuild(key)` for anything complicated: DEL and the commands that build the

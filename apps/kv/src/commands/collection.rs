@@ -1,7 +1,7 @@
 //! Functions shared by the commands of lists, sets, hashes and sorted sets: values of an expected
 //! type, ranges of ranks, arguments with bounds.
 
-use crate::data::keyspace::{Change, Data};
+use crate::data::keyspace::Data;
 use crate::data::value::Collection;
 use crate::foundation::command::integer;
 use crate::foundation::protocol::Fault;
@@ -25,29 +25,6 @@ pub(super) fn read<'a, T: Collection>(
         Some(value) => T::of(value).map(Some).ok_or(Fault::WRONG_TYPE),
         None => Ok(None),
     }
-}
-
-/// The collection at `key`, if there is one, to be changed.
-///
-/// # Errors
-/// [`Fault::WRONG_TYPE`].
-pub(super) fn write<'a, T: Collection>(
-    data: &'a mut Data<'_>,
-    key: &'a [u8],
-) -> Result<Option<Change<'a, T>>, Fault> {
-    data.write(key)
-}
-
-/// The collection at `key`, created if there is none. The caller must add an element before it
-/// calls `data.changed(key)`.
-///
-/// # Errors
-/// [`Fault::WRONG_TYPE`].
-pub(super) fn write_or_create<'a, T: Collection>(
-    data: &'a mut Data<'_>,
-    key: &'a [u8],
-) -> Result<Change<'a, T>, Fault> {
-    data.write_or_create(key)
 }
 
 /// An integer of at least `minimum`; `fault` is for everything else.

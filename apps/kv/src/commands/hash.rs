@@ -4,7 +4,7 @@
 //! check the type. Effects are HSET with values and HDEL: HINCRBY and HINCRBYFLOAT record their
 //! result, so that replay does not depend on the former value.
 
-use super::collection::{distinct, gathers, random_count, read, repeated, write, write_or_create};
+use super::collection::{distinct, gathers, random_count, read, repeated};
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
 use crate::data::value::{Field, Hash, Text};
@@ -48,7 +48,7 @@ fn hset(context: &mut Context<'_>, arguments: &[&[u8]], answer_ok: bool) -> Outc
     }
     let key = arguments[1];
     let rules = context.data.rules();
-    let mut hash = write_or_create::<Hash>(&mut context.data, key)?;
+    let mut hash = context.data.write_or_create::<Hash>(key)?;
     let mut created = 0;
     for pair in arguments[2..].chunks_exact(2) {
         created += usize::from(hash.insert(pair[0], pair[1], &rules));
@@ -68,7 +68,7 @@ fn hset(context: &mut Context<'_>, arguments: &[&[u8]], answer_ok: bool) -> Outc
 fn hsetnx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let (key, name, value) = (arguments[1], arguments[2], arguments[3]);
     let rules = context.data.rules();
-    let mut hash = write_or_create::<Hash>(&mut context.data, key)?;
+    let mut hash = context.data.write_or_create::<Hash>(key)?;
     let new = !hash.view().contains(name);
     if new {
         hash.insert(name, value, &rules);
@@ -120,7 +120,7 @@ fn one_side(context: &mut Context<'_>, arguments: &[&[u8]], side: fn(Field<'_>) 
 fn hdel(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let mut removed = 0;
-    if let Some(mut hash) = write::<Hash>(&mut context.data, key)? {
+    if let Some(mut hash) = context.data.write::<Hash>(key)? {
         removed = arguments[2..].iter().filter(|name| hash.remove(name)).count();
     }
     if removed > 0 {
@@ -161,7 +161,7 @@ fn update(
     let hash = read::<Hash>(&mut context.data, key)?;
     let value = change(hash.and_then(|hash| hash.get(name)).as_deref())?;
     let rules = context.data.rules();
-    write_or_create::<Hash>(&mut context.data, key)?.insert(name, &value, &rules);
+    context.data.write_or_create::<Hash>(key)?.insert(name, &value, &rules);
     context.notify(class::HASH, context.command.spec.name, key);
     context.data.changed(key);
     context.data.effect(&[b"HSET", key, name, &value]);

@@ -4,7 +4,7 @@
 //! that is not empty. When a blocked client's command is run again, a key that now holds another
 //! type is skipped: the client continues to wait, as in Redis.
 
-use super::collection::{at_least, count, read, span, write, write_or_create};
+use super::collection::{at_least, count, read, span};
 use super::context::{Command, Context, Handler, Outcome};
 use crate::data::keyspace::EffectDetail;
 use crate::data::value::{List, ListRef, Text};
@@ -53,7 +53,7 @@ fn push(context: &mut Context<'_>, arguments: &[&[u8]], front: bool, only_existi
     let key = arguments[1];
     let rules = context.data.rules();
     let mut list = if only_existing {
-        match write::<List>(&mut context.data, key)? {
+        match context.data.write::<List>(key)? {
             Some(list) => list,
             None => {
                 context.reply.integer(0);
@@ -61,7 +61,7 @@ fn push(context: &mut Context<'_>, arguments: &[&[u8]], front: bool, only_existi
             }
         }
     } else {
-        write_or_create::<List>(&mut context.data, key)?
+        context.data.write_or_create::<List>(key)?
     };
     arguments[2..].iter().for_each(|element| list.push(front, element, &rules));
     let len = list.view().len();
@@ -76,7 +76,7 @@ fn push(context: &mut Context<'_>, arguments: &[&[u8]], front: bool, only_existi
 /// Pops up to `many` elements from one end and records it. The list must exist.
 fn take(context: &mut Context<'_>, key: &[u8], front: bool, many: usize) -> Result<Vec<Box<[u8]>>, Fault> {
     let (mut taken, mut left) = (Vec::new(), 0);
-    if let Some(mut list) = write::<List>(&mut context.data, key)? {
+    if let Some(mut list) = context.data.write::<List>(key)? {
         let many = many.min(list.view().len());
         taken.reserve(many);
         taken.extend((0..many).map_while(|_| list.pop(front)));
@@ -155,7 +155,7 @@ fn lindex(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 fn lset(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let rules = context.data.rules();
-    let mut list = write::<List>(&mut context.data, key)?.ok_or(Fault::NO_SUCH_KEY)?;
+    let mut list = context.data.write::<List>(key)?.ok_or(Fault::NO_SUCH_KEY)?;
     let index = integer(arguments[2])?;
     let at = position(index, list.view().len()).ok_or(Fault::OUT_OF_RANGE)?;
     list.set(at, arguments[3], &rules);
@@ -172,7 +172,7 @@ fn lrem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let limit = integer(arguments[2])?;
     let head = context.data.dumped_elements(key);
     let (mut removed, mut of_head) = (0, 0);
-    if let Some(mut list) = write::<List>(&mut context.data, key)? {
+    if let Some(mut list) = context.data.write::<List>(key)? {
         let most = if limit == 0 { usize::MAX } else { limit.unsigned_abs() as usize };
         (removed, of_head) = list.remove_equal(arguments[3], most, limit < 0, head);
     }
@@ -189,7 +189,7 @@ fn ltrim(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let (start, end) = (integer(arguments[2])?, integer(arguments[3])?);
     let mut kept = None;
-    if let Some(mut list) = write::<List>(&mut context.data, key)? {
+    if let Some(mut list) = context.data.write::<List>(key)? {
         let (first, many) = span(start, end, list.view().len());
         list.trim(first, many);
         kept = Some((first, many));
@@ -211,7 +211,7 @@ fn linsert(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     let key = arguments[1];
     let rules = context.data.rules();
-    let Some(mut list) = write::<List>(&mut context.data, key)? else {
+    let Some(mut list) = context.data.write::<List>(key)? else {
         context.reply.integer(0);
         return Ok(());
     };
@@ -394,7 +394,7 @@ fn rotate(context: &mut Context<'_>, key: &[u8], from_front: bool, to_front: boo
 /// Pushes one element and records it.
 fn put(context: &mut Context<'_>, key: &[u8], front: bool, element: &[u8]) -> Outcome {
     let rules = context.data.rules();
-    write_or_create::<List>(&mut context.data, key)?.push(front, element, &rules);
+    context.data.write_or_create::<List>(key)?.push(front, element, &rules);
     context.notify(class::LIST, if front { "lpush" } else { "rpush" }, key);
     context.data.changed(key);
     let name: &[u8] = if front { b"LPUSH" } else { b"RPUSH" };

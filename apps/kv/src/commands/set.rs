@@ -5,9 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::collection::{
-    at_least, count, distinct, gathers, random_count, read, repeated, write, write_or_create,
-};
+use super::collection::{at_least, count, distinct, gathers, random_count, read, repeated};
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
 use crate::data::keyspace::Data;
@@ -50,7 +48,7 @@ pub(super) const COMMANDS: &[Command] = &[
 fn sadd(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let rules = context.data.rules();
-    let mut set = write_or_create::<Set>(&mut context.data, key)?;
+    let mut set = context.data.write_or_create::<Set>(key)?;
     let added = arguments[2..].iter().filter(|member| set.insert(member, &rules)).count();
     drop(set);
     if added > 0 {
@@ -65,7 +63,7 @@ fn sadd(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 fn srem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let mut removed = 0;
-    if let Some(mut set) = write::<Set>(&mut context.data, key)? {
+    if let Some(mut set) = context.data.write::<Set>(key)? {
         removed = arguments[2..].iter().filter(|member| set.remove(member)).count();
     }
     if removed > 0 {
@@ -89,14 +87,14 @@ fn smove(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         context.reply.integer(i64::from(is_in));
         return Ok(());
     }
-    if let Some(mut set) = write::<Set>(&mut context.data, source)? {
+    if let Some(mut set) = context.data.write::<Set>(source)? {
         set.remove(member);
     }
     context.notify(class::SET, "srem", source);
     context.data.changed(source);
     context.data.effect(&[b"SREM", source, member]);
     let rules = context.data.rules();
-    if write_or_create::<Set>(&mut context.data, destination)?.insert(member, &rules) {
+    if context.data.write_or_create::<Set>(destination)?.insert(member, &rules) {
         context.notify(class::SET, "sadd", destination);
         context.data.changed(destination);
         context.data.effect(&[b"SADD", destination, member]);
@@ -135,7 +133,7 @@ fn spop(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         _ => return Err(Fault::SYNTAX),
     };
     let mut taken = Vec::new();
-    if let Some(mut set) = write::<Set>(&mut context.data, key)? {
+    if let Some(mut set) = context.data.write::<Set>(key)? {
         let wanted = many.unwrap_or(1);
         if wanted >= set.view().len() {
             taken = set.view().to_vec();

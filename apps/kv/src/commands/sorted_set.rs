@@ -1,7 +1,7 @@
 //! Sorted sets: members and scores. Ranges, pops, and operations on several sets are in
 //! `sorted_set/`.
 
-use super::collection::{distinct, gathers, random_count, read, repeated, write, write_or_create};
+use super::collection::{distinct, gathers, random_count, read, repeated};
 use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
 use crate::data::value::{SortedSet, Text};
@@ -163,9 +163,9 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
     }
     let (rules, replaying) = (context.data.rules(), context.data.replaying());
     let mut set = if options.only_existing {
-        write::<SortedSet>(&mut context.data, key)?
+        context.data.write::<SortedSet>(key)?
     } else {
-        Some(write_or_create::<SortedSet>(&mut context.data, key)?)
+        Some(context.data.write_or_create::<SortedSet>(key)?)
     };
     let (mut added, mut updated, mut result) = (0, 0, None);
     let mut changes: Vec<(String, &[u8])> = Vec::new();
@@ -209,7 +209,7 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
 fn zrem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let key = arguments[1];
     let mut removed = 0;
-    if let Some(mut set) = write::<SortedSet>(&mut context.data, key)? {
+    if let Some(mut set) = context.data.write::<SortedSet>(key)? {
         removed = arguments[2..].iter().filter(|name| set.remove(name).is_some()).count();
     }
     if removed > 0 {

@@ -309,9 +309,10 @@ fn append(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
             if (string.len() + tail.len()) as u64 > limit {
                 return Err(Fault::TOO_LONG);
             }
-            let bytes = context.data.grow_string(key)?;
-            bytes.extend_from_slice(tail);
-            let length = bytes.len();
+            let length = context.data.change_string(key, |bytes| {
+                bytes.extend_from_slice(tail);
+                bytes.len()
+            })?;
             context.data.changed(key);
             length
         }
@@ -341,13 +342,14 @@ fn setrange(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     check_length(context, end)?;
     context.data.admit(usize::try_from(end).unwrap_or(usize::MAX).saturating_sub(length))?;
     let start = usize::try_from(offset).map_err(|_| Fault::TOO_LONG)?;
-    let bytes = context.data.grow_string(key)?;
-    let end = start + patch.len();
-    if bytes.len() < end {
-        bytes.resize(end, 0);
-    }
-    bytes[start..end].copy_from_slice(patch);
-    let length = bytes.len();
+    let length = context.data.change_string(key, |bytes| {
+        let end = start + patch.len();
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        bytes[start..end].copy_from_slice(patch);
+        bytes.len()
+    })?;
     context.notify(class::STRING, "setrange", key);
     context.data.changed(key);
     context.data.effect(arguments);

@@ -83,6 +83,13 @@ pub(crate) struct Index<T> {
     seed: u64,
 }
 
+/// Where an element is, as long as none is inserted or removed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Location {
+    segment: usize,
+    position: u16,
+}
+
 fn in_table(hash: u64) -> u64 {
     hash.rotate_left(32)
 }
@@ -221,6 +228,23 @@ impl<T: Keyed> Index<T> {
     /// Whether there is an element of this key.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         self.get(key).is_some()
+    }
+
+    /// Where the element of this key is.
+    pub(crate) fn locate(&self, key: &[u8]) -> Option<Location> {
+        let hash = hash_bytes(self.seed, key);
+        let segment = self.directory[self.slot(hash)] as usize;
+        let position = self.segments[segment].position(in_table(hash), |element| element.key() == key)?;
+        Some(Location { segment, position })
+    }
+
+    /// The element at a location, to be changed; its key must stay.
+    ///
+    /// # Panics
+    /// There is none: an element was removed since.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, location: Location) -> &mut T {
+        self.segments[location.segment].at_mut(location.position)
     }
 
     /// The element of this key, to be changed; its key must stay.

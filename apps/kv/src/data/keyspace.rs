@@ -29,7 +29,6 @@ mod partitions;
 mod record;
 mod store;
 
-pub(crate) use change::Change;
 pub(crate) use clock::NEVER;
 pub use clock::Now;
 pub(crate) use data::Data;

@@ -1,7 +1,7 @@
 //! Pops of the lowest or highest members, with and without blocking.
 
 use super::replies::write_members;
-use crate::commands::collection::{at_least, count, read, write};
+use crate::commands::collection::{at_least, count, read};
 use crate::commands::context::{Context, Outcome};
 use crate::data::value::SortedSet;
 use crate::foundation::command::{is, timeout_milliseconds};
@@ -16,7 +16,7 @@ fn take(
     many: usize,
 ) -> Result<Vec<(Vec<u8>, f64)>, Fault> {
     let mut taken: Vec<(Vec<u8>, f64)> = Vec::new();
-    if let Some(mut set) = write::<SortedSet>(&mut context.data, key)? {
+    if let Some(mut set) = context.data.write::<SortedSet>(key)? {
         taken.extend(set.view().range(0, many, highest).map(|(name, score)| (name.to_vec(), score)));
         taken.iter().for_each(|(name, _)| {
             set.remove(name);

@@ -5,7 +5,7 @@
 //! the same.
 
 use super::replies::write_members;
-use crate::commands::collection::{read, span, write};
+use crate::commands::collection::{read, span};
 use crate::commands::context::{Context, Outcome};
 use crate::data::keyspace::EffectDetail;
 use crate::data::value::{Collection as _, SortedSet, SortedSetRef};
@@ -258,7 +258,7 @@ pub(super) fn remove(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind)
     let key = arguments[1];
     let bounds = Bounds::parse(kind, arguments[2], arguments[3])?;
     let (mut removed, mut start) = (Vec::new(), 0);
-    if let Some(mut set) = write::<SortedSet>(&mut context.data, key)? {
+    if let Some(mut set) = context.data.write::<SortedSet>(key)? {
         let (first, count) = bounds.ranks(set.view(), Direction::Forward);
         (removed, start) = (set.remove_range(first, count), first);
     }

@@ -14,7 +14,7 @@ use crate::data::journal::MOST_ARGUMENTS;
 use crate::data::value::StringRef;
 use crate::foundation::command::{integer, is};
 use crate::foundation::observation::key_events::class;
-use crate::foundation::protocol::Fault;
+use crate::foundation::protocol::{Fault, Reply};
 use crate::foundation::text::number::Digits;
 
 #[derive(Clone, Copy)]
@@ -159,6 +159,35 @@ fn fit(operation: &Operation, value: i128) -> Option<i64> {
     }
 }
 
+/// Runs the operations on a string that has room for them, and replies to each; whether one of them
+/// changed it. One that writes the zeros of a string that was just `grown` did, too.
+fn apply(bytes: &mut [u8], operations: &[Operation], grown: bool, reply: &mut Reply) -> bool {
+    let mut written = false;
+    for operation in operations {
+        let before = read(bytes, operation);
+        let (new, shows_new) = match operation.action {
+            Action::Get => (None, false),
+            Action::Set(value) => {
+                // An unsigned field takes the bits of a negative number.
+                let wide =
+                    if operation.signed { i128::from(value) } else { i128::from(value.cast_unsigned()) };
+                (fit(operation, wide), false)
+            }
+            Action::Add(delta) => (fit(operation, i128::from(before) + i128::from(delta)), true),
+        };
+        match (operation.action, new) {
+            (Action::Get, _) => reply.integer(before),
+            (_, None) => reply.nil(),
+            (_, Some(new)) => {
+                write(bytes, operation, new);
+                written |= grown || read(bytes, operation) != before;
+                reply.integer(if shows_new { new } else { before });
+            }
+        }
+    }
+    written
+}
+
 fn run(context: &mut Context<'_>, arguments: &[&[u8]], operations: &[Operation]) -> Outcome {
     let key = arguments[1];
     let current = string(context.data.read(key))?;
@@ -176,46 +205,23 @@ fn run(context: &mut Context<'_>, arguments: &[&[u8]], operations: &[Operation])
     };
     let (needed, length) = (end.div_ceil(8) as usize, current.map_or(0, StringRef::len));
     context.data.admit(needed.saturating_sub(length))?;
-    let bytes = context.data.grow_string(key)?;
-    let grown = bytes.len() < needed;
-    if grown {
-        bytes.resize(needed, 0);
-    }
-    let mut written = false;
-    context.reply.array(operations.len());
-    for operation in operations {
-        let before = read(bytes, operation);
-        let (new, shows_new) = match operation.action {
-            Action::Get => (None, false),
-            Action::Set(value) => {
-                // An unsigned field takes the bits of a negative number.
-                let wide =
-                    if operation.signed { i128::from(value) } else { i128::from(value.cast_unsigned()) };
-                (fit(operation, wide), false)
-            }
-            Action::Add(delta) => (fit(operation, i128::from(before) + i128::from(delta)), true),
-        };
-        match (operation.action, new) {
-            (Action::Get, _) => context.reply.integer(before),
-            (_, None) => context.reply.nil(),
-            (_, Some(new)) => {
-                write(bytes, operation, new);
-                written |= grown || read(bytes, operation) != before;
-                context.reply.integer(if shows_new { new } else { before });
-            }
-        }
-    }
-    if !written && !grown {
-        return Ok(());
-    }
     let given: usize = arguments.iter().map(|argument| argument.len() + 1).sum();
-    let long = arguments.len() > MOST_ARGUMENTS || given > bytes.len();
-    let value = long.then(|| bytes.clone());
+    let reply = &mut context.reply;
+    reply.array(operations.len());
+    let (grown, written, value) = context.data.change_string(key, |bytes| {
+        let grown = bytes.len() < needed;
+        if grown {
+            bytes.resize(needed, 0);
+        }
+        let written = apply(bytes, operations, grown, reply);
+        let long = arguments.len() > MOST_ARGUMENTS || given > bytes.len();
+        (grown, written, (long && (grown || written)).then(|| bytes.clone()))
+    })?;
     if written {
         context.notify(class::STRING, "setbit", key);
         context.data.changed(key);
-    } else {
-        context.data.changed_unseen(key);
+    } else if !grown {
+        return Ok(());
     }
     match value {
         Some(value) => context.data.effect(&[b"SET", key, &value, b"KEEPTTL"]),

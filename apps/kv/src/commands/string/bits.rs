@@ -33,17 +33,19 @@ pub(super) fn setbit(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
     let length = string(context.data.read(key))?.map_or(0, StringRef::len);
     check_length(context, byte as u64 + 1)?;
     context.data.admit((byte + 1).saturating_sub(length))?;
-    let bytes = context.data.grow_string(key)?;
-    let grown = bytes.len() <= byte;
-    if grown {
-        bytes.resize(byte + 1, 0);
-    }
-    let before = bytes[byte] & mask != 0;
-    if on {
-        bytes[byte] |= mask;
-    } else {
-        bytes[byte] &= !mask;
-    }
+    let (grown, before) = context.data.change_string(key, |bytes| {
+        let grown = bytes.len() <= byte;
+        if grown {
+            bytes.resize(byte + 1, 0);
+        }
+        let before = bytes[byte] & mask != 0;
+        if on {
+            bytes[byte] |= mask;
+        } else {
+            bytes[byte] &= !mask;
+        }
+        (grown, before)
+    })?;
     // Setting a bit to its old value is no change for clients that watch the key.
     if grown || before != on {
         context.notify(class::STRING, "setbit", key);

@@ -58,18 +58,28 @@ impl<T> Segment<T> {
         allocation(self.elements.capacity() * size_of::<T>()) + allocation(self.table.allocation_size())
     }
 
+    /// The position of the element of this hash for which `is` holds.
+    #[inline]
+    pub(super) fn position(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<u16> {
+        self.table.find(hash, |&position| is(&self.elements[usize::from(position)])).copied()
+    }
+
     /// The element of this hash for which `is` holds.
     #[inline]
     pub(super) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<&T> {
-        let position = self.table.find(hash, |&position| is(&self.elements[usize::from(position)]))?;
-        Some(&self.elements[usize::from(*position)])
+        self.position(hash, is).map(|position| &self.elements[usize::from(position)])
     }
 
-    /// The same, to be changed.
+    /// The element at a position, to be changed.
+    #[inline]
+    pub(super) fn at_mut(&mut self, position: u16) -> &mut T {
+        &mut self.elements[usize::from(position)]
+    }
+
+    /// The element of this hash for which `is` holds, to be changed.
     #[inline]
     pub(super) fn find_mut(&mut self, hash: u64, is: impl Fn(&T) -> bool) -> Option<&mut T> {
-        let position = *self.table.find(hash, |&position| is(&self.elements[usize::from(position)]))?;
-        Some(&mut self.elements[usize::from(position)])
+        self.position(hash, is).map(|position| self.at_mut(position))
     }
 
     /// Adds an element that is not there. `hasher` must give the hash that each was added with.

@@ -1,13 +1,13 @@
 //! One database as a command sees it.
 
-use super::change::Change;
+use super::change::{Change, Counted};
 use super::clock::Now;
 use super::database::Database;
-use super::entry::{Entry, Weight};
+use super::entry::Entry;
 use super::partial_dump::EffectDetail;
 use super::partition::Partition;
 use super::store::Store;
-use crate::data::index::{Index, Keyed as _};
+use crate::data::index::{Index, Keyed as _, Location};
 use crate::data::value::{Collection, Rules, Value, ValueRef};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
@@ -22,8 +22,8 @@ pub(crate) struct Data<'a> {
     store: &'a mut Store,
     database: usize,
     now: Now,
-    /// The bytes of the entry that [`Data::write`] and its like returned last.
-    before: Weight,
+    /// The last [`Change`] has left an empty collection.
+    left_empty: bool,
     /// The last change emptied its key and removed it, so its effect is recorded as DEL.
     emptied: bool,
 }
@@ -34,7 +34,7 @@ impl<'a> Data<'a> {
     /// # Panics
     /// Accesses panic if there is no such database.
     pub(crate) fn new(store: &'a mut Store, database: usize, now: Now) -> Self {
-        Self { store, database, now, before: Weight::default(), emptied: false }
+        Self { store, database, now, left_empty: false, emptied: false }
     }
 
     /// The clock reading of this batch.
@@ -141,17 +141,14 @@ impl<'a> Data<'a> {
         &'b mut self,
         key: &'b [u8],
     ) -> Result<Option<Change<'b, T>>, Fault> {
-        self.expire_if_due(key);
-        let Store { partitions, settings, random, .. } = &mut *self.store;
-        let Some(entry) = partitions.of_mut(key).databases[self.database].index.get_mut(key) else {
-            return Ok(None);
-        };
-        entry.note_access(settings.policy, self.now, random);
-        self.before = entry.weight();
-        Change::new(entry, key).map(Some).ok_or(Fault::WRONG_TYPE)
+        match self.access(key) {
+            Some(location) => self.change(key, location).map(Some),
+            None => Ok(None),
+        }
     }
 
-    /// The same, but the collection is created if there is none.
+    /// The same, but the collection is created if there is none. The caller must add an element
+    /// then.
     ///
     /// # Errors
     /// It has another type.
@@ -159,40 +156,67 @@ impl<'a> Data<'a> {
         &'b mut self,
         key: &'b [u8],
     ) -> Result<Change<'b, T>, Fault> {
-        self.expire_if_due(key);
-        if self.store.find(self.database, key).is_none() {
-            self.store.put(self.database, key, T::empty().into_value(), true, self.now);
-        }
-        let entry = self.store.partitions.of_mut(key).databases[self.database].index.get_mut(key);
-        let entry = entry.expect("it was found or inserted above");
-        self.before = entry.weight();
-        Change::new(entry, key).ok_or(Fault::WRONG_TYPE)
+        let location = self.access(key).unwrap_or_else(|| self.create::<T>(key));
+        self.change(key, location)
     }
 
-    /// The bytes of the string at a key, to be changed in place; then call [`Data::changed`]. An
-    /// empty string is made if there is none.
+    /// Where the entry of a key is, for a command that changes it. Counts the access.
+    fn access(&mut self, key: &[u8]) -> Option<Location> {
+        self.expire_if_due(key);
+        let Store { partitions, settings, random, .. } = &mut *self.store;
+        let index = &mut partitions.of_mut(key).databases[self.database].index;
+        let location = index.locate(key)?;
+        index.at_mut(location).note_access(settings.policy, self.now, random);
+        Some(location)
+    }
+
+    /// Puts an empty collection at a key, which is not there.
+    #[cold]
+    fn create<T: Collection>(&mut self, key: &[u8]) -> Location {
+        self.store.put(self.database, key, T::empty().into_value(), true, self.now);
+        let index = &self.store.partitions.of(key).databases[self.database].index;
+        index.locate(key).expect("it was inserted above")
+    }
+
+    /// The collection at this location, to be changed.
+    #[inline]
+    fn change<'b, T: Collection>(
+        &'b mut self,
+        key: &'b [u8],
+        location: Location,
+    ) -> Result<Change<'b, T>, Fault> {
+        let Partition { databases, weight: partition, .. } = self.store.partitions.of_mut(key);
+        let Database { index, weight: database, .. } = &mut databases[self.database];
+        let counted = Counted { database, partition, left_empty: &mut self.left_empty };
+        Change::new(index.at_mut(location), key, counted).ok_or(Fault::WRONG_TYPE)
+    }
+
+    /// Changes the bytes of the string at a key in place; [`Data::changed`] must follow if they
+    /// are others than before. An empty string is made if there is none.
     ///
     /// # Errors
     /// It is no string.
-    pub(crate) fn grow_string(&mut self, key: &[u8]) -> Result<&mut Vec<u8>, Fault> {
+    pub(crate) fn change_string<R>(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> Result<R, Fault> {
         self.expire_if_due(key);
         if self.store.find(self.database, key).is_none() {
             self.store.put_string(self.database, key, b"", self.now);
         }
+        self.store.changing(self.database, key);
         let Store { partitions, settings, random, .. } = &mut *self.store;
         let Partition { databases, weight: all, .. } = partitions.of_mut(key);
         let Database { index, weight, .. } = &mut databases[self.database];
         let entry = index.get_mut(key).expect("it was found or inserted above");
         entry.note_access(settings.policy, self.now, random);
         let before = entry.weight();
-        if entry.grow_string().is_none() {
-            return Err(Fault::WRONG_TYPE);
-        }
-        // Counted here, because a caller that then changes nothing does not call `changed`.
-        self.before = entry.weight();
-        weight.exchange(before, self.before);
-        all.exchange(before, self.before);
-        entry.grow_string().ok_or(Fault::WRONG_TYPE)
+        let result = change(entry.grow_string().ok_or(Fault::WRONG_TYPE)?);
+        let after = entry.weight();
+        weight.exchange(before, after);
+        all.exchange(before, after);
+        Ok(result)
     }
 
     /// Sets the string at a key, which exists, to an integer, and keeps its expiry.
@@ -203,16 +227,14 @@ impl<'a> Data<'a> {
 
     /// Must follow every change through [`Data::write`] and its like; see `commands.rs`.
     pub(crate) fn changed(&mut self, key: &[u8]) {
-        self.emptied = self.store.reweigh(self.database, key, self.before);
+        self.emptied = std::mem::take(&mut self.left_empty);
         if self.emptied {
+            self.store.take(self.database, key);
             self.store.observation.events.note(class::GENERIC, "del", self.database, key);
+        } else {
+            self.store.changing(self.database, key);
         }
         self.store.signal(self.database, key);
-    }
-
-    /// The same for a change that is not signalled to clients that watch or wait for the key.
-    pub(crate) fn changed_unseen(&mut self, key: &[u8]) {
-        self.store.reweigh(self.database, key, self.before);
     }
 
     /// Sets a key to a value, and removes its expiry.

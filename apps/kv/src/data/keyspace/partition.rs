@@ -180,24 +180,6 @@ impl Partition {
         true
     }
 
-    /// Recounts the bytes of an entry that had `before`, or removes an empty collection; whether it
-    /// was removed.
-    pub(super) fn reweigh(&mut self, database: usize, key: &[u8], before: Weight) -> bool {
-        let Database { index, weight, .. } = &mut self.databases[database];
-        let Some(entry) = index.get_mut(key) else {
-            return false;
-        };
-        let after = entry.weight();
-        weight.exchange(before, after);
-        self.weight.exchange(before, after);
-        // A change that empties a collection makes it smaller.
-        let emptied = after.dumped < before.dumped && entry.value().is_empty();
-        if emptied {
-            self.take(database, key);
-        }
-        emptied
-    }
-
     /// Removes an entry, without signal or effect.
     pub(super) fn take(&mut self, database: usize, key: &[u8]) -> Option<Entry> {
         let database = &mut self.databases[database];

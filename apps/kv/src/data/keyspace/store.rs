@@ -307,7 +307,7 @@ impl Store {
     /// The partition of a key that is about to be changed. A snapshot that has dumped a part of the
     /// key must dump it again, unless an effect will record the change.
     #[inline]
-    fn changing(&mut self, database: usize, key: &[u8]) -> &mut Partition {
+    pub(super) fn changing(&mut self, database: usize, key: &[u8]) -> &mut Partition {
         let records = self.records();
         let partition = self.partitions.of_mut(key);
         if let Some(dump) = &mut partition.partial_dump
@@ -320,12 +320,6 @@ impl Store {
 
     pub(super) fn set_expiry(&mut self, database: usize, key: &[u8], deadline: u64) -> bool {
         self.changing(database, key).set_expiry(database, key, deadline)
-    }
-
-    /// Recounts the bytes of an entry that had `before`, or removes an empty collection; whether it
-    /// was removed.
-    pub(super) fn reweigh(&mut self, database: usize, key: &[u8], before: Weight) -> bool {
-        self.changing(database, key).reweigh(database, key, before)
     }
 
     /// Removes an entry, without signal or effect.

@@ -121,6 +121,27 @@ fn least_recently_used_keys_go_first() {
 }
 
 #[test]
+fn a_change_of_a_collection_is_an_access() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    for (create, change) in [
+        ("RPUSH list a b c", "LPUSH list d"),
+        ("RPUSH list2 a b c", "LPOP list2"),
+        ("HSET hash a 1", "HSET hash b 2"),
+        ("SADD set a", "SADD set b"),
+        ("ZADD zset 1 a", "ZADD zset 2 b"),
+    ] {
+        bench.request(client, create);
+        // Accesses are known to 64 ms.
+        bench.pass(64_000);
+        let idle = format!("OBJECT IDLETIME {}", change.split(' ').nth(1).expect("a key"));
+        assert_eq!(bench.request(client, &idle), ":64\r\n", "{create}");
+        bench.request(client, change);
+        assert_eq!(bench.request(client, &idle), ":0\r\n", "{change}");
+    }
+}
+
+#[test]
 fn every_policy_makes_room() {
     let policies = [
         Policy::AllKeysLru,
