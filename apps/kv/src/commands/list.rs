@@ -11,6 +11,7 @@ use crate::data::value::{List, ListRef, Text};
 use crate::foundation::command::{Flags, Keys, flag, integer, is, timeout_milliseconds};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
+use crate::foundation::text::number::Digits;
 
 const WRITE: Flags = flag::WRITE;
 const GROW: Flags = flag::WRITE.and(flag::DENY_OOM);
@@ -73,24 +74,28 @@ fn push(context: &mut Context<'_>, arguments: &[&[u8]], front: bool, only_existi
     Ok(())
 }
 
-/// Pops up to `many` elements from one end and records it. The list must exist.
-fn take(context: &mut Context<'_>, key: &[u8], front: bool, many: usize) -> Result<Vec<Box<[u8]>>, Fault> {
-    let (mut taken, mut left) = (Vec::new(), 0);
-    if let Some(mut list) = context.data.write::<List>(key)? {
-        let many = many.min(list.view().len());
-        taken.reserve(many);
-        taken.extend((0..many).map_while(|_| list.pop(front)));
-        left = list.view().len();
-    }
+/// Pops up to `many` elements from one end and records it; `None` if there is no list.
+fn take(
+    context: &mut Context<'_>,
+    key: &[u8],
+    front: bool,
+    many: usize,
+) -> Result<Option<Vec<Box<[u8]>>>, Fault> {
+    let Some(mut list) = context.data.write::<List>(key)? else { return Ok(None) };
+    let many = many.min(list.view().len());
+    let mut taken = Vec::with_capacity(many);
+    taken.extend((0..many).map_while(|_| list.pop(front)));
+    let left = list.view().len();
+    drop(list);
     if !taken.is_empty() {
         context.notify(class::LIST, if front { "lpop" } else { "rpop" }, key);
         context.data.changed(key);
         let name: &[u8] = if front { b"LPOP" } else { b"RPOP" };
-        let (many, detail) =
-            (taken.len().to_string(), EffectDetail::Popped { front, many: taken.len(), left });
-        context.data.effect_detail(&[name, key, many.as_bytes()], &detail);
+        let mut digits = Digits::default();
+        let detail = EffectDetail::Popped { front, many: taken.len(), left };
+        context.data.effect_detail(&[name, key, digits.write(taken.len() as i64)], &detail);
     }
-    Ok(taken)
+    Ok(Some(taken))
 }
 
 fn pop(context: &mut Context<'_>, arguments: &[&[u8]], front: bool) -> Outcome {
@@ -99,19 +104,16 @@ fn pop(context: &mut Context<'_>, arguments: &[&[u8]], front: bool) -> Outcome {
         [_, _, many] => Some(count(many)?),
         _ => return Err(Fault::arity(context.command.spec.name)),
     };
-    let key = arguments[1];
-    let there = read::<List>(&mut context.data, key)?.is_some();
-    match (there, many) {
-        (false, None) => context.reply.nil(),
-        (false, Some(_)) => context.reply.nil_array(),
-        (true, None) => {
-            let taken = take(context, key, front, 1)?;
-            context.reply.bulk_or_nil(taken.first().map(|element| &**element));
-        }
-        (true, Some(many)) => {
-            let taken = take(context, key, front, many)?;
+    let taken = take(context, arguments[1], front, many.unwrap_or(1))?;
+    match (taken, many) {
+        (None, Some(_)) => context.reply.nil_array(),
+        (Some(taken), Some(_)) => {
             context.reply.array(taken.len());
             taken.iter().for_each(|element| context.reply.bulk(element));
+        }
+        (taken, None) => {
+            let element = taken.as_ref().and_then(|taken| taken.first());
+            context.reply.bulk_or_nil(element.map(|element| &**element));
         }
     }
     Ok(())
@@ -363,7 +365,7 @@ fn transfer(
         return rotate(context, source, from_front, to_front);
     }
     let before = context.data.store_ref().observation.events.len();
-    let taken = take(context, source, from_front, 1)?;
+    let taken = take(context, source, from_front, 1)?.unwrap_or_default();
     let popped = context.data.store_ref().observation.events.len();
     let Some(element) = taken.first() else {
         context.reply.nil();
@@ -421,7 +423,7 @@ fn blocking_pop(context: &mut Context<'_>, arguments: &[&[u8]], front: bool) -> 
     let Some(key) = first_list(context, keys)? else {
         return context.block_for("list", keys, timeout);
     };
-    let taken = take(context, key, front, 1)?;
+    let taken = take(context, key, front, 1)?.unwrap_or_default();
     context.reply.array(2);
     context.reply.bulk(key);
     context.reply.bulk_or_nil(taken.first().map(|element| &**element));
@@ -457,7 +459,7 @@ fn pop_many(context: &mut Context<'_>, arguments: &[&[u8]], at: usize, timeout: 
         }
         return Ok(());
     };
-    let taken = take(context, key, front, many)?;
+    let taken = take(context, key, front, many)?.unwrap_or_default();
     context.reply.array(2);
     context.reply.bulk(key);
     context.reply.array(taken.len());
