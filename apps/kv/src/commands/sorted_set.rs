@@ -8,7 +8,7 @@ use crate::data::value::{SortedSet, Text};
 use crate::foundation::command::{Flags, Keys, flag, integer, is};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::{Fault, Reply};
-use crate::foundation::text::number::{format_double, parse_float};
+use crate::foundation::text::number::{DoubleText, format_double, parse_float, print_double};
 
 mod combine;
 mod pop;
@@ -168,7 +168,7 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
         Some(context.data.write_or_create::<SortedSet>(key)?)
     };
     let (mut added, mut updated, mut result) = (0, 0, None);
-    let mut changes: Vec<(String, &[u8])> = Vec::new();
+    let mut changes: Vec<(f64, &[u8])> = Vec::new();
     if let Some(set) = &mut set {
         for (score, name) in pairs {
             let old = set.view().score(name);
@@ -183,7 +183,7 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
                 set.know_negative_zero(&rules);
             }
             set.insert(name, score, &rules);
-            changes.push((format_double(set.view().stored(score)), name));
+            changes.push((set.view().stored(score), name));
             added += usize::from(old.is_none());
             updated += usize::from(old.is_some());
         }
@@ -193,8 +193,9 @@ fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outc
         context.notify(class::SORTED_SET, if options.increment { "zincr" } else { "zadd" }, key);
         context.data.changed(key);
         if context.data.effects_on() {
+            let scores: Vec<DoubleText> = changes.iter().map(|&(score, _)| print_double(score)).collect();
             let mut effect: Vec<&[u8]> = vec![b"ZADD", key];
-            effect.extend(changes.iter().flat_map(|(score, name)| [score.as_bytes(), name]));
+            effect.extend(scores.iter().zip(&changes).flat_map(|(score, &(_, name))| [&**score, name]));
             context.data.effect(&effect);
         }
     }

@@ -79,7 +79,7 @@ pub(crate) fn format_double(value: f64) -> String {
         return if value.is_sign_negative() { "-nan" } else { "nan" }.into();
     }
     if value == value.trunc() && value.abs() < 1e16 && (value != 0.0 || value.is_sign_positive()) {
-        return format!("{value:.0}");
+        return (value as i64).to_string();
     }
     let scientific = format!("{value:.16e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
