@@ -64,7 +64,7 @@ impl Shard {
 
     /// Serves the clients that wait for changed keys.
     pub(super) fn serve_ready(&mut self) {
-        loop {
+        while self.store.has_ready() || self.clients.has_unblock_requests() {
             self.serve_unblock_requests();
             if self.peers.any && self.needs_section() {
                 self.peers.halt = Halt::Ready;
