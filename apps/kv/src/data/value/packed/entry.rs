@@ -158,14 +158,12 @@ impl<'a> Encoded<'a> {
     /// Whether it is the entry at `at`.
     #[inline]
     pub(in crate::data::value) fn is_at(&self, bytes: &[u8], at: usize) -> bool {
-        // The first byte decides nearly always.
+        // The first byte decides nearly always, and of a short string it is the whole head.
         if bytes[at] != self.head[0] {
             return false;
         }
-        let found = &bytes[at..];
-        let head = usize::from(self.head_length);
-        found.get(1..head).is_some_and(|rest| *rest == self.head[1..head])
-            && found.get(head..head + self.body.len()).is_some_and(|rest| rest == self.body)
+        let (head, found) = (&self.head[1..usize::from(self.head_length)], &bytes[at + 1..]);
+        (head.is_empty() || found.starts_with(head)) && found[head.len()..].starts_with(self.body)
     }
 }
 
