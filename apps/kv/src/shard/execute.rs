@@ -120,7 +120,8 @@ impl Shard {
     /// Runs at most one batch of ordinary commands at the beginning of `input` and returns the
     /// bytes used. The first one may run.
     fn run_batch(&mut self, client: &mut Client, input: &[u8]) -> usize {
-        let batch = PipelineBatch::read(input);
+        let mut batch = PipelineBatch::new();
+        batch.read(input);
         if batch.len() > 1 {
             let keys = batch.commands().filter_map(|(arguments, _)| arguments.get(1));
             self.store.prefetch(client.database, keys);

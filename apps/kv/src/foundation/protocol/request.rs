@@ -96,18 +96,23 @@ pub(crate) struct PipelineBatch<'a> {
 }
 
 impl<'a> PipelineBatch<'a> {
-    /// Reads as many as are whole and ordinary. `input` begins with a command.
+    /// No commands yet.
     #[inline]
-    pub(crate) fn read(input: &'a [u8]) -> Self {
-        let mut batch = Self { arguments: ArrayVec::new(), ends: ArrayVec::new() };
+    pub(crate) fn new() -> Self {
+        Self { arguments: ArrayVec::new(), ends: ArrayVec::new() }
+    }
+
+    /// Reads as many as are whole and ordinary. `input` begins with a command. The batch is filled
+    /// in place, because to return one copies a kilobyte.
+    #[inline]
+    pub(crate) fn read(&mut self, input: &'a [u8]) {
         let mut used = 0;
-        while !batch.ends.is_full()
-            && let Some(length) = ordinary(&input[used..], &mut batch.arguments)
+        while !self.ends.is_full()
+            && let Some(length) = ordinary(&input[used..], &mut self.arguments)
         {
             used += length;
-            batch.ends.push((batch.arguments.len(), used));
+            self.ends.push((self.arguments.len(), used));
         }
-        batch
     }
 
     /// How many.
