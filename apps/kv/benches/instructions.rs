@@ -1,16 +1,17 @@
-//! Instructions of a pipelined command in the shard, counted by callgrind: repeatable where time is
-//! not.
+//! Instructions of a command in the shard, counted by callgrind: repeatable where time is not.
 //!
-//! Fifty clients send pipelines for random keys among many, without a log. The count covers all
-//! calls of the event loop for [`COMMANDS`] commands: input is fed, replies are sealed, taken and
-//! consumed. Set-up is not counted. The limits are the measured counts plus 3 %. What the compiler
-//! inlines moves the counts by up to 5 % between builds of nearly the same code; a change that
-//! exceeds them must change them here. A key is hashed with a keyed hash (SipHash-1-3), some 110
-//! instructions, and twice in a pipeline, where the memory that it needs is prefetched.
+//! Fifty clients send commands for random keys among many, one at a time or pipelined, without a
+//! log. The count covers all calls of the event loop for [`COMMANDS`] commands: input is fed,
+//! replies are sealed, taken and consumed. Set-up is not counted. The limits are the measured
+//! counts plus 3 %. What the compiler inlines moves the counts by up to 5 % between builds of
+//! nearly the same code; a change that exceeds them must change them here. A key is hashed with a
+//! keyed hash (SipHash-1-3), some 110 instructions, and twice in a pipeline, where the memory that
+//! it needs is prefetched.
 #![allow(missing_docs, reason = "gungraun's macros make public items")]
 
 use std::hint::black_box;
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use gungraun::{
     Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
@@ -18,6 +19,7 @@ use gungraun::{
 use sietch_kv::settings::{Durability, Settings};
 use sietch_kv::shard::ClientId;
 use sietch_kv::shard::{Now, Shard};
+use sietch_kv_programs::connection::encode;
 use sietch_structures::XorShift64;
 
 /// Commands that a measurement counts.
@@ -30,6 +32,9 @@ const KEYS: u64 = 10_000;
 
 /// Bytes of a value.
 const VALUE: usize = 64;
+
+/// Elements of a collection before.
+const ELEMENTS: usize = 8;
 
 /// A shard with clients, and the pipelines that they will send.
 struct Scene {
@@ -69,39 +74,67 @@ impl Scene {
     }
 }
 
-fn request(out: &mut Vec<u8>, set: bool, key: u64) {
-    let value = "x".repeat(VALUE);
-    let text = if set {
-        format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${VALUE}\r\n{value}\r\n")
-    } else {
-        format!("*2\r\n$3\r\nGET\r\n$16\r\nkey:{key:012}\r\n")
-    };
-    out.extend_from_slice(text.as_bytes());
+/// A command that is counted. A collection has [`ELEMENTS`] elements before.
+#[derive(Clone, Copy)]
+enum Counted {
+    Get,
+    Set,
+    Lpush,
+    Lpop,
+    Hset,
+    Sadd,
+    Zadd,
 }
 
-fn scene(set: bool, pipeline: usize) -> Scene {
+impl Counted {
+    /// The command for a key, and the elements that it adds to a collection.
+    fn request(self, key: u64, elements: Range<usize>) -> Vec<u8> {
+        let key = format!("key:{key:012}");
+        let elements = elements.map(|element| format!("element:{element:04}"));
+        let each = |name: &str, words: fn(String) -> Vec<String>| {
+            let head = [name.to_owned(), key.clone()];
+            encode(&head.into_iter().chain(elements.flat_map(words)).collect::<Vec<_>>())
+        };
+        match self {
+            Self::Get => encode(&["GET", &key]),
+            Self::Set => encode(&["SET", &key, &"x".repeat(VALUE)]),
+            Self::Lpush => each("LPUSH", |element| vec![element]),
+            Self::Lpop => encode(&["LPOP", &key]),
+            Self::Hset => each("HSET", |element| vec![element, "value".to_owned()]),
+            Self::Sadd => each("SADD", |element| vec![element]),
+            Self::Zadd => each("ZADD", |element| vec!["17".to_owned(), element]),
+        }
+    }
+
+    /// The command that creates a key of the type.
+    fn fill(self) -> Self {
+        match self {
+            Self::Get => Self::Set,
+            Self::Lpop => Self::Lpush,
+            _ => self,
+        }
+    }
+}
+
+fn scene(counted: Counted, pipeline: usize) -> Scene {
     let mut scene = Scene::new();
     let mut generator = XorShift64::new(0x9e37_79b9_7f4a_7c15);
     let mut random = move || generator.word() % KEYS;
-    let mut pipelines = |set: bool| -> Vec<Vec<u8>> {
-        let one = |_| {
-            let mut bytes = Vec::new();
-            (0..pipeline).for_each(|_| request(&mut bytes, set, random()));
-            bytes
+    let mut element = ELEMENTS;
+    let mut pipelines = || -> Vec<Vec<u8>> {
+        let mut next = |_| {
+            element += 1;
+            counted.request(random(), element..element + 1)
         };
-        (0..COMMANDS / pipeline).map(one).collect()
+        (0..COMMANDS / pipeline).map(|_| (0..pipeline).flat_map(&mut next).collect()).collect()
     };
-    let all = (0..KEYS).map(|key| {
-        let mut bytes = Vec::new();
-        request(&mut bytes, true, key);
-        bytes
-    });
     // Afterwards every key exists, and every buffer has its final size.
-    for warm in [all.collect(), pipelines(set)] {
+    let all = (0..KEYS).map(|key| counted.fill().request(key, 0..ELEMENTS));
+    for warm in [all.collect(), pipelines()] {
         scene.pipelines = warm;
         scene.iterate();
     }
-    scene.pipelines = pipelines(set);
+    scene.pipelines = pipelines();
     scene
 }
 
@@ -111,10 +144,15 @@ fn limit(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::get(args = (false, 1), setup = scene, config = limit(1784))]
-#[bench::get_pipelined(args = (false, 16), setup = scene, config = limit(1238))]
-#[bench::set(args = (true, 1), setup = scene, config = limit(1813))]
-#[bench::set_pipelined(args = (true, 16), setup = scene, config = limit(1254))]
+#[bench::get(args = (Counted::Get, 1), setup = scene, config = limit(1457))]
+#[bench::get_pipelined(args = (Counted::Get, 16), setup = scene, config = limit(1169))]
+#[bench::set(args = (Counted::Set, 1), setup = scene, config = limit(1489))]
+#[bench::set_pipelined(args = (Counted::Set, 16), setup = scene, config = limit(1201))]
+#[bench::lpush(args = (Counted::Lpush, 1), setup = scene, config = limit(3107))]
+#[bench::lpop(args = (Counted::Lpop, 1), setup = scene, config = limit(2992))]
+#[bench::hset(args = (Counted::Hset, 1), setup = scene, config = limit(4050))]
+#[bench::sadd(args = (Counted::Sadd, 1), setup = scene, config = limit(3687))]
+#[bench::zadd(args = (Counted::Zadd, 1), setup = scene, config = limit(7007))]
 fn command(mut scene: Scene) -> Scene {
     black_box(&mut scene).iterate();
     scene
