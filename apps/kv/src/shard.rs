@@ -488,6 +488,7 @@ impl Shard {
             || self.store.has_pending_frees()
             || self.clients.has_resumable()
             || self.has_runnable_request()
+            || self.clients.has_unblock_requests()
             || self.store.has_ready();
         if at_once {
             return Some(self.now.monotonic_ns);

@@ -40,6 +40,8 @@ pub(crate) struct Clients {
     pub(crate) pause: Option<Pause>,
     /// Clients whose commands it has postponed, oldest first.
     pub(crate) postponed: Vec<ClientId>,
+    /// Clients whose postponed commands may run now that the pause is over, oldest first.
+    pub(crate) released: VecDeque<ClientId>,
     /// Clients that receive every command.
     pub(crate) monitors: BTreeSet<ClientId>,
     /// Clients that wait for the snapshot of a number to be durable.
@@ -85,6 +87,7 @@ impl Clients {
             syncing: Vec::new(),
             pause: None,
             postponed: Vec::new(),
+            released: VecDeque::new(),
             monitors: BTreeSet::new(),
             saving: Vec::new(),
             overflowed: 0,
@@ -256,11 +259,12 @@ impl Clients {
 
     /// Lets the postponed clients run their commands, in the order of their arrival.
     pub(crate) fn release_postponed(&mut self) {
-        self.unblock_requests.extend(self.postponed.drain(..).map(|id| (id, false)));
+        self.released.extend(self.postponed.drain(..));
     }
 
+    /// Whether clients are to be unblocked, or to run what was postponed.
     pub(crate) fn has_unblock_requests(&self) -> bool {
-        !self.unblock_requests.is_empty()
+        !self.unblock_requests.is_empty() || !self.released.is_empty()
     }
 
     pub(crate) fn take_resumable(&mut self) -> Vec<ClientId> {

@@ -10,7 +10,8 @@
 //!    only if the value is of the type that it waits for.
 //! 3. A deadline answers with the command's timeout reply.
 //! 4. CLIENT PAUSE postpones commands: their clients are blocked until it ends, and the commands
-//!    run then, with all checks.
+//!    run then, with all checks. After each of them the clients are served that wait for a key
+//!    which it has changed, as after any command.
 
 use super::Shard;
 use super::peers::Halt;
@@ -70,7 +71,12 @@ impl Shard {
                 self.peers.halt = Halt::Ready;
                 return;
             }
-            let Some(database_key) = self.store.pop_ready() else { return };
+            let Some(database_key) = self.store.pop_ready() else {
+                if self.serve_released() {
+                    continue;
+                }
+                return;
+            };
             for waiter in self.store.waiters(&database_key) {
                 let now = self.now;
                 if !Data::new(&mut self.store, database_key.0, now).exists(&database_key.1) {
@@ -89,14 +95,21 @@ impl Shard {
         }
     }
 
-    /// Ends the waits that CLIENT UNBLOCK and CLIENT UNPAUSE have named.
+    /// Ends the waits that CLIENT UNBLOCK has named.
     pub(super) fn serve_unblock_requests(&mut self) {
-        // A postponed command that runs here may request more.
-        while self.clients.has_unblock_requests() {
-            for (id, with_error) in std::mem::take(&mut self.clients.unblock_requests) {
-                self.end_block(id, with_error.then_some(&UNBLOCKED));
-            }
+        if self.clients.unblock_requests.is_empty() {
+            return;
         }
+        for (id, with_error) in std::mem::take(&mut self.clients.unblock_requests) {
+            self.end_block(id, with_error.then_some(&UNBLOCKED));
+        }
+    }
+
+    /// Runs the oldest command that was postponed and may run now; whether there was one.
+    pub(super) fn serve_released(&mut self) -> bool {
+        let Some(id) = self.clients.released.pop_front() else { return false };
+        self.end_block(id, None);
+        true
     }
 
     /// Whether a changed key can serve a client whose command needs other shards.

@@ -8,7 +8,8 @@
 //!    bound. All commands of a section have a bound, too; each shard has an equal share of it.
 //! 3. When a command has changed a key for which clients wait, they are served before the next
 //!    command runs, in the order of their arrival: each by its own shard, with all others as its
-//!    guests.
+//!    guests. Commands that CLIENT UNPAUSE has released count as commands of the section: each shard
+//!    runs those behind the bound itself.
 //! 4. A command that takes rights from clients, kills or pauses them runs only once every command
 //!    that was forwarded has run: such a command takes effect before the reply to CLIENT PAUSE, or
 //!    not while the pause lasts. Each shard counts what it forwards and runs, and forwards nothing
@@ -50,12 +51,12 @@ pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
     for shard in shards.iter_mut() {
         (shard.peers.drained, shard.peers.draining) = (drained, false);
     }
-    serve_ready(shards);
     let share = (COMMANDS / shards.len()).max(1);
+    shards.iter_mut().for_each(|shard| shard.peers.share = share);
+    serve_ready(shards);
     for number in 0..shards.len() {
         let mut queue = std::mem::take(&mut shards[number].peers.section);
         shards[number].peers.left = COMMANDS_OF_CLIENT;
-        shards[number].peers.share = share;
         while !queue.is_empty() && shards[number].peers.share > 0 {
             with_guests(shards, number, |shard| shard.run_section(&mut queue));
             serve_ready(shards);
@@ -123,21 +124,22 @@ fn with_guests<T>(shards: &mut Vec<Box<Shard>>, number: usize, work: impl FnOnce
     result
 }
 
-/// Serves the clients that CLIENT UNBLOCK and CLIENT UNPAUSE name, and those that wait for changed
-/// keys.
+/// Serves the clients that CLIENT UNBLOCK names and those that wait for changed keys. Then runs
+/// what a pause has postponed, within the bound of the section.
 fn serve_ready(shards: &mut Vec<Box<Shard>>) {
     loop {
-        if let Some(number) = shards.iter().position(|shard| shard.clients.has_unblock_requests()) {
-            with_guests(shards, number, |shard| {
-                let (left, share) = (shard.peers.left, shard.peers.share);
-                (shard.peers.left, shard.peers.share) = (COMMANDS_OF_CLIENT, COMMANDS);
-                shard.serve_unblock_requests();
-                (shard.peers.left, shard.peers.share) = (left, share);
-            });
+        if let Some(number) = shards.iter().position(|shard| !shard.clients.unblock_requests.is_empty()) {
+            with_guests(shards, number, Shard::serve_unblock_requests);
             continue;
         }
         if !shards.iter().any(|shard| shard.store.has_ready()) {
-            return;
+            let Some(number) = shards.iter().position(|shard| shard.may_serve_released()) else { return };
+            with_guests(shards, number, |shard| {
+                let left = std::mem::replace(&mut shard.peers.left, COMMANDS_OF_CLIENT);
+                shard.serve_released();
+                shard.peers.left = left;
+            });
+            continue;
         }
         let ready = with_guests(shards, 0, |shard| {
             let key = shard.store.pop_ready()?;
@@ -220,12 +222,22 @@ impl Shard {
         let ran = if client.in_transaction() { 1 } else { 1 + queued };
         self.peers.share = self.peers.share.saturating_sub(ran);
         if self.store.has_ready()
-            || self.clients.has_unblock_requests()
-            || self.guests.iter().any(|guest| guest.clients.has_unblock_requests())
+            || self.must_serve()
+            || self.guests.iter().any(|guest| guest.must_serve())
         {
             self.peers.halt = Halt::Ready;
         }
         true
+    }
+
+    /// Whether clients of this shard are to be served before the section runs another command.
+    fn must_serve(&self) -> bool {
+        !self.clients.unblock_requests.is_empty() || self.may_serve_released()
+    }
+
+    /// Whether the section may run a command of this shard that a pause has postponed.
+    fn may_serve_released(&self) -> bool {
+        !self.clients.released.is_empty() && self.peers.share > 0
     }
 }
 

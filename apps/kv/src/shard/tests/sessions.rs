@@ -306,3 +306,21 @@ fn a_client_whose_replies_are_off_receives_no_timeout() {
     assert_eq!(bench.output(client), "");
     assert_eq!(bench.request(client, "CLIENT REPLY ON"), "+OK\r\n");
 }
+
+#[test]
+fn a_blocked_client_is_served_before_what_a_pause_has_postponed() {
+    for (ending, reply) in [(None, ""), (Some("CLIENT UNPAUSE"), "+OK\r\n")] {
+        let mut bench = Bench::new();
+        let [blocked, pauser, pushes, pops] = std::array::from_fn(|_| bench.connect());
+        assert_eq!(bench.request(blocked, "BLPOP list 0"), "");
+        assert_eq!(bench.request(pauser, "CLIENT PAUSE 100 WRITE"), "+OK\r\n");
+        assert_eq!(bench.request(pushes, "LPUSH list x"), "");
+        assert_eq!(bench.request(pops, "LPOP list"), "");
+        match ending {
+            Some(command) => assert_eq!(bench.request(pauser, command), reply),
+            None => bench.pass(101),
+        }
+        assert_eq!(bench.output(blocked), "*2\r\n$4\r\nlist\r\n$1\r\nx\r\n");
+        assert_eq!((bench.output(pushes), bench.output(pops)), (":1\r\n".into(), "$-1\r\n".into()));
+    }
+}

@@ -296,6 +296,51 @@ fn a_pause_holds_on_every_shard() {
 }
 
 #[test]
+fn a_blocked_client_of_another_shard_is_served_before_what_a_pause_postponed() {
+    for seed in 0..10 {
+        let Two { mut cluster, first, second, b, .. } = two(seed);
+        let (third, fourth) = (cluster.connect(1), cluster.connect(0));
+        assert_eq!(cluster.request(first, &format!("BLPOP {b} 0")), "");
+        assert_eq!(cluster.request(fourth, "CLIENT PAUSE 100"), "+OK\r\n");
+        assert_eq!(cluster.request(second, &format!("LPUSH {b} x")), "");
+        assert_eq!(cluster.request(third, &format!("LPOP {b}")), "");
+        cluster.pass(101);
+        assert_eq!(text(cluster.take(first)), format!("*2\r\n$2\r\n{b}\r\n$1\r\nx\r\n"), "seed {seed}");
+        assert_eq!(
+            (text(cluster.take(second)), text(cluster.take(third))),
+            (":1\r\n".into(), "$-1\r\n".into())
+        );
+    }
+}
+
+#[test]
+fn a_section_runs_a_bounded_number_of_postponed_commands() {
+    let mut cluster = Cluster::new(2, 25);
+    let many: Vec<Handle> = (0..2000).map(|number| cluster.connect(number % 2)).collect();
+    let admin = cluster.connect(0);
+    assert_eq!(cluster.request(admin, "CLIENT PAUSE 100000 WRITE"), "+OK\r\n");
+    for &client in &many {
+        cluster.send_command(client, &format!("INCR {}", key_of(client.0, 2)));
+    }
+    cluster.settle();
+    cluster.send_command(admin, "CLIENT UNPAUSE");
+    let ran = |cluster: &Cluster| cluster.shards.iter().map(|shard| shard.metrics().commands).sum::<u64>();
+    loop {
+        (0..2).for_each(|number| cluster.end_iteration(number));
+        let (sections, before) = (cluster.sections, ran(&cluster));
+        if !cluster.step() {
+            break;
+        }
+        let more = ran(&cluster) - before;
+        assert!(cluster.sections == sections || more <= 1024, "{more} commands in a section");
+    }
+    assert_eq!(text(cluster.take(admin)), "+OK\r\n");
+    for (number, &client) in many.iter().enumerate() {
+        assert_eq!(text(cluster.take(client)), format!(":{}\r\n", number / 2 + 1));
+    }
+}
+
+#[test]
 fn settings_and_users_are_those_of_all_shards() {
     let Two { mut cluster, first, second, a, b } = two(12);
     assert_eq!(cluster.request(first, "CONFIG SET maxmemory-policy allkeys-lru"), "+OK\r\n");
