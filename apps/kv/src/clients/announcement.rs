@@ -12,6 +12,16 @@ pub(crate) enum Announcement {
 }
 
 impl Announcement {
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let text = match self {
+            Self::Published { channel, message } => channel.len() + message.len(),
+            Self::MonitorLine(line) => line.len(),
+            Self::NoMonitors { .. } => 0,
+        };
+        size_of::<Self>() + text
+    }
+
     /// Whether it shows neither a change nor a command.
     pub(crate) fn shows_nothing(&self) -> bool {
         matches!(self, Self::NoMonitors { .. })

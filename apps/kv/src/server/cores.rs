@@ -11,6 +11,11 @@
 //!    while another core has the shard.
 //! 5. What a shard announces to clients of others shows what it has done. So it leaves its core
 //!    when a reply would: once all effects before it are durable.
+//! 6. A core reports the announcements that it has delivered to its clients. While more than
+//!    [`MOST_UNDELIVERED`] bytes for one core are undelivered, the sender runs no command outside a
+//!    section: a slow core holds back those that announce, and no announcement is lost. A core
+//!    delivers whenever it has its shard, also while it runs no command itself, so two cores never
+//!    wait for each other.
 
 use std::collections::VecDeque;
 use std::io;
@@ -38,6 +43,10 @@ use message::Message;
 /// served in between.
 const MESSAGES_AT_ONCE: usize = 256;
 
+/// Bytes of announcements for one core that may be undelivered: those of many iterations, and less
+/// than one subscriber may have outstanding.
+const MOST_UNDELIVERED: u64 = 8 << 20;
+
 /// What a core does beside serving its clients.
 enum Role {
     Coordinator(Coordinator),
@@ -53,6 +62,8 @@ pub(super) struct Cores {
     inbox: VecDeque<(usize, Message)>,
     /// Announcements for other shards, each with the position of the log that it waits for.
     announced: VecDeque<(u64, usize, Announcements)>,
+    /// By core: bytes of announcements that it has not delivered.
+    undelivered: Vec<u64>,
     /// Whether the last flush has passed on everything.
     passed_on: bool,
 }
@@ -64,7 +75,15 @@ impl Cores {
             0 => Role::Coordinator(Coordinator::new(placement.count())),
             _ => Role::Member(Member::new(durability)),
         };
-        Self { placement, links, role, inbox: VecDeque::new(), announced: VecDeque::new(), passed_on: true }
+        Self {
+            placement,
+            links,
+            role,
+            inbox: VecDeque::new(),
+            announced: VecDeque::new(),
+            undelivered: vec![0; placement.count()],
+            passed_on: true,
+        }
     }
 
     /// The other cores.
@@ -92,6 +111,7 @@ impl Cores {
                     _,
                     _,
                 ) => self.inbox.push_back((from, message)),
+                (Message::Delivered(bytes), ..) => self.undelivered[from] -= bytes,
                 (Message::Client(client), _, _) => intake.arrive(client),
                 (message, Role::Member(member), shard) => member.take(message, shard),
                 (message, Role::Coordinator(coordinator), Some(shard)) => {
@@ -111,14 +131,27 @@ impl Cores {
             match message {
                 Message::Requests(requests) => shard.serve_requests(from, requests, now),
                 Message::Replies(replies) => shard.accept_replies(from, replies, now),
-                Message::Announcements(list) => shard.accept_announcements(from, list, now),
+                Message::Announcements(list) => deliver(shard, from, list, &mut *self.links, now),
                 _ => {}
             }
         }
         busy
     }
 
-    /// Runs an exclusive section, if everything is here for it.
+    /// Sends the shard's clients what others have announced, while no command may run. Returns
+    /// whether there was anything.
+    pub(super) fn deliver(&mut self, shard: &mut Shard, now: Now) -> bool {
+        let before = self.inbox.len();
+        for (from, message) in std::mem::take(&mut self.inbox) {
+            match message {
+                Message::Announcements(list) => deliver(shard, from, list, &mut *self.links, now),
+                message => self.inbox.push_back((from, message)),
+            }
+        }
+        self.inbox.len() < before
+    }
+
+    /// Runs an exclusive section, if everything is here for it. `held`: the log has no room.
     pub(super) fn run_section<D: DiskQueue>(
         &mut self,
         shard: &mut Option<Box<Shard>>,
@@ -172,6 +205,7 @@ impl Cores {
                 if let Some((position, _)) = position
                     && let Some(list) = shard.take_announcements(peer)
                 {
+                    self.undelivered[peer] += list.bytes();
                     self.announced.push_back((position, peer, list));
                 }
             }
@@ -188,8 +222,11 @@ impl Cores {
         };
         if failed {
             // What they show was lost. Later ones wait for nothing.
-            let waiting = self.announced.iter_mut().filter(|(wanted, ..)| *wanted > 0);
-            waiting.for_each(|(_, _, list)| list.forget_shown());
+            for (_, peer, list) in self.announced.iter_mut().filter(|(wanted, ..)| *wanted > 0) {
+                self.undelivered[*peer] -= list.bytes();
+                list.forget_shown();
+                self.undelivered[*peer] += list.bytes();
+            }
         }
         if let Some((_, durable)) = position {
             while let Some((_, peer, list)) = self.announced.pop_front_if(|(wanted, ..)| *wanted <= durable) {
@@ -233,17 +270,29 @@ impl Cores {
         self.links.wait(timeout)
     }
 
-    /// Whether commands wait for the log, as far as a member knows.
+    /// Whether commands wait for the log, as far as a member knows, or for another core to deliver.
     pub(super) fn is_held(&self) -> bool {
-        matches!(&self.role, Role::Member(member) if member.is_held())
+        self.awaits_delivery() || matches!(&self.role, Role::Member(member) if member.is_held())
+    }
+
+    /// Whether another core must deliver announcements before commands may run.
+    fn awaits_delivery(&self) -> bool {
+        self.undelivered.iter().any(|&bytes| bytes > MOST_UNDELIVERED)
+    }
+
+    /// Whether only a message can let this core go on: its shard is away, or it is a member that
+    /// waits for the log or for another core to deliver.
+    pub(super) fn waits_for_message(&self, has_shard: bool) -> bool {
+        !has_shard || matches!(&self.role, Role::Member(_)) && self.is_held()
     }
 
     /// Whether replies or commands wait for another core.
     pub(super) fn is_awaited(&self) -> bool {
-        match &self.role {
-            Role::Coordinator(coordinator) => coordinator.is_waiting(),
-            Role::Member(member) => member.is_awaited(),
-        }
+        self.awaits_delivery()
+            || match &self.role {
+                Role::Coordinator(coordinator) => coordinator.is_waiting(),
+                Role::Member(member) => member.is_awaited(),
+            }
     }
 
     /// Whether the next iteration has something to do although nothing arrives.
@@ -300,6 +349,12 @@ impl Cores {
     pub(super) fn all_stopped(&self) -> bool {
         matches!(&self.role, Role::Coordinator(coordinator) if coordinator.all_stopped())
     }
+}
+
+/// Sends a shard's clients what another core has announced, and reports that to it.
+fn deliver(shard: &mut Shard, from: usize, list: Announcements, links: &mut dyn Links, now: Now) {
+    links.send(from, Message::Delivered(list.bytes()));
+    shard.accept_announcements(from, list, now);
 }
 
 /// Sends what a shard has for another.

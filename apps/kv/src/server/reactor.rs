@@ -218,8 +218,9 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         if self.cores.as_mut().is_some_and(|cores| !cores.arm()) {
             return Ok(());
         }
+        let has_shard = self.shard.is_some();
         // No input is taken, so bytes that wait in sockets must not end the sleep.
-        if let Some(cores) = self.cores.as_mut().filter(|cores| self.shard.is_none() || cores.is_held()) {
+        if let Some(cores) = self.cores.as_mut().filter(|cores| cores.waits_for_message(has_shard)) {
             let slept = cores.wait(timeout);
             cores.disarm();
             return slept;
@@ -357,8 +358,10 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
                 shard.tick(now);
                 busy = true;
             }
+        } else if let Some(cores) = &mut self.cores {
+            busy |= cores.deliver(shard, now);
         }
-        busy |= self.log_effects(held, now);
+        busy |= self.log_effects(now);
         busy |= self.send_output(now);
         self.conclude();
         self.intake.publish(self.routes.total());
@@ -396,9 +399,11 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     }
 
     /// Has the effects logged, and replies sealed and released. Runs an exclusive section before,
-    /// if all shards are here for one. `held`: no command may run.
-    fn log_effects(&mut self, held: bool, now: Now) -> bool {
+    /// if all shards are here for one and the log has room. Announcements that another core has
+    /// not delivered do not keep it back: that core may have to wait for its shard first.
+    fn log_effects(&mut self, now: Now) -> bool {
         let mut busy = false;
+        let held = self.is_held_by_log();
         if let Some(cores) = &mut self.cores {
             busy = cores.run_section(&mut self.shard, &mut self.log_writer, held, now);
         }
@@ -437,18 +442,23 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
             || self.cores.as_ref().is_some_and(Cores::is_awaited)
     }
 
-    /// Whether no command may run, because the log cannot take effects.
+    /// Whether no command may run, because the log cannot take effects or another core has not
+    /// delivered what this one has announced.
     pub(super) fn is_held(&self) -> bool {
+        self.is_held_by_log() || self.cores.as_ref().is_some_and(Cores::is_held)
+    }
+
+    /// Whether the log that this core writes cannot take effects.
+    fn is_held_by_log(&self) -> bool {
         self.log_writer
             .as_ref()
             .is_some_and(|log_writer| log_writer.is_blocked() || log_writer.is_compacting_for_room())
-            || self.cores.as_ref().is_some_and(Cores::is_held)
     }
 
     fn next_deadline(&self) -> Option<u64> {
         let dump = self.cores.as_ref().filter(|cores| cores.has_more()).map(|_| 0);
         if self.is_held() {
-            // Nothing else can be done before the log progresses.
+            // Nothing else can be done before the log or another core progresses.
             return dump.or_else(|| self.log_writer.as_ref().and_then(LogWriter::next_deadline));
         }
         let vnic = self.vnic.as_ref().and_then(VnicTransport::next_deadline);

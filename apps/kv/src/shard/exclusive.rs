@@ -221,10 +221,7 @@ impl Shard {
         self.execute(client, arguments);
         let ran = if client.in_transaction() { 1 } else { 1 + queued };
         self.peers.share = self.peers.share.saturating_sub(ran);
-        if self.store.has_ready()
-            || self.must_serve()
-            || self.guests.iter().any(|guest| guest.must_serve())
-        {
+        if self.store.has_ready() || self.must_serve() || self.guests.iter().any(|guest| guest.must_serve()) {
             self.peers.halt = Halt::Ready;
         }
         true

@@ -158,6 +158,11 @@ pub struct Announcements {
 }
 
 impl Announcements {
+    /// Bytes that they take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.list.iter().map(|announcement| announcement.bytes() as u64).sum()
+    }
+
     /// Drops what shows a change or a command.
     pub(crate) fn forget_shown(&mut self) {
         self.list.retain(Announcement::shows_nothing);

@@ -2,7 +2,7 @@
 //!
 //! | message | from, to |
 //! | --- | --- |
-//! | requests, replies, announcements | any core, any other |
+//! | requests, replies, announcements, delivered | any core, any other |
 //! | effects, dumps, wants, a shard, stopped | member, coordinator |
 //! | clients, progress, log state, lend, a returned shard, stop, end | coordinator, member |
 //!
@@ -20,8 +20,10 @@ pub(in crate::server) enum Message {
     Requests(Requests),
     /// Replies to such commands.
     Replies(Replies),
-    /// What needs no answer.
+    /// What the receiver's clients must receive.
     Announcements(Announcements),
+    /// The sender's clients have received so many bytes of the receiver's announcements.
+    Delivered(u64),
 
     /// The effects of an iteration of a member.
     Effects {

@@ -10,6 +10,7 @@
 
 mod limits;
 mod operation;
+mod sections;
 mod sleep;
 
 use std::collections::VecDeque;
