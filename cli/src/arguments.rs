@@ -223,7 +223,7 @@ pub(crate) struct StoreArguments {
     pub port: Option<u16>,
 
     /// Cores that the store's keys are divided among, a thread each; may change between two starts
-    /// [default: 1]
+    /// [default: one less than there are processors, at least 1]
     #[arg(long, value_name = "CORES", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_SHARDS)))]
     pub shards: Option<u16>,
 

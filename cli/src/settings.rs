@@ -7,11 +7,12 @@
 //!    takes effect at the next start alone.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZero;
 
 use clap::ValueEnum as _;
 use sietch_daemon::configuration::Kv;
 
-use crate::arguments::{Bytes, DEFAULT_PORT, Durability, Listen, Net, StoreArguments};
+use crate::arguments::{Bytes, DEFAULT_PORT, Durability, Listen, MAX_SHARDS, Net, StoreArguments};
 
 /// Every option of the store with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +41,19 @@ pub(crate) struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
+        Self::on(std::thread::available_parallelism().map_or(1, NonZero::get))
+    }
+}
+
+impl Settings {
+    /// The defaults, if this process may use so many processors. Each but one runs a shard. One is
+    /// left to the kernel, to the other processes of Sietch and to clients on this machine.
+    fn on(processors: usize) -> Self {
         Self {
             net: Net::Auto,
             durability: Durability::Always,
             port: DEFAULT_PORT,
-            shards: 1,
+            shards: processors.saturating_sub(1).clamp(1, usize::from(MAX_SHARDS)) as u16,
             listen: Listen::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             maxmemory: Bytes(0),
             maxmemory_policy: "noeviction".to_owned(),
@@ -62,7 +71,7 @@ impl From<&Kv> for Settings {
             // The daemon has checked the word.
             durability: Durability::from_str(&kv.durability, false).unwrap_or_default(),
             port: kv.port,
-            shards: kv.shards.unwrap_or(1),
+            shards: kv.shards.unwrap_or_else(|| Self::default().shards),
             listen: kv.listen.first().map_or(Listen::None, |address| Listen::Address(*address)),
             maxmemory: Bytes(kv.maxmemory),
             maxmemory_policy: kv.maxmemory_policy.clone(),
@@ -153,6 +162,13 @@ mod tests {
             without_io_uring: true,
         };
         assert_eq!(Settings::default().with(&parse(&settings.to_options())), settings);
+    }
+
+    #[test]
+    fn one_processor_is_left_and_one_shard_is_there_at_least() {
+        for (processors, shards) in [(1, 1), (2, 1), (3, 2), (64, 63), (65, 64), (1000, 64)] {
+            assert_eq!(Settings::on(processors).shards, shards, "{processors} processors");
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ interval\t'At once; written out about every second'
 never\t'At once; written to the disk when the log needs room'
 none\t'At once; there is no log: every key is lost when the store ends'"
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l port -d 'TCP port of the store [default: 6379]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand up" -l shards -d 'Cores that the store\'s keys are divided among, a thread each; may change between two starts [default: 1]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l shards -d 'Cores that the store\'s keys are divided among, a thread each; may change between two starts [default: one less than there are processors, at least 1]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l listen -d 'Where the store also answers on kernel sockets: an address, an address with a port, or `none` [default: 127.0.0.1]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l maxmemory -d 'Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit [default: 0]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l maxmemory-policy -d 'What to do when that memory is full [default: noeviction]' -r -f -a "noeviction\t''
@@ -196,7 +196,7 @@ interval\t'At once; written out about every second'
 never\t'At once; written to the disk when the log needs room'
 none\t'At once; there is no log: every key is lost when the store ends'"
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l port -d 'TCP port of the store [default: 6379]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l shards -d 'Cores that the store\'s keys are divided among, a thread each; may change between two starts [default: 1]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l shards -d 'Cores that the store\'s keys are divided among, a thread each; may change between two starts [default: one less than there are processors, at least 1]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l listen -d 'Where the store also answers on kernel sockets: an address, an address with a port, or `none` [default: 127.0.0.1]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l maxmemory -d 'Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit [default: 0]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l maxmemory-policy -d 'What to do when that memory is full [default: noeviction]' -r -f -a "noeviction\t''

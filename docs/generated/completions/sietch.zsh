@@ -39,7 +39,7 @@ interval\:"At once; written out about every second"
 never\:"At once; written to the disk when the log needs room"
 none\:"At once; there is no log\: every key is lost when the store ends"))' \
 '--port=[TCP port of the store \[default\: 6379\]]:PORT:_default' \
-'--shards=[Cores that the store'\''s keys are divided among, a thread each; may change between two starts \[default\: 1\]]:CORES:_default' \
+'--shards=[Cores that the store'\''s keys are divided among, a thread each; may change between two starts \[default\: one less than there are processors, at least 1\]]:CORES:_default' \
 '--listen=[Where the store also answers on kernel sockets\: an address, an address with a port, or \`none\` \[default\: 127.0.0.1\]]:ADDRESS:_default' \
 '--maxmemory=[Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit \[default\: 0\]]:BYTES:_default' \
 '--maxmemory-policy=[What to do when that memory is full \[default\: noeviction\]]:POLICY:(noeviction allkeys-lru allkeys-lfu allkeys-random volatile-lru volatile-lfu volatile-random volatile-ttl)' \
@@ -339,7 +339,7 @@ interval\:"At once; written out about every second"
 never\:"At once; written to the disk when the log needs room"
 none\:"At once; there is no log\: every key is lost when the store ends"))' \
 '--port=[TCP port of the store \[default\: 6379\]]:PORT:_default' \
-'--shards=[Cores that the store'\''s keys are divided among, a thread each; may change between two starts \[default\: 1\]]:CORES:_default' \
+'--shards=[Cores that the store'\''s keys are divided among, a thread each; may change between two starts \[default\: one less than there are processors, at least 1\]]:CORES:_default' \
 '--listen=[Where the store also answers on kernel sockets\: an address, an address with a port, or \`none\` \[default\: 127.0.0.1\]]:ADDRESS:_default' \
 '--maxmemory=[Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit \[default\: 0\]]:BYTES:_default' \
 '--maxmemory-policy=[What to do when that memory is full \[default\: noeviction\]]:POLICY:(noeviction allkeys-lru allkeys-lfu allkeys-random volatile-lru volatile-lfu volatile-random volatile-ttl)' \
