@@ -109,11 +109,15 @@ impl Shard {
     }
 }
 
-/// Whether a command alone restricts other clients.
+/// Whether a command alone restricts other clients. Other settings than the password concern no
+/// command that its shard has forwarded: the owner of the keys checks it by its own settings.
 fn restricts(words: &[impl AsRef<[u8]>]) -> bool {
-    let [name, subcommand, ..] = words else { return false };
+    let [name, subcommand, rest @ ..] = words else { return false };
     let (name, subcommand) = (name.as_ref(), subcommand.as_ref());
     RESTRICTING.iter().any(|(container, of)| is(name, container) && is(subcommand, of))
+        || (is(name, "config")
+            && is(subcommand, "set")
+            && rest.iter().step_by(2).any(|setting| is(setting.as_ref(), "requirepass")))
 }
 
 /// The route of a command that cannot be forwarded.
