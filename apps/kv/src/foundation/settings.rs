@@ -117,6 +117,9 @@ impl Durability {
 /// machine with more cores has several sockets, between which one log serves the store badly.
 pub const MAX_SHARDS: usize = 64;
 
+/// The largest `maxclients` of Redis. A client's slot here is a `u32`, too.
+const MOST_CLIENTS: usize = u32::MAX as usize;
+
 /// The settings of a shard.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -132,6 +135,8 @@ pub struct Settings {
     pub maxmemory_samples: usize,
     /// Clients at a time.
     pub maxclients: usize,
+    /// The most that `maxclients` may be: what the process has descriptors for.
+    pub most_clients: usize,
     /// Seconds after which an idle client is closed; 0: never.
     pub timeout: u64,
     /// Longest argument, in bytes.
@@ -229,6 +234,7 @@ impl Default for Settings {
             policy: Policy::NoEviction,
             maxmemory_samples: 5,
             maxclients: 10_000,
+            most_clients: MOST_CLIENTS,
             timeout: 0,
             proto_max_bulk_len: MAX_BULK,
             client_query_buffer_limit: MAX_QUERY,
@@ -332,10 +338,17 @@ impl Settings {
             }
             "maxclients" => {
                 let count = number()?;
-                if count == 0 {
-                    return Err(failed("argument must be between 1 and 4294967295 inclusive"));
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                if !(1..=MOST_CLIENTS).contains(&count) {
+                    return Err(failed(&format!("argument must be between 1 and {MOST_CLIENTS} inclusive")));
                 }
-                self.maxclients = usize::try_from(count).unwrap_or(usize::MAX);
+                if count > self.most_clients {
+                    return Err(failed(&format!(
+                        "The operating system is not able to handle the specified number of clients, try with {}",
+                        self.most_clients
+                    )));
+                }
+                self.maxclients = count;
             }
             "timeout" => self.timeout = number()?,
             "slowlog-log-slower-than" => {
@@ -462,6 +475,23 @@ mod tests {
     fn every_setting_is_listed_once() {
         let list = Settings::default().list();
         assert!(list.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+
+    #[test]
+    fn no_more_clients_are_allowed_than_there_are_descriptors_for() {
+        let mut settings = Settings { most_clients: 500, ..Settings::default() };
+        settings.set("maxclients", "500").expect("as many as there may be");
+        let refused = |settings: &mut Settings, value: &str| {
+            let fault = settings.set("maxclients", value).expect_err("it must be refused");
+            String::from_utf8_lossy(&fault.0).into_owned()
+        };
+        let reason = refused(&mut settings, "501");
+        assert!(reason.ends_with("specified number of clients, try with 500"), "{reason}");
+        for value in ["0", "4294967296", "18446744073709551615"] {
+            let reason = refused(&mut settings, value);
+            assert!(reason.ends_with("must be between 1 and 4294967295 inclusive"), "{value}: {reason}");
+        }
+        assert_eq!(settings.maxclients, 500);
     }
 
     #[test]

@@ -60,6 +60,14 @@ fn show_bind_and_dir(shards: &mut [Box<Shard>], ready: &StartupReport) {
     }
 }
 
+/// Limits the clients, now and in a later CONFIG SET, to those that `files` descriptors suffice
+/// for.
+fn limit_clients(settings: &mut Settings, files: usize) {
+    let reserved = RESERVED_DESCRIPTORS + (settings.shards - 1) * DESCRIPTORS_OF_MEMBER;
+    settings.most_clients = settings.most_clients.min(files.saturating_sub(reserved)).max(1);
+    settings.maxclients = settings.maxclients.min(settings.most_clients);
+}
+
 /// The shards of a store, empty; the process may open so many `files`.
 fn shards(options: &Options, files: usize) -> Result<Vec<Box<Shard>>, Error> {
     let count = options.shards;
@@ -67,8 +75,7 @@ fn shards(options: &Options, files: usize) -> Result<Vec<Box<Shard>>, Error> {
         return Err(Error::Shards { shards: count });
     }
     let mut settings = settings(options);
-    let reserved = RESERVED_DESCRIPTORS + (count - 1) * DESCRIPTORS_OF_MEMBER;
-    settings.maxclients = settings.maxclients.min(files.saturating_sub(reserved)).max(1);
+    limit_clients(&mut settings, files);
     let totals = Arc::new(Totals::new(count));
     let mut shards = (0..count)
         .map(|own| {
@@ -206,5 +213,22 @@ impl Server {
                 .map_err(|cause| Error::System { action: "reporting that it serves", cause })?;
         }
         Ok(server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_leave_the_descriptors_that_the_store_itself_needs() {
+        let limited = |shards, files| {
+            let mut settings = Settings { shards, ..Settings::default() };
+            limit_clients(&mut settings, files);
+            (settings.maxclients, settings.most_clients)
+        };
+        assert_eq!(limited(1, 20_064), (10_000, 20_000));
+        assert_eq!(limited(3, 1096), (1000, 1000));
+        assert_eq!(limited(3, 10), (1, 1));
     }
 }
