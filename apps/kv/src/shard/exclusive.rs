@@ -4,12 +4,14 @@
 //!    anywhere meanwhile.
 //! 2. For each shard whose clients wait, the other shards become its guests: its store holds all
 //!    partitions, and a handler reaches the other clients and settings
-//!    ([`Others`]). A client's pipeline goes on in the section, up to a
-//!    bound. All commands of a section have a bound, too; each shard has an equal share of it.
+//!    ([`Others`]). A client's pipeline goes on in the section, up to a bound. All commands of a
+//!    section have a bound, too; each shard has an equal share of it. After [`LONGEST_NS`] no
+//!    further command begins; a transaction is one command. Each section runs one command at least,
+//!    and begins with another shard than the last, so that each shard has its turn.
 //! 3. When a command has changed a key for which clients wait, they are served before the next
 //!    command runs, in the order of their arrival: each by its own shard, with all others as its
-//!    guests. Commands that CLIENT UNPAUSE has released count as commands of the section: each shard
-//!    runs those behind the bound itself.
+//!    guests. Commands that CLIENT UNPAUSE has released count as commands of the section. Each
+//!    shard runs those behind the bound itself.
 //! 4. A command that takes rights from clients, kills or pauses them runs only once every command
 //!    that was forwarded has run: such a command takes effect before the reply to CLIENT PAUSE, or
 //!    not while the pause lasts. Each shard counts what it forwards and runs, and forwards nothing
@@ -35,6 +37,10 @@ const COMMANDS_OF_CLIENT: usize = 64;
 /// their other commands in between.
 const COMMANDS: usize = 1024;
 
+/// Nanoseconds after which a section begins no further command: twice what [`COMMANDS`] short ones
+/// take, so that this concerns long ones. The other cores wait meanwhile.
+const LONGEST_NS: u64 = 2_000_000;
+
 /// Nanoseconds until another section tries to evict, if there was nothing to evict.
 const FULL_NS: u64 = 100_000_000;
 
@@ -48,16 +54,24 @@ pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
     shards.iter_mut().for_each(|shard| shard.now = now);
     shards[0].store.metrics.exclusive_sections += 1;
     let drained = is_drained(shards);
-    for shard in shards.iter_mut() {
-        (shard.peers.drained, shard.peers.draining) = (drained, false);
-    }
     let share = (COMMANDS / shards.len()).max(1);
-    shards.iter_mut().for_each(|shard| shard.peers.share = share);
+    for shard in shards.iter_mut() {
+        (shard.peers.drained, shard.peers.share) = (drained, share);
+    }
+    limit_time(shards);
     serve_ready(shards);
-    for number in 0..shards.len() {
+    let mut begun = false;
+    let first = shards[0].peers.next_first;
+    shards[0].peers.next_first = (first + 1) % shards.len();
+    for number in (first..shards.len()).chain(0..first) {
         let mut queue = std::mem::take(&mut shards[number].peers.section);
         shards[number].peers.left = COMMANDS_OF_CLIENT;
-        while !queue.is_empty() && shards[number].peers.share > 0 {
+        // However slow the machine is, each section serves one client at least.
+        if queue.is_empty() || !begun || shards[number].may_begin() {
+            shards[number].peers.awaits_drain = false;
+        }
+        while !queue.is_empty() && (!begun || shards[number].may_begin()) {
+            begun = true;
             with_guests(shards, number, |shard| shard.run_section(&mut queue));
             serve_ready(shards);
         }
@@ -65,7 +79,7 @@ pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
         shards[number].peers.section.append(&mut queue);
     }
     make_room(shards);
-    let draining = shards.iter().any(|shard| shard.peers.draining);
+    let draining = shards.iter().any(|shard| shard.peers.awaits_drain);
     // What each has now; its own publication is an iteration away.
     shards.iter_mut().for_each(|shard| shard.exchange_totals());
     for shard in shards.iter_mut() {
@@ -76,6 +90,12 @@ pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
             shard.observe();
         }
     }
+}
+
+/// Has the section begin commands for [`LONGEST_NS`] from now on.
+fn limit_time(shards: &mut [Box<Shard>]) {
+    let now = (shards[0].store.observation.time.monotonic_ns)();
+    shards.iter_mut().for_each(|shard| shard.peers.until = now.saturating_add(LONGEST_NS));
 }
 
 /// Evicts keys of all shards, if all have more than the limit together.
@@ -171,12 +191,15 @@ impl Shard {
         self.store.elsewhere = sums;
     }
 
+    /// Whether the section may begin another command of this shard.
+    fn may_begin(&self) -> bool {
+        self.peers.share > 0 && (self.store.observation.time.monotonic_ns)() <= self.peers.until
+    }
+
     /// Runs the pipelines of the clients in `queue`, until a command has made a key ready or the
-    /// shard has run its share. A client that may go on stays at the front.
+    /// section may begin none. A client that may go on stays at the front.
     fn run_section(&mut self, queue: &mut VecDeque<ClientId>) {
-        while self.peers.share > 0
-            && let Some(&id) = queue.front()
-        {
+        while let Some(&id) = queue.front() {
             self.peers.halt = Halt::No;
             let Some(mut client) = self.clients.take(id) else {
                 queue.pop_front();
@@ -197,7 +220,7 @@ impl Shard {
             // The event loop may read from it again.
             self.clients.note_ready(&mut client);
             self.put_back(client);
-            if is_ready {
+            if is_ready || !self.may_begin() {
                 return;
             }
         }
@@ -206,12 +229,14 @@ impl Shard {
     /// Runs a command in an exclusive section: every key and every client is at hand. Returns false
     /// if the client's next command has to wait.
     pub(super) fn execute_in_section(&mut self, client: &mut Client, arguments: &[&[u8]]) -> bool {
-        if self.peers.left == 0 || self.peers.share == 0 {
+        // A client's first command runs in any case: a long one may have taken the time to read it.
+        let is_first = self.peers.left == COMMANDS_OF_CLIENT;
+        if self.peers.left == 0 || !(is_first || self.may_begin()) {
             self.peers.halt = Halt::Bound;
             return false;
         }
         if !self.peers.drained && self.restricts_clients(client, arguments) {
-            self.peers.draining = true;
+            self.peers.awaits_drain = true;
             client.waits_for = WaitsFor::Section;
             self.peers.section.push_back(client.id);
             return false;
@@ -234,7 +259,7 @@ impl Shard {
 
     /// Whether the section may run a command of this shard that a pause has postponed.
     fn may_serve_released(&self) -> bool {
-        !self.clients.released.is_empty() && self.peers.share > 0
+        !self.clients.released.is_empty() && self.may_begin()
     }
 }
 

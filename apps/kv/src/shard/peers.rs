@@ -46,6 +46,11 @@ pub(super) struct Peers {
     pub(super) left: usize,
     /// Commands that may still run in this section for clients of this shard.
     pub(super) share: usize,
+    /// When the last command of this section may begin, in nanoseconds of the clock that measures
+    /// commands.
+    pub(super) until: u64,
+    /// In the first shard: the shard that the next section begins with.
+    pub(super) next_first: usize,
     /// No shard had a key to evict. Until then, in monotonic nanoseconds, commands that need memory
     /// are refused without another attempt.
     pub(super) full_until: u64,
@@ -55,7 +60,9 @@ pub(super) struct Peers {
     pub(super) ran: Vec<u64>,
     /// In this section no forwarded command waits anywhere.
     pub(super) drained: bool,
-    /// A command in a section waits until no forwarded command does. So nothing is forwarded.
+    /// A command of this shard's clients waits in a section until no forwarded command does.
+    pub(super) awaits_drain: bool,
+    /// The same for any shard: nothing is forwarded.
     pub(super) draining: bool,
 }
 

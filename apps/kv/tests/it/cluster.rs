@@ -7,9 +7,11 @@
 //! 2. `programs` runs the random programs of `sietch_kv_programs` against one shard and several.
 //! 3. `concurrent` has several clients at a time, and checks what no order of their commands may
 //!    break.
-//! 4. `directed` has a test for each rule of several shards.
+//! 4. `directed` has a test for each rule of several shards, `sections` for each rule of exclusive
+//!    sections.
 
 mod concurrent;
 mod directed;
 mod harness;
 mod programs;
+mod sections;

@@ -16,6 +16,19 @@ use sietch_sim::Random;
 /// Steps after which a store that still has work is considered to be stuck.
 const MOST_STEPS: usize = 200_000;
 
+/// A key of a shard of `count`.
+pub(super) fn key_of(shard: usize, count: usize) -> String {
+    let placement = Placement::new(0, count);
+    (0..)
+        .map(|number| format!("k{number}"))
+        .find(|key| placement.shard_of(key.as_bytes()) == shard)
+        .expect("one")
+}
+
+pub(super) fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 enum Message {
     Requests(Requests),
     Replies(Replies),
