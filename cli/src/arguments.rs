@@ -33,8 +33,8 @@ const _: () = assert!(MAX_SHARDS == sietch_daemon::configuration::MAX_KV_SHARDS)
 #[derive(Debug, Parser)]
 #[command(name = "sietch", version, disable_help_subcommand = true, propagate_version = true)]
 pub(crate) struct Arguments {
-    /// The daemon's socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a
-    /// folder of the user's own for others]
+    /// The daemon's socket [default: $SIETCH_SOCKET, else that of this user's daemon if it runs,
+    /// else root's at /run/sietch/sietch.sock]
     #[arg(long, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
@@ -88,7 +88,7 @@ pub(crate) enum Command {
     /// such an area
     Kv(KvArguments),
     /// Run a service core: the switch between VNICs of kind "switch", the storage broker, the
-    /// sockets of programs under `sietch run`
+    /// sockets of programs under `sietch run`, the TCP of VNICs that such programs have
     Service(ServiceArguments),
     /// Print the completions of a shell
     Completions(CompletionsArguments),
@@ -126,9 +126,9 @@ pub(crate) enum Durability {
     /// After the write would survive power loss
     #[default]
     Always,
-    /// At once; written out about every second
+    /// At once; written within 20 ms, flushed every second
     Interval,
-    /// At once; written to the disk when the log needs room
+    /// At once; written within 20 ms, flushed only at the end
     Never,
     /// At once; there is no log: every key is lost when the store ends
     None,
@@ -492,7 +492,8 @@ pub(crate) struct CaptureArguments {
 /// A command about one grant.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NameArguments {
-    /// The VNIC or storage area, as `sietch status` shows it
+    /// The VNIC or storage area, as `sietch status` shows it; for `revoke` also an application, as
+    /// `sietch sockets` shows it
     pub name: String,
 }
 

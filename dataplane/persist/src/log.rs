@@ -423,7 +423,7 @@ impl<D: DiskQueue> Log<D> {
     }
 
     fn notify(&mut self) -> Result<(), Failure> {
-        self.disk.notify().map_err(|e| self.fail("handing requests to the disk", 0, e))
+        self.disk.notify().map_err(|e| self.fail("submitting requests to the disk", 0, e))
     }
 
     /// If no run of this epoch is in the superblock: continues in a fresh segment, which the next
