@@ -72,10 +72,8 @@ impl Shard {
                 return;
             }
             let Some(database_key) = self.store.pop_ready() else {
-                if self.serve_released() {
-                    continue;
-                }
-                return;
+                self.serve_released();
+                continue;
             };
             for waiter in self.store.waiters(&database_key) {
                 let now = self.now;
@@ -105,11 +103,11 @@ impl Shard {
         }
     }
 
-    /// Runs the oldest command that was postponed and may run now; whether there was one.
-    pub(super) fn serve_released(&mut self) -> bool {
-        let Some(id) = self.clients.released.pop_front() else { return false };
-        self.end_block(id, None);
-        true
+    /// Runs the oldest command that was postponed and may run now.
+    pub(super) fn serve_released(&mut self) {
+        if let Some(id) = self.clients.released.pop_front() {
+            self.end_block(id, None);
+        }
     }
 
     /// Whether a changed key can serve a client whose command needs other shards.

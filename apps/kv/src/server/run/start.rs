@@ -218,7 +218,12 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::net::SocketAddr;
+    use std::process::Command;
+
     use super::*;
+    use crate::shard::Now;
 
     #[test]
     fn clients_leave_the_descriptors_that_the_store_itself_needs() {
@@ -230,5 +235,47 @@ mod tests {
         assert_eq!(limited(1, 20_064), (10_000, 20_000));
         assert_eq!(limited(3, 1096), (1000, 1000));
         assert_eq!(limited(3, 10), (1, 1));
+    }
+
+    /// The orders in which a store, as it starts, shows keys and the elements of a set.
+    fn orders_of_a_store() -> [String; 2] {
+        let mut shards = shards(&Options::default(), 1024).expect("a store starts");
+        let shard = &mut shards[0];
+        let address = SocketAddr::from(([127, 0, 0, 1], 9));
+        let client = shard.connect(address, address, Now::default()).expect("the first client");
+        let mut commands: String = (0..300).map(|n| format!("SADD s e{n}\r\n")).collect();
+        commands.extend((0..300).map(|n| format!("SET k{n} v\r\n")));
+        commands.push_str("DBSIZE\r\nKEYS k*\r\nSMEMBERS s\r\n");
+        shard.feed(client, commands.as_bytes(), Now::default());
+        shard.seal(0);
+        let reply = String::from_utf8_lossy(shard.output(client)).into_owned();
+        let (_, orders) = reply.split_once(":301\r\n*300\r\n").expect("all keys and elements are there");
+        let (keys, elements) = orders.split_once("*300\r\n").expect("all elements are shown");
+        [keys, elements].map(|order| order.replace("\r\n", " "))
+    }
+
+    /// The order follows the seeds of the hash tables. The seeds are drawn for each start in each
+    /// process, so this test runs itself again.
+    #[test]
+    fn hash_seeds_differ_in_each_start_and_in_each_process() {
+        const AGAIN: &str = "SIETCH_KV_TEST_ORDERS";
+        if std::env::var_os(AGAIN).is_some() {
+            for _ in 0..2 {
+                orders_of_a_store().iter().for_each(|order| println!("\norder {order}"));
+            }
+            return;
+        }
+        let mut orders = BTreeSet::new();
+        for _ in 0..2 {
+            let mut again = Command::new(std::env::current_exe().expect("this test"));
+            again.args(["--exact", "--nocapture"]);
+            again.arg("server::run::start::tests::hash_seeds_differ_in_each_start_and_in_each_process");
+            let output = again.env(AGAIN, "").output().expect("it starts");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let found: Vec<&str> = text.lines().filter(|line| line.starts_with("order ")).collect();
+            assert_eq!(found.len(), 4, "{text}");
+            orders.extend(found.into_iter().map(str::to_owned));
+        }
+        assert_eq!(orders.len(), 8, "no two tables of two processes have the same order");
     }
 }
