@@ -85,3 +85,29 @@ fn the_store_serves_on_a_link_and_its_next_peer_finds_it_again() {
     assert_eq!(converse(&testbed, STORE, "INCR rounds\r\n", 4), ":1\r\n");
     up.stop();
 }
+
+/// The store's log after a start that listens on the kernel's `listen`, with this password.
+fn log_of_a_start(listen: &str, password: Option<&str>) -> Option<String> {
+    let testbed = testbed("warned")?;
+    let mut command = testbed.up_command(&["--net", "af_xdp", "--listen", listen]);
+    command.env_remove("SIETCH_KV_PASSWORD_FILE");
+    if let Some(password) = password {
+        let file = testbed.folder.join("password");
+        std::fs::write(&file, password).expect("a folder of the test's own");
+        command.env("SIETCH_KV_PASSWORD_FILE", file);
+    }
+    let up = testbed.up_by(command);
+    assert!(up.banner.contains("shm VNIC kv") && up.banner.contains(listen), "{}", up.banner);
+    up.stop();
+    Some(testbed.log("kv.log"))
+}
+
+#[test]
+fn a_store_warns_of_a_vnic_without_a_password_and_of_an_address_that_others_reach() {
+    const OPEN_VNIC: &str = "the VNIC serves without a password";
+    const OPEN_ADDRESS: &str = "the store listens on 0.0.0.0:";
+    let Some(log) = log_of_a_start("127.0.0.1", None) else { return };
+    assert!(log.contains(OPEN_VNIC) && !log.contains("the store listens on"), "{log}");
+    let log = log_of_a_start("0.0.0.0", Some("secret")).expect("the same user");
+    assert!(!log.contains(OPEN_VNIC) && log.contains(OPEN_ADDRESS), "{log}");
+}

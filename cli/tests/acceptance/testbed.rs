@@ -204,7 +204,11 @@ impl Testbed {
 
     /// Starts `sietch up` and reads its output until it is up.
     pub(crate) fn up(&self, more: &[&str]) -> Up {
-        let mut command = self.up_command(more);
+        self.up_by(self.up_command(more))
+    }
+
+    /// The same with this command.
+    pub(crate) fn up_by(&self, mut command: Command) -> Up {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().expect("start sietch");
         let mut up = Up { child, output: None, banner: String::new(), data: self.folder.join("data") };
