@@ -67,6 +67,9 @@ pub(crate) struct ConnectionTable {
     /// The full flow of IPv4 that was found last. The four-tuple of no flow matches no packet for
     /// us, and its flow does not exist.
     expected: (HeaderTuple, FlowIndex),
+    /// Lookups by [`ConnectionTable::find`].
+    #[cfg(test)]
+    lookups: std::cell::Cell<usize>,
 }
 
 const NO_FLOW: (HeaderTuple, FlowIndex) = ([0; 12], FlowIndex(u32::MAX));
@@ -77,11 +80,22 @@ const _: () = assert!(size_of::<(FourTuple, Entry)>() == 32);
 impl ConnectionTable {
     pub(crate) fn new(secret: Key) -> Self {
         let ports = PortUse::default();
-        Self { table: HashTable::new(), outgrown: None, secret, ports, last: None, expected: NO_FLOW }
+        Self {
+            table: HashTable::new(),
+            outgrown: None,
+            secret,
+            ports,
+            last: None,
+            expected: NO_FLOW,
+            #[cfg(test)]
+            lookups: std::cell::Cell::new(0),
+        }
     }
 
     #[inline]
     pub(crate) fn find(&self, tuple: &FourTuple) -> Option<Entry> {
+        #[cfg(test)]
+        self.lookups.set(self.lookups.get() + 1);
         let (hash, is) = (tuple.hash(&self.secret), |entry: &(FourTuple, Entry)| entry.0 == *tuple);
         match self.table.find(hash, is) {
             Some(entry) => Some(entry.1),

@@ -62,3 +62,30 @@ impl SourcePorts {
         Some(chosen)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{Address, AddressIndex};
+    use crate::tcp::connections::Entry;
+    use crate::tcp::flow::id::FlowIndex;
+
+    #[test]
+    fn in_a_full_range_a_bounded_number_of_ports_is_tested() {
+        let (first, last) = (20_000, 40_000);
+        let remote = Address::v4(0x0a00_0001);
+        let tuple = FourTuple { remote, remote_port: 80, local_port: 0, local: AddressIndex::V4 };
+        let secret = Key::new([7; 16]);
+        let mut connections = ConnectionTable::new(secret);
+        for local_port in first..=last {
+            connections.insert(FourTuple { local_port, ..tuple }, Entry::Flow(FlowIndex(local_port.into())));
+        }
+        let mut ports = SourcePorts::new((first, last));
+        let before = connections.lookups.get();
+        assert_eq!(ports.choose(tuple, &secret, &connections, &PortSet::default()), None);
+        let tested = connections.lookups.get() - before;
+        // The neighbours once without ports drawn lately, and once with them.
+        let most = PORT_DRAWS as usize + 2 * usize::from(PORT_SEARCH);
+        assert!((1..=most).contains(&tested), "{tested} of {} ports", last - first + 1);
+    }
+}
