@@ -28,16 +28,13 @@ use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKi
 use sietch_protocol::{CallError, Connection, SOCKETS_PAGE};
 use sietch_service::Snapshot;
 use sietch_service::sockets::{
-    Command, CommandSender, Counters, Options, RegionSizes, Rules, SocketReport, Source, run,
+    Command, CommandSender, Counters, Options, RegionSizes, Rules, SocketReport, Source, limits, run,
 };
 use sietch_service::tcp::VnicRequest;
 
 use crate::error::Error;
 use crate::output;
 use crate::signals;
-
-/// The backlog of the socket: the most that the kernel allows.
-const BACKLOG: i32 = 4096;
 
 /// See the module.
 pub(super) struct Sockets {
@@ -96,7 +93,7 @@ impl Sockets {
         let _ = std::fs::remove_file(&new);
         let made = SocketAddrUnix::new(&new)
             .and_then(|address| rustix::net::bind(&socket, &address))
-            .and_then(|()| rustix::net::listen(&socket, BACKLOG));
+            .and_then(|()| rustix::net::listen(&socket, limits::QUEUE));
         made.map_err(|error| failed(error.into()))?;
         let shown = std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o666))
             .and_then(|()| std::fs::rename(&new, path));
@@ -256,4 +253,34 @@ fn values(shown: &SocketReport) -> Vec<u64> {
     let gauges = [shown.applications, shown.listeners, shown.connections, shown.requests];
     let gauges = gauges.map(|value| value as u64);
     gauges.into_iter().chain(shown.counters.entries().map(|(_, value)| value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_requests_wait_before_one_of_another_user() {
+        let folder = std::env::temp_dir().join(format!("sietch-queue-{}", std::process::id()));
+        let path = folder.join("sockets.sock");
+        // Nothing accepts.
+        let listening = Sockets::open(&path, false).expect("a folder of this test's own");
+        let address = SocketAddrUnix::new(&path).expect("a short path");
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let connect = || {
+            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+            rustix::net::connect(&socket, &address).map(|()| socket)
+        };
+        let mut waiting = Vec::new();
+        let full = loop {
+            match connect() {
+                Ok(socket) => waiting.push(socket),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full, Errno::AGAIN);
+        assert!(waiting.len() <= 1 + limits::QUEUE as usize, "{}", waiting.len());
+        drop(listening);
+        std::fs::remove_dir_all(&folder).expect("it is there");
+    }
 }

@@ -39,13 +39,18 @@ enum Entrance {
 }
 
 impl SocketService {
+    /// Returns whether requests arrive faster than they are answered.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.crowded >= limits::CROWDED
+    }
+
     /// Accepts new requests.
     pub(super) fn accept_requests(&mut self) {
-        for _ in 0..limits::BATCH {
+        for _ in 0..if self.is_crowded() { limits::BATCH_CROWDED } else { limits::BATCH } {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(&self.server, flags) {
                 Ok(socket) => self.admit(socket, Entrance::Programs),
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => return self.crowded = self.crowded.saturating_sub(1),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(_) => {
                     self.modify(&self.server, Token::Server, EventFlags::empty());
@@ -53,6 +58,7 @@ impl SocketService {
                 }
             }
         }
+        self.crowded = limits::CROWDED.min(self.crowded + 1);
     }
 
     /// Accepts new requests of administrators. People send them, so a few an iteration are enough.
@@ -116,10 +122,33 @@ impl SocketService {
         self.read_request(number);
     }
 
-    /// Closes a connection without reading its request; the program goes to the kernel. A thread
-    /// closes the descriptors in it, or they are parked where they take no descriptor of others.
+    /// Has a connection closed without reading its request; the program goes to the kernel.
     pub(super) fn reject(&mut self, uid: u32, socket: OwnedFd) {
         self.counters.rejected += 1;
+        self.unread.entry(uid).or_default().push(socket);
+    }
+
+    /// Closes the connections that are over since the last iteration.
+    ///
+    /// A user that floods the service has many that were not read. A thread closes them, because
+    /// one wake-up costs less than examining each. It gets no more while it is late.
+    pub(super) fn close_connections(&mut self) {
+        for (uid, sockets) in std::mem::take(&mut self.spent) {
+            self.closer.close_answered(uid, sockets);
+        }
+        for (uid, sockets) in std::mem::take(&mut self.unread) {
+            let is_late = || self.closer.waiting_of(uid) >= limits::BATCH_CROWDED;
+            if sockets.len() >= limits::UNREAD_TOGETHER && !is_late() && self.can_close_for(uid) {
+                self.closer.close_all(uid, sockets);
+            } else {
+                sockets.into_iter().for_each(|socket| self.close_unread(uid, socket));
+            }
+        }
+    }
+
+    /// Closes a connection whose request was not read. A thread closes the descriptors in it, or
+    /// they are parked where they take no descriptor of others.
+    fn close_unread(&mut self, uid: u32, socket: OwnedFd) {
         if kernel::holds_nothing(&socket) {
             return;
         }
@@ -238,16 +267,16 @@ impl SocketService {
     }
 
     /// Returns the socket of a request that was read, if nothing else is queued in it. A program
-    /// that waits for its answer has sent nothing else. Otherwise the closer closes the socket,
-    /// because closing what is queued in it takes as long as the sender likes.
-    fn if_empty(&self, uid: u32, socket: OwnedFd) -> Option<OwnedFd> {
+    /// that waits for its answer has sent nothing else. Otherwise the socket is closed like one
+    /// that was not read, because closing what is queued in it takes as long as the sender likes.
+    fn if_empty(&mut self, uid: u32, socket: OwnedFd) -> Option<OwnedFd> {
         // Before Linux 6.16 this fails, and descriptors may still arrive.
         let _ = refuse_descriptors(&socket);
         // A peek without room for descriptors takes none out, so it closes none.
         match rustix::net::recv(&socket, &mut [0; 1][..], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
             Err(Errno::AGAIN) => Some(socket),
             _ => {
-                self.closer.close(uid, socket);
+                self.unread.entry(uid).or_default().push(socket);
                 None
             }
         }

@@ -75,6 +75,24 @@ pub const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 /// before others are served.
 pub const BATCH: usize = 32;
 
+/// Requests that wait in the kernel's queue before they are accepted. All users share it, so a
+/// request waits behind all that are in it. A program that finds it full sleeps in `connect`, and
+/// the kernel wakes such programs in order.
+pub const QUEUE: i32 = 128;
+
+/// So many iterations in a row that accept [`BATCH`] requests and leave some show that requests
+/// arrive faster than they are answered. Until then a burst of one user's programs waits in the
+/// kernel's queue, and fewer of them are rejected.
+pub const CROWDED: usize = 8;
+
+/// New requests that are accepted in one iteration while the queue is crowded. All users share the
+/// kernel's queue, so what a user has there beyond its share must leave it soon: it is rejected.
+pub const BATCH_CROWDED: usize = 512;
+
+/// Connections of one user that a thread closes unread, together. The loop closes fewer itself if
+/// nothing is queued in them.
+pub const UNREAD_TOGETHER: usize = 16;
+
 /// Descriptors of a service of root: the kernel's default bound of one process (`fs.nr_open`), for
 /// some 200,000 connections.
 pub const DESCRIPTORS: u64 = 1 << 20;

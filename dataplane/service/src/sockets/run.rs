@@ -89,6 +89,7 @@ pub fn run(
         let now = Instant::now();
         service.run_timers(now);
         service.close_freed();
+        service.close_connections();
         service.answered.clear();
         snapshot.publish(service.report());
         let limit = service.next_deadline().map(|at| at.saturating_duration_since(now));
@@ -100,12 +101,18 @@ pub fn run(
         }
         // Commands first: epoll reports events in no order, and a request may depend on a command.
         service.apply_commands(commands);
+        // Then new requests, if epoll may have no room to report them among all the waiting ones.
+        let has_accepted = service.is_crowded() && service.retry_at.is_none();
+        if has_accepted {
+            service.accept_requests();
+        }
         for event in &events {
             if service.stopping {
-                return Ok(());
+                break;
             }
             let Event { flags, data } = *event;
             match Token::of(data.u64()) {
+                Some(Token::Server) if has_accepted => {}
                 Some(Token::Server) => service.accept_requests(),
                 Some(Token::Administrators) => service.accept_administrators(),
                 Some(Token::Commands) => {
@@ -119,6 +126,7 @@ pub fn run(
             }
         }
         if service.stopping {
+            service.close_connections();
             return Ok(());
         }
     }

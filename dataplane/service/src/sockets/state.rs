@@ -119,6 +119,12 @@ pub(super) struct SocketService {
     pub pending_by_user: BTreeMap<Option<u32>, usize>,
     /// Requests that were answered in this iteration, by user.
     pub answered: BTreeMap<Option<u32>, usize>,
+    /// Connections that are not read any more, by user: closed at the end of this iteration.
+    pub unread: BTreeMap<u32, Vec<OwnedFd>>,
+    /// The same of answered requests, with sockets that were sent and keep no name.
+    pub spent: BTreeMap<u32, Vec<OwnedFd>>,
+    /// The number of iterations that left requests in the kernel's queue, less those that did not.
+    pub crowded: usize,
     /// Requests that were forwarded to VNICs and are not yet answered, by user: one reference each.
     pub forwarded: BTreeMap<Option<u32>, Arc<()>>,
     /// The number of the last request.
@@ -182,6 +188,9 @@ impl SocketService {
             pending: BTreeMap::new(),
             pending_by_user: BTreeMap::new(),
             answered: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            spent: BTreeMap::new(),
+            crowded: 0,
             forwarded: BTreeMap::new(),
             last_request: 0,
             retry_at: None,
@@ -234,7 +243,7 @@ impl SocketService {
 
     /// Sends an answer. If it is not read it is lost; the connection that was made for it is found
     /// to be closed later.
-    pub(super) fn send_answer(&self, uid: u32, socket: OwnedFd, answer: Answer) {
+    pub(super) fn send_answer(&mut self, uid: u32, socket: OwnedFd, answer: Answer) {
         let Answer { mut reply, own, memory, spent, marks, mut later, bound: _ } = answer;
         let mut kept = Vec::new();
         if let Some((id, end)) = memory {
@@ -252,7 +261,7 @@ impl SocketService {
                 let descriptors = own.into_iter().chain(copies).collect();
                 let answer = Outgoing { socket, reply, descriptors };
                 self.closer.close_and_answer(uid, (spent, marks), answer);
-                return self.closer.close_answered(uid, later);
+                return self.spent.entry(uid).or_default().append(&mut later);
             }
             self.closer.close_all(uid, spent);
         }
@@ -262,7 +271,7 @@ impl SocketService {
         // their end.
         drop(own);
         later.push(socket);
-        self.closer.close_answered(uid, later);
+        self.spent.entry(uid).or_default().append(&mut later);
     }
 
     /// Removes a connection from the table: its names are free.

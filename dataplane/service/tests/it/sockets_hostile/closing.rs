@@ -140,10 +140,14 @@ fn unclosed_descriptors_of_a_user_are_bounded_and_another_is_served() {
             let _ = send_message(socket.as_fd(), query.as_bytes(), &[null.as_fd()], SendFlags::empty());
         }
     };
-    // Each request leaves two descriptors while the user is served.
+    // Each request leaves two descriptors while the user is served. One that finds the user's other
+    // requests open is rejected and leaves none.
     as_user(ONE, || send_all(limits::UNCLOSED / 2));
+    let none_is_open = || service.until_by_itself(|shown| shown.requests == 0);
+    none_is_open();
     while is_read(&service, ONE) {
         as_user(ONE, || send_all(100));
+        none_is_open();
     }
     // Fewer than may be parked.
     as_user(ONE, || send_all(limits::PARKED_PER_USER - 200));

@@ -88,6 +88,54 @@ fn requests_of_one_user_in_one_iteration_are_bounded() {
     drop((service, listener, kernel));
 }
 
+#[test]
+fn a_user_that_fills_the_queue_of_requests_delays_another_by_a_few_iterations() {
+    let name = "a_user_that_fills_the_queue_of_requests_delays_another_by_a_few_iterations";
+    if !is_root(name) || isolated::passes(name) {
+        return;
+    }
+    limits::raise_descriptors();
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut listens = request(RequestKind::Listen);
+    listens.backlog = 4096;
+    let mut connects = request(RequestKind::Connect);
+    connects.remote = kernel.local_addr().expect("bound").into();
+    // With the listener and the other's, as many as the queue of the test's service takes.
+    let many: usize = 1022;
+    let socket = client(AddressFamily::INET);
+    let (mut listener, mut crowd, mut other) = (None, Vec::new(), None);
+    // All of it waits when the service begins.
+    let service = TestService::after(Rules::default(), |path| {
+        let connect = || send_request(path, &connects, &socket);
+        listener = as_user(OTHER, || send_request(path, &listens, &kernel));
+        crowd = as_user(ONE, || (0..many).map(|_| connect()).collect()).expect("root may take any uid");
+        other = as_user(OTHER, connect);
+    });
+    let listener = answer(&listener.expect("root may take any uid"));
+    assert_eq!(listener.0.kind(), ReplyKind::Listening);
+    let (reply, _kept) = answer(&other.expect("root may take any uid"));
+    assert_eq!(reply.kind(), ReplyKind::Connected);
+    let own = reply.local.address().expect("a name").port();
+    let port = |socket: &OwnedFd| {
+        let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());
+        let found = receive_message(socket.as_fd(), &mut bytes, &mut received, RecvFlags::empty());
+        let reply = Reply::parse(&bytes[..found.map_or(0, |(length, _)| length)]).ok()?;
+        Some((reply.local.address().expect("a name").port(), received))
+    };
+    let answered: Vec<_> = crowd.iter().filter_map(port).collect();
+    // Ports are given one after the other.
+    let first = answered[0].0;
+    let early = answered.iter().filter(|(one, _)| one.wrapping_sub(first) < own.wrapping_sub(first)).count();
+    // The iterations that show that the queue is crowded, and those that empty it.
+    let most = (limits::CROWDED + many.div_ceil(limits::BATCH_CROWDED)) * limits::BATCH_PER_USER;
+    assert!(early <= most, "{early} of {many} were answered before");
+    let rejected = many - answered.len();
+    assert!(rejected > 0, "more than a user may have open leave the queue");
+    // An ordinary burst of a user's programs is not rejected.
+    assert!(answered.len() >= limits::REQUESTS_PER_USER + limits::CROWDED * limits::BATCH_PER_USER);
+    assert_eq!(service.shown().counters.rejected, rejected as u64);
+}
+
 fn list(found: Result<(Reply, Descriptors), Errno>) -> Listing {
     let (reply, descriptors) = found.expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Listed);
