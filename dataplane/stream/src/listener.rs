@@ -322,7 +322,7 @@ fn offer(
 /// `ECONNABORTED`: they are not those of a connection.
 fn arrived(arrival: &Arrival, received: &mut Descriptors) -> Result<Arrived, Errno> {
     match arrival.kind() {
-        ArrivalKind::Kernel => Ok(Arrived::Kernel(received[0].take().ok_or(Errno::CONNABORTED)?)),
+        ArrivalKind::Kernel => Ok(Arrived::Kernel(protocol::take_kernel_socket(arrival, received)?)),
         ArrivalKind::Stream => {
             let (placeholder, end) = service::take_stream(received).map_err(|_| Errno::CONNABORTED)?;
             // Until now closing this end would have been a reset, because the connection was not

@@ -29,7 +29,7 @@ mod tests;
 pub use build::{BUILD_BYTES, Build, SECTION as BUILD_SECTION};
 pub use client::{
     Descriptors, HelloReply, Incoming, call, call_on, change_backlog, greet, receive_all, receive_arrival,
-    receive_first, receive_message, receive_sole_arrival, send_message,
+    receive_first, receive_message, receive_sole_arrival, send_message, take_kernel_socket,
 };
 pub use limits::{
     ANSWER_MS, APPLICATION_VARIABLE, ARRIVAL_BYTES, MAX_DESCRIPTORS, REPLY_BYTES, REQUEST_BYTES,
@@ -37,7 +37,7 @@ pub use limits::{
 };
 pub use messages::{
     Arrival, ArrivalKind, BACKLOG_CHANGE_BYTES, BacklogChange, INFORMATION_BYTES, Malformed, ONLY_IPV6,
-    REJOIN, REUSED_ADDRESS, Reply, ReplyKind, Request, RequestKind, SHARED_PORT,
+    REJOIN, RESET_UNTIL_ACCEPTED, REUSED_ADDRESS, Reply, ReplyKind, Request, RequestKind, SHARED_PORT,
 };
 pub use name::Name;
 pub use publish::{MAX_PUBLISHED, MAX_PUBLISHED_PER_PORT, PUBLISH_VARIABLE, Published, SocketFamily};

@@ -15,6 +15,7 @@ pub(super) mod users;
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -202,6 +203,13 @@ pub(super) fn holds_nothing(connection: &OwnedFd) -> bool {
 pub(super) fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
     accept_waiting(listener)
         .map_err(|error| error.raw_os_error().map_or(Errno::INVAL, Errno::from_raw_os_error))
+}
+
+/// Makes the last close of an accepted connection a reset, as of one in the kernel's queue. Returns
+/// false if the socket keeps the setting that it has from its listener (SO_LINGER).
+pub(super) fn reset_on_close(accepted: &OwnedFd) -> bool {
+    matches!(sockopt::socket_linger(accepted), Ok(None))
+        && sockopt::set_socket_linger(accepted, Some(Duration::ZERO)).is_ok()
 }
 
 /// Restores the backlog of a listening socket that others may still use. A socket that was shut

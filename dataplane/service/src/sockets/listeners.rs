@@ -28,7 +28,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sietch_protocol::socket_service::{
-    Arrival, ArrivalKind, BacklogChange, Descriptors, Name, receive_all, send_message,
+    Arrival, ArrivalKind, BacklogChange, Descriptors, Name, RESET_UNTIL_ACCEPTED, receive_all, send_message,
 };
 use sietch_socket::kernel::is_hung_up;
 use zerocopy::IntoBytes as _;
@@ -307,11 +307,11 @@ impl SocketService {
                 Ok(socket) => {
                     let name = |address: Option<SocketAddr>| address.map_or(Name::NONE, Name::from);
                     // The program does not have this socket yet, so it cannot block these calls.
-                    let arrival = Arrival::new(
-                        ArrivalKind::Kernel,
-                        name(kernel::local(&socket)),
-                        name(kernel::peer(&socket)),
-                    );
+                    let (local, peer) = (name(kernel::local(&socket)), name(kernel::peer(&socket)));
+                    let mut arrival = Arrival::new(ArrivalKind::Kernel, local, peer);
+                    if kernel::reset_on_close(&socket) {
+                        arrival.flags |= RESET_UNTIL_ACCEPTED;
+                    }
                     match self.deliver(next, PendingConnection::Kernel(arrival, socket)) {
                         Delivery::Sent | Delivery::Full => {
                             self.counters.kernel_accepted += 1;

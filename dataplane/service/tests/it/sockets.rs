@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 use sietch_protocol::socket_service::{
     ArrivalKind, Descriptors, Incoming, Name, REJOIN, Reply, ReplyKind, RequestKind, receive_arrival,
+    take_kernel_socket,
 };
 use sietch_ring::stream::Endpoint;
 
@@ -36,12 +37,36 @@ fn a_client_of_the_kernel_arrives_as_its_own_socket() {
     assert_eq!(arrival.kind(), ArrivalKind::Kernel);
     assert_eq!(arrival.peer.address(), Some(client.local_addr().unwrap()));
     assert_eq!(arrival.local.address(), Some(address));
-    let mut accepted = TcpStream::from(descriptors[0].take().unwrap());
+    let mut accepted = TcpStream::from(take_kernel_socket(&arrival, &mut descriptors).unwrap());
     accepted.write_all(b"hello").unwrap();
     drop(accepted);
     let mut text = String::new();
     client.read_to_string(&mut text).unwrap();
     assert_eq!(text, "hello");
+}
+
+#[test]
+fn clients_of_the_kernel_that_no_program_accepted_are_reset() {
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 4096);
+    // The pair is full, and two wait in the kernel's queue.
+    let in_pair = limits::IN_PAIR as usize;
+    let clients: Vec<_> = (0..in_pair + 2).map(|_| TcpStream::connect(address).unwrap()).collect();
+    service.until(|report| report.counters.kernel_accepted == in_pair as u64);
+    drop(placeholder);
+    for mut client in clients {
+        let error = client.read(&mut [0; 1]).expect_err("it was not accepted");
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    // A setting of the program's own is left alone.
+    let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
+    let lingers = Some(std::time::Duration::from_secs(7));
+    rustix::net::sockopt::set_socket_linger(&kernel, lingers).unwrap();
+    let _client = TcpStream::connect(kernel.local_addr().unwrap()).unwrap();
+    let placeholder = service.listen_on(kernel, 16);
+    let (arrival, mut descriptors) = arrival(&placeholder);
+    let accepted = take_kernel_socket(&arrival, &mut descriptors).unwrap();
+    assert_eq!(rustix::net::sockopt::socket_linger(&accepted), Ok(lingers));
 }
 
 #[test]

@@ -69,10 +69,10 @@ fn a_stopped_program_fills_its_backlog_by_a_published_port_too_and_loses_no_clie
     let clients: Vec<TcpStream> =
         (0..150).map(|at: usize| TcpStream::connect(names[at % names.len()]).unwrap()).collect();
     // Connections to different ports may come from the same one.
-    let mut found: Vec<_> = clients
+    let arrived: Vec<_> = clients.iter().map(|_| arrival(&placeholder)).collect();
+    let mut found: Vec<_> = arrived
         .iter()
-        .map(|_| arrival(&placeholder).0)
-        .map(|arrival| (arrival.peer.address().unwrap(), arrival.local.address().unwrap()))
+        .map(|(arrival, _)| (arrival.peer.address().unwrap(), arrival.local.address().unwrap()))
         .collect();
     let mut expected: Vec<_> =
         clients.iter().map(|client| (client.local_addr().unwrap(), client.peer_addr().unwrap())).collect();

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -28,8 +28,8 @@ use rustix::net::{
 use zerocopy::IntoBytes;
 
 use super::{
-    ANSWER_MS, ARRIVAL_BYTES, Arrival, BacklogChange, Build, MAX_DESCRIPTORS, REPLY_BYTES, Reply, ReplyKind,
-    Request, RequestKind, VERSION,
+    ANSWER_MS, ARRIVAL_BYTES, Arrival, BacklogChange, Build, MAX_DESCRIPTORS, REPLY_BYTES,
+    RESET_UNTIL_ACCEPTED, Reply, ReplyKind, Request, RequestKind, VERSION,
 };
 
 /// The time before which the service counts as absent, in milliseconds of the monotonic clock, and
@@ -289,6 +289,20 @@ fn incoming(bytes: &[u8], complete: bool, received: &mut Descriptors) -> Incomin
     };
     clear(received);
     found
+}
+
+/// Takes the socket of a connection of the kernel that arrived. From now on its close is an end,
+/// and no reset.
+///
+/// # Errors
+/// `ECONNABORTED`: there is none.
+pub fn take_kernel_socket(arrival: &Arrival, received: &mut Descriptors) -> Result<OwnedFd, Errno> {
+    let socket = received[0].take().ok_or(Errno::CONNABORTED)?;
+    if arrival.flags & RESET_UNTIL_ACCEPTED != 0 {
+        // It fails only if a filter of the program's system calls forbids it.
+        let _ = set_socket_linger(&socket, None);
+    }
+    Ok(socket)
 }
 
 /// Receives one connection from a listener's placeholder, and only its first descriptor; the kernel

@@ -348,6 +348,11 @@ pub enum ArrivalKind {
     Kernel = 2,
 }
 
+/// Flag of [`Arrival::flags`], of a connection of the kernel: its last close resets it, until the
+/// program has accepted it ([`super::take_kernel_socket`]). So it ends like one in the kernel's
+/// queue.
+pub const RESET_UNTIL_ACCEPTED: u32 = 1;
+
 /// One new connection of a listener.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -362,8 +367,10 @@ pub struct Arrival {
     pub local: Name,
     /// The connecting side's name.
     pub peer: Name,
+    /// [`RESET_UNTIL_ACCEPTED`]; the other bits are zero.
+    pub flags: u32,
     /// Zero.
-    pub spare: [u8; 56],
+    pub spare: [u8; 52],
 }
 
 const _: () = assert!(size_of::<Arrival>() == ARRIVAL_BYTES);
@@ -371,7 +378,7 @@ const _: () = assert!(size_of::<Arrival>() == ARRIVAL_BYTES);
 impl Arrival {
     /// An arrival.
     pub fn new(kind: ArrivalKind, local: Name, peer: Name) -> Self {
-        Self { magic: MAGIC, version: VERSION, kind: kind as u16, local, peer, spare: [0; 56] }
+        Self { magic: MAGIC, version: VERSION, kind: kind as u16, local, peer, flags: 0, spare: [0; 52] }
     }
 
     /// The kind. [`Arrival::parse`] lets no other through.

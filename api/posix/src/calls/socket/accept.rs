@@ -225,7 +225,8 @@ fn settle(
     let place = |new: c_int| reserved.map_or(new, |reserved| reserved.give_to_program(new));
     let new = match arrival.kind() {
         ArrivalKind::Kernel => {
-            let new = place(received[0].take().ok_or(libc::ECONNABORTED)?.into_raw_fd());
+            let taken = protocol::take_kernel_socket(arrival, received);
+            let new = place(taken.map_err(|errno| errno.raw_os_error())?.into_raw_fd());
             forget_stale(new);
             new
         }
