@@ -64,6 +64,7 @@ pub(crate) fn check(fd: c_int, held: &Held, reported: bool, arm: bool) -> Found 
             locked.sweep();
         }
         locked.begin_to_notice();
+        locked.recheck();
         if reported {
             locked.take_stale_doorbells();
         }

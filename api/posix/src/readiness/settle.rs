@@ -3,6 +3,10 @@
 //! Before: every hot registration is armed and checked once more; what was not ready for some
 //! sleeps cools ([`Registrations::prepare_sleep`]). After: requests are cancelled
 //! ([`Registrations::finish_sleep`]).
+//!
+//! Where several processes use the epoll, one of them can be killed or stopped between the kernel's
+//! report and the lock. The kernel reports the placeholder to no other then. So every registration
+//! is checked again from time to time ([`Registrations::recheck`]), and no sleep is longer.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
@@ -12,9 +16,55 @@ use sietch_ring::stream::Endpoint;
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{SlotKind, bit};
 use crate::readiness::{check, nested};
+use crate::system::kernel;
 use sietch_stream::limits::{AS_MANY_SLEEPS, COOL_AFTER, MAX_HOT};
 
+/// Nanoseconds between two checks of all registrations ([`Registrations::recheck`]), at least.
+const RECHECK_EVERY: u64 = 100_000_000;
+
+/// The same for each registration: a check takes some 200 ns, of which this makes one percent.
+const RECHECK_EVERY_PER_SLOT: u64 = 20_000;
+
 impl Registrations {
+    /// Nanoseconds between two calls of [`Registrations::recheck`] that check; none if this process
+    /// alone uses the epoll.
+    fn recheck_every(&self) -> Option<u64> {
+        let slots = self.numbers().end;
+        let every = RECHECK_EVERY.max(u64::from(slots) * RECHECK_EVERY_PER_SLOT);
+        self.multi_process.is_yes().then_some(every)
+    }
+
+    /// Puts all registrations on the list if several processes use the epoll and it is time: a
+    /// report of the kernel may have been lost with the process that received it. The next scan
+    /// checks and arms them.
+    #[inline]
+    pub(crate) fn recheck(&mut self) {
+        if self.multi_process.is_yes() {
+            self.recheck_if_due(kernel::now());
+        }
+    }
+
+    #[cold]
+    fn recheck_if_due(&mut self, now: u64) {
+        let Some(every) = self.recheck_every() else { return };
+        if now.saturating_sub(self.rechecked_at) < every {
+            return;
+        }
+        self.rechecked_at = now;
+        for number in self.numbers() {
+            self.list_as_reported(number, bit::KERNEL_READY);
+        }
+    }
+
+    /// Puts a registration on the list as if the kernel had reported it, with `bits`.
+    fn list_as_reported(&mut self, number: u32, bits: u16) {
+        let is_watched = matches!(self.slot(number).kind(), SlotKind::Stream | SlotKind::Nested);
+        if is_watched && !self.is_foreign(number) {
+            self.slot(number).state |= bits;
+            self.put_on_list(number);
+        }
+    }
+
     /// Arms everything on the list and checks it once more; what is not ready and was not in the
     /// last `cold` sleeps cools. Returns whether anything is ready, and the longest sleep, which is
     /// read before the check ([`Endpoint::corked_for`]).
@@ -24,7 +74,7 @@ impl Registrations {
             self.arm(self.at(position));
         }
         fence(SeqCst);
-        let (mut ready, mut slice) = (false, None);
+        let (mut ready, mut slice) = (false, self.recheck_every());
         let mut position = self.listed();
         while position != 0 {
             position -= 1;
@@ -95,18 +145,13 @@ impl Registrations {
         self.sleepers = self.sleepers.saturating_sub(counted);
         for number in self.numbers() {
             self.slot(number).state &= !bit::PENDING;
-            if matches!(self.slot(number).kind(), SlotKind::Stream | SlotKind::Nested)
-                && !self.is_foreign(number)
-            {
-                self.slot(number).state |= bit::NOTIFIED | bit::KERNEL_READY;
-                self.put_on_list(number);
-            }
+            self.list_as_reported(number, bit::NOTIFIED | bit::KERNEL_READY);
         }
     }
 
     /// How long to sleep at most for what is on the list.
     pub(crate) fn sleep_limit(&mut self) -> Option<u64> {
-        (0..self.listed()).fold(None, |slice, position| {
+        (0..self.listed()).fold(self.recheck_every(), |slice, position| {
             let number = self.at(position);
             check::shorter_sleep(slice, self.sleep_limit_of(number))
         })

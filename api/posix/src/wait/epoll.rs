@@ -25,7 +25,9 @@
 //!    because no notification is sent for each of them.
 //! 6. An epoll is *shared* once a second thread waits in it, a child of fork uses it too, or
 //!    another epoll or poll watches it. What is reported there is armed again at once, because the
-//!    next waiter may be another thread.
+//!    next waiter may be another thread. If several processes use it, all registrations are checked
+//!    ten times a second: a report may have ended with its receiver
+//!    ([`recheck`](crate::readiness::settle)).
 //! 7. Ready streams win over a signal, as ready descriptors do in the kernel.
 
 use std::cell::Cell;
@@ -124,6 +126,7 @@ impl Call {
         if let Some(counted) = set.take_missed() {
             locked.recover_missed(counted);
         }
+        locked.recheck();
         if locked.sleepers != 0 && !locked.shared.is_yes() {
             locked.share();
         }
@@ -211,6 +214,7 @@ impl Call {
         let until = self.timeout.map(|timeout| pause.began().saturating_add(timeout));
         loop {
             let Some(mut locked) = set.lock() else { return Err(libc::EINTR) };
+            locked.recheck();
             if locked.sleepers != 0 && !locked.shared.is_yes() {
                 locked.share();
             }

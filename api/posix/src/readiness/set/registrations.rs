@@ -60,6 +60,8 @@ pub(crate) struct Registrations {
     pub(crate) had_kernel_events: bool,
     /// Whether those filled the array of the last call: the next call serves streams first.
     pub(crate) streams_first: bool,
+    /// When [`Registrations::recheck`] last checked, in nanoseconds.
+    pub(crate) rechecked_at: u64,
     /// Where the peer of what was last reported was seen.
     pub(crate) peer: Option<u32>,
     views: ArrayViews,
@@ -117,6 +119,7 @@ impl Registrations {
             calls_at_kernel_poll: 0,
             had_kernel_events: false,
             streams_first: false,
+            rechecked_at: 0,
             peer: None,
             views,
             known,

@@ -2,7 +2,7 @@
 //!
 //! Most tests put the epoll set into the state that a race leaves, instead of running the race.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::readiness::set::registrations::Registrations;
@@ -331,4 +331,75 @@ fn a_thread_that_missed_the_lock_is_uncounted_as_it_was_counted() {
     }
     assert_eq!(set.take_missed(), None);
     with(&epoll, |locked| locked.sleepers = 0);
+}
+
+/// A child of fork waits in an epoll for a stream. The kernel reports it to the child, which is
+/// killed before it has the lock.
+fn lose_a_report_with_its_receiver(epoll: &Epoll, stream: &Stream, peer: &Peer) {
+    // One that was killed in its sleep counts for ever.
+    let sleepers = with(epoll, |locked| locked.sleepers);
+    // SAFETY: the child calls what may be called in a child of a process with threads: no
+    // allocation, no lock of the C library.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        hooks::after_fork();
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
+        // SAFETY: four entries.
+        let _ = unsafe { epoll::wait(epoll.0, events.as_mut_ptr(), 4, None, ptr::null()) };
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(1) };
+    }
+    until_asleep(stream);
+    while with(epoll, |locked| locked.sleepers) == sleepers {
+        std::thread::yield_now();
+    }
+    with(epoll, |_| {
+        peer.send(b"x");
+        // The kernel has a report for it until it takes it.
+        let mut one = [libc::pollfd { fd: epoll.0, events: libc::POLLIN, revents: 0 }];
+        // SAFETY: one entry.
+        while unsafe { libc::poll(one.as_mut_ptr(), 1, 0) } != 0 {
+            std::thread::yield_now();
+        }
+        // SAFETY: the child of above.
+        unsafe {
+            assert_eq!(libc::kill(child, libc::SIGKILL), 0);
+            assert_eq!(libc::waitpid(child, ptr::null_mut(), 0), child);
+        }
+    });
+}
+
+#[test]
+fn a_report_that_was_lost_with_its_receiver_is_found_by_a_relative() {
+    let ((stream, peer), (other, _other_peer), epoll) = (pair(), pair(), Epoll::new());
+    epoll.add(stream.0, IN, 1);
+    epoll.add(other.0, IN, 2);
+    lose_a_report_with_its_receiver(&epoll, &stream, &peer);
+    // Also by one that never sleeps.
+    let began = Instant::now();
+    while epoll.wait(0) != [(1, IN)] {
+        assert!(began.elapsed() < Duration::from_secs(5), "nothing is reported");
+    }
+    stream.receive();
+    lose_a_report_with_its_receiver(&epoll, &stream, &peer);
+    assert_eq!(epoll.wait(5000), [(1, IN)]);
+}
+
+#[test]
+fn a_report_of_a_nested_epoll_that_was_lost_is_found_by_a_relative() {
+    for edge in [0, EDGE] {
+        let ((stream, peer), outer, inner) = (pair(), Epoll::new(), Epoll::new());
+        outer.add(inner.0, IN | edge, 1);
+        inner.add(stream.0, IN, 2);
+        assert_eq!(outer.wait(0), []);
+        lose_a_report_with_its_receiver(&outer, &stream, &peer);
+        assert_eq!(outer.wait(5000), [(1, IN)]);
+        assert_eq!(inner.wait(0), [(2, IN)]);
+        stream.receive();
+        lose_a_report_with_its_receiver(&outer, &stream, &peer);
+        let mut one = [libc::pollfd { fd: outer.0, events: libc::POLLIN, revents: 0 }];
+        // SAFETY: one entry.
+        let ready = unsafe { crate::wait::poll::poll(one.as_mut_ptr(), 1, Some(5_000_000_000), ptr::null()) };
+        assert_eq!((ready, one[0].revents), (Ok(1), libc::POLLIN));
+    }
 }
