@@ -19,9 +19,9 @@ use sietch_ring::stream::{Endpoint, flag};
 use crate::peer::{self, DOORBELL};
 use crate::placeholder::Placeholder;
 
-/// Doorbells that may lie on a placeholder without being counted. Each is of a writer that was
-/// descheduled or killed before it counted it, or of the service that set the connection up. More
-/// than a placeholder holds of messages of one byte.
+/// Doorbells that may lie on a placeholder without being counted. Each was counted before the bytes
+/// were taken last, and written after, or is of the service that set the connection up. More than a
+/// placeholder holds of messages of one byte.
 const MAX_UNCOUNTED: usize = 512;
 
 /// Bytes that are examined where they lie: more than may be there uncounted.

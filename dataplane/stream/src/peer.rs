@@ -55,11 +55,8 @@ pub fn notify_always<P: Placeholder>(placeholder: P) {
 
 #[cold]
 fn notify_now<P: Placeholder>(placeholder: P, end: &Endpoint, due: Notification) -> bool {
-    match placeholder.send(&[DOORBELL]) {
-        Ok(_) => {
-            end.mark_notified(due);
-            true
-        }
+    end.notify_with([due], || match placeholder.send(&[DOORBELL]) {
+        Ok(_) => true,
         Err(errno) => {
             // EAGAIN: so many bytes lie there that no thread sleeps past them for long, and the
             // next message tries again.
@@ -68,7 +65,7 @@ fn notify_now<P: Placeholder>(placeholder: P, end: &Endpoint, due: Notification)
             }
             false
         }
-    }
+    })
 }
 
 /// Asks the kernel whether any process still holds the other end, and records the answer. True:

@@ -255,20 +255,18 @@ impl Registrations {
         if self.is_foreign(number) {
             return false;
         }
-        let slot = self.slot(number);
-        let (what, events) = (slot.kind(), slot.events | ALWAYS);
         let before = *self.noticed(number);
+        let (slot, held) = self.slot_and_held(number);
+        let (what, events, silent) = (slot.kind(), slot.events | ALWAYS, slot.state & bit::SILENT != 0);
+        // As an edge-triggered one: what the peer has read wakes only a writer that found the ring
+        // full. Before the check: an edge is counted only if what it brought is found as well.
+        let end = held.and_then(|held| held.end());
+        let now = end.map_or(before, |end| Seen::of(end, events | EDGE));
         let (ready, seen) = self.peek(number);
         let woken = match what {
             SlotKind::Stream => {
-                let (slot, held) = self.slot_and_held(number);
-                let end = held.and_then(|held| held.end());
-                // As an edge-triggered one: what the peer has read wakes only a writer that found
-                // the ring full.
-                let now = end.map_or(before, |end| Seen::of(end, events | EDGE));
-                let woken = slot.state & bit::SILENT == 0 && now.is_edge(before, events);
                 *self.noticed(number) = now;
-                woken
+                !silent && now.is_edge(before, events)
             }
             SlotKind::Nested => {
                 *self.noticed(number) = seen;

@@ -15,8 +15,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use rustix::thread::sched_getcpu;
 use sietch_ring::Untrusted;
 use sietch_ring::stream::{
-    Endpoint, Hangup, Memory, OPTIONS_OFFSET, RegionSizes, STATE_OFFSET, Want, flag, option, refused_pages,
-    set_served, state, waiters::NotifiedSleeps,
+    Endpoint, Hangup, Memory, Notification, OPTIONS_OFFSET, RegionSizes, STATE_OFFSET, Want, flag, option,
+    refused_pages, set_served, state, waiters::NotifiedSleeps,
 };
 
 use super::channel::{Channel, WakeOn};
@@ -259,10 +259,9 @@ impl Channel for StreamChannel {
         let took = std::mem::take(&mut self.took);
         let data = gave.then(|| self.end.data_notification_unless(|sleep| notified.has(sleep)));
         let room = took.then(|| self.end.room_notification());
-        let due = data.into_iter().chain(room).filter(|due| due.is_needed());
-        if due.clone().next().is_some() && self.wake() {
-            for due in due {
-                self.end.mark_notified(due);
+        let due = [data, room].map(|due| due.unwrap_or(Notification::NONE));
+        if self.end.notify_with(due, || self.wake()) {
+            for due in due.iter().filter(|due| due.is_needed()) {
                 notified.note(due.sleep());
             }
         }

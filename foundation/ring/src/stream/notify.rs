@@ -4,8 +4,8 @@
 //! 1. A waiter *arms* ([`Endpoint::arm`]), polls once more, and sleeps on the end's descriptor. A
 //!    waiter for many streams arms with the number of its sleep ([`Endpoint::arm_among_many`]).
 //! 2. After publishing, the other end determines which notification is due
-//!    ([`Endpoint::data_notification`], [`Endpoint::room_notification`]). If one is due, its caller
-//!    writes a byte into the doorbell and calls [`Endpoint::mark_notified`].
+//!    ([`Endpoint::data_notification`], [`Endpoint::room_notification`]). If one is due, a byte is
+//!    counted, written into the doorbell, and the request is answered ([`Endpoint::notify_with`]).
 //! 3. A woken waiter takes the bytes from the doorbell ([`Endpoint::drain`]). One byte stays while
 //!    other waiters are counted, so that they wake as well.
 //! 4. A waiter that arms during a drain waits for its end and arms again. Otherwise the drain could
@@ -50,6 +50,9 @@ pub struct Notification {
 }
 
 impl Notification {
+    /// Nothing is due.
+    pub const NONE: Self = Self::of(Want::Data, None);
+
     const fn of(want: Want, request: Option<u64>) -> Self {
         Self { want, request, sleep: 0 }
     }
@@ -233,9 +236,8 @@ impl Endpoint {
         self.private().doorbell.drained.load(Ordering::Acquire)
     }
 
-    /// Bytes that the other end has counted as written since `drained` bytes were taken. More than
-    /// these lie in the doorbell only for a moment, or where a writer was killed before it counted
-    /// its byte.
+    /// Bytes that the other end has counted since `drained` bytes were taken. Fewer than these lie in
+    /// the doorbell for a moment, or where a writer was killed before it wrote its byte.
     #[inline]
     pub fn notified_since(&self, drained: u32) -> u32 {
         let notified = self.own_notified().bytes.load(Ordering::Acquire);
@@ -271,7 +273,7 @@ impl Endpoint {
     }
 
     /// After sending, finishing or closing: what is due to a waiter for data at the other end. If a
-    /// byte is, the caller writes it to its own descriptor, then calls [`Endpoint::mark_notified`].
+    /// byte is, the caller writes it to its own descriptor within [`Endpoint::notify_with`].
     #[inline]
     pub fn data_notification(&self) -> Notification {
         let notified = self.peer_notified();
@@ -308,13 +310,28 @@ impl Endpoint {
         moved::at(left) <= moved::at(mine) && self.readable() <= (1 << log2) / 4 * 3
     }
 
-    /// The notification is done: a byte lies in the other end's doorbell.
-    #[inline]
-    pub fn mark_notified(&self, due: Notification) {
-        if let Some(request) = due.request {
-            let notified = self.peer_notified();
-            waiters::answer(if due.want == Want::Data { &notified.data } else { &notified.room }, request);
-            notified.bytes.fetch_add(1, Ordering::Release);
+    /// Notifies of what is due, by one byte that `write` writes into the other end's doorbell.
+    /// Returns whether it did: false also if nothing is due.
+    ///
+    /// A byte is counted before it can be found: a waiter takes bytes only where some are counted.
+    /// A request is answered after the byte was written: a notifier that is killed in between
+    /// leaves it to the next message.
+    pub fn notify_with<const N: usize>(&self, due: [Notification; N], write: impl FnOnce() -> bool) -> bool {
+        if !due.iter().any(|due| due.is_needed()) {
+            return false;
         }
+        let notified = self.peer_notified();
+        notified.bytes.fetch_add(1, Ordering::Release);
+        if !write() {
+            notified.bytes.fetch_sub(1, Ordering::Release);
+            return false;
+        }
+        for due in due {
+            if let Some(request) = due.request {
+                let word = if due.want == Want::Data { &notified.data } else { &notified.room };
+                waiters::answer(word, request);
+            }
+        }
+        true
     }
 }

@@ -157,7 +157,7 @@ proptest! {
                 _ => direction(1).waiters.room.store(value, Ordering::Release),
             }
             let _ = write(&mine, &[7; 3000]);
-            mine.mark_notified(mine.data_notification());
+            mine.notify_with([mine.data_notification()], || true);
             let _ = mine.drain(0, |_| true);
             let _ = (mine.readable(), mine.writable(), mine.is_writable(), mine.ended(), mine.may_be_hung_up());
             prop_assert!(read(&mine, 100_000).len() <= 3 << SMALL.largest);
@@ -168,7 +168,7 @@ proptest! {
                 prop_assert!(iterations < 40, "{} bytes that cannot be read", mine.readable());
                 prop_assert!(!read(&mine, 100_000).is_empty() || mine.private().has(flag::RESET));
             }
-            mine.mark_notified(mine.room_notification());
+            mine.notify_with([mine.room_notification()], || true);
         }
     }
 }
@@ -332,7 +332,7 @@ fn a_waiter_is_notified_once_for_each_request_and_only_for_its_own_event() {
         "a notifier that is killed before the byte is written has answered nothing"
     );
     assert!(!theirs.is_answered(Want::Data, request));
-    mine.mark_notified(mine.data_notification());
+    mine.notify_with([mine.data_notification()], || true);
     assert!(theirs.is_answered(Want::Data, request));
     assert_eq!((theirs.waiting(), theirs.undrained()), (2, 1), "a waiter is counted until it has returned");
     assert!(!mine.data_notification().is_needed(), "one byte a request");
@@ -361,7 +361,7 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
     assert_eq!(left(1), (true, Some(false)));
     mine.request_for_others(Want::Room);
     assert_eq!(left(1), (false, Some(true)));
-    theirs.mark_notified(theirs.room_notification());
+    theirs.notify_with([theirs.room_notification()], || true);
     mine.withdraw_request(Want::Room);
     assert_eq!(left(1), (true, Some(false)));
     // One drainer at a time; a thread that has ended drains nothing.
@@ -438,7 +438,7 @@ fn a_waiter_gives_up_on_a_drainer_that_comes_to_no_end() {
     let request = mine.arm(Want::Data) as u32;
     assert!(mine.longest_sleep().is_some(), "it may take the byte that is the waiter's");
     assert!(theirs.data_notification().is_needed());
-    theirs.mark_notified(theirs.data_notification());
+    theirs.notify_with([theirs.data_notification()], || true);
     assert!(mine.is_answered(Want::Data, request));
     for _ in 0..2000 {
         mine.arm_again(Want::Data);
@@ -463,7 +463,7 @@ fn a_doorbell_that_could_not_be_drained_is_full_still() {
     let [mine, theirs] = pair(SMALL);
     for _ in 0..3 {
         mine.arm(Want::Data);
-        theirs.mark_notified(theirs.data_notification());
+        theirs.notify_with([theirs.data_notification()], || true);
         mine.disarm(Want::Data);
     }
     let before = mine.drained();
@@ -642,4 +642,21 @@ fn bytes_held_back_from_a_peer_that_closed_having_read_everything_are_no_reset()
     send.cork();
     theirs.closing();
     assert_eq!(mine.hung_up(), Hangup::Finished);
+}
+
+#[test]
+fn a_byte_is_counted_before_it_is_written_and_a_request_is_answered_after() {
+    let [mine, theirs] = pair(SMALL);
+    let request = mine.arm(Want::Data) as u32;
+    let state = || (mine.undrained(), mine.is_answered(Want::Data, request));
+    for written in [false, true] {
+        let due = [theirs.data_notification(), theirs.room_notification()];
+        let within = || {
+            assert_eq!(state(), (1, false));
+            written
+        };
+        assert_eq!(theirs.notify_with(due, within), written);
+        assert_eq!(state(), (u32::from(written), written));
+    }
+    assert!(!theirs.notify_with([theirs.data_notification()], || unreachable!("nothing is due")));
 }

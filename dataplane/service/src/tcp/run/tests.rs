@@ -137,9 +137,7 @@ fn vnics_change_threads_while_bytes_flow() {
             assert_eq!(end.send().expect("no other user").write(&bytes[..count]), count);
             for due in [end.data_notification(), end.room_notification()] {
                 let flags = rustix::net::SendFlags::DONTWAIT;
-                if due.is_needed() && rustix::net::send(&*placeholder, &[0], flags).is_ok() {
-                    end.mark_notified(due);
-                }
+                end.notify_with([due], || rustix::net::send(&*placeholder, &[0], flags).is_ok());
             }
             let count = served.peer.read(*flow, &mut bytes);
             for byte in &bytes[..count] {
