@@ -61,7 +61,7 @@ unsafe extern "C" {
 }
 
 /// Checks once what the processor has. Without that check long copies are slower.
-pub fn prepare() {
+pub(crate) fn prepare() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if std::is_x86_feature_detected!("avx") {
         // SAFETY: a byte of this module's.
@@ -189,7 +189,7 @@ fn each_page(start: *const u8, length: usize, probe: impl Fn(*const u8) -> bool)
 ///
 /// # Safety
 /// What the kernel gave to the handler, of a signal that the kernel itself raised for a fault.
-pub unsafe fn recover(address: usize, context: *mut libc::ucontext_t) -> bool {
+pub(crate) unsafe fn recover(address: usize, context: *mut libc::ucontext_t) -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let (begin, end) = (&raw const sietch_guarded_begin, &raw const sietch_guarded_end);

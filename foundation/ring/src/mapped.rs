@@ -32,7 +32,7 @@ unsafe impl Descriptor for u64 {}
 
 /// The most slots a ring may have: 2^20, sixteen times the deepest queue in use. It bounds what one
 /// call can do.
-pub const MAX_CAPACITY: u32 = 1 << 20;
+pub(crate) const MAX_CAPACITY: u32 = 1 << 20;
 
 /// Where a ring lies in its mapping, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,11 +101,12 @@ pub struct MappedRing<T> {
     flags: NonNull<u32>,
     slots: NonNull<T>,
     capacity: u32,
-    mapping: Arc<Mapping>,
+    /// Keeps the memory mapped.
+    _mapping: Arc<Mapping>,
     entry: PhantomData<T>,
 }
 
-// SAFETY: the pointers lead into `mapping`, which is `Send` and which the ring keeps alive.
+// SAFETY: the pointers lead into `_mapping`, which is `Send` and which the ring keeps alive.
 unsafe impl<T: Descriptor + Send> Send for MappedRing<T> {}
 
 impl<T: Descriptor> MappedRing<T> {
@@ -128,12 +129,15 @@ impl<T: Descriptor> MappedRing<T> {
         // SAFETY: `check` found `slots` inside the mapping.
         let slots = unsafe { mapping.as_ptr().add(layout.slots) };
         let slots = NonNull::new(slots.cast::<T>()).ok_or(misplaced)?;
-        Ok(Self { producer, consumer, flags, slots, capacity: layout.capacity, mapping, entry: PhantomData })
-    }
-
-    /// The memory that the ring lies in.
-    pub fn mapping(&self) -> &Arc<Mapping> {
-        &self.mapping
+        Ok(Self {
+            producer,
+            consumer,
+            flags,
+            slots,
+            capacity: layout.capacity,
+            _mapping: mapping,
+            entry: PhantomData,
+        })
     }
 
     #[inline]

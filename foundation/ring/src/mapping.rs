@@ -213,7 +213,7 @@ impl UntrustedMapping {
     }
 
     /// Bytes mapped.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.length
     }
 
@@ -223,7 +223,7 @@ impl UntrustedMapping {
     }
 
     /// The first byte. Readable for [`UntrustedMapping::len`] bytes while the mapping lives.
-    pub fn as_ptr(&self) -> *const u8 {
+    pub(crate) fn as_ptr(&self) -> *const u8 {
         self.address.as_ptr()
     }
 

@@ -21,7 +21,7 @@
 use crate::sync::{AtomicU32, Ordering, fence};
 
 /// The bit of the word that requests a wake-up: `XDP_RING_NEED_WAKEUP` of AF_XDP.
-pub const NEED_WAKEUP: u32 = 1;
+pub(crate) const NEED_WAKEUP: u32 = 1;
 
 /// Requests a wake-up. The caller must poll once more before it sleeps.
 #[inline]

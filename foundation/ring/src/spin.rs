@@ -84,7 +84,8 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// Spins for `most` nanoseconds at most; 0 sleeps at once.
+    /// Spins for `most` nanoseconds at most. 0 sleeps at once; `u64::MAX` never sleeps, and only
+    /// yields the core now and then.
     pub const fn up_to(most: u64) -> Self {
         Self {
             budget: most,
@@ -97,12 +98,6 @@ impl Spin {
             crowded_until: 0,
             backoff: 0,
         }
-    }
-
-    /// Never sleeps, and yields the core now and then: for measurements, and for machines with
-    /// spare cores.
-    pub const fn for_ever() -> Self {
-        Self::up_to(u64::MAX)
     }
 
     /// Something happened in the iteration that began at `now`.
@@ -171,7 +166,8 @@ impl Spin {
     }
 
     /// Nanoseconds for which it would spin now.
-    pub const fn budget(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) const fn budget(&self) -> u64 {
         self.budget
     }
 }

@@ -174,11 +174,6 @@ impl<T, M: RingMemory<T>> Producer<T, M> {
         self.violations
     }
 
-    /// Slots.
-    pub fn capacity(&self) -> u32 {
-        self.memory.capacity()
-    }
-
     /// The ring's memory.
     pub fn memory(&self) -> &M {
         &self.memory
@@ -282,7 +277,7 @@ impl<T, M: RingMemory<T>> Consumer<T, M> {
     }
 
     /// Slots.
-    pub fn capacity(&self) -> u32 {
+    pub(crate) fn capacity(&self) -> u32 {
         self.memory.capacity()
     }
 

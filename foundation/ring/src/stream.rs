@@ -94,4 +94,4 @@ pub use send::{SEGMENT, Send};
 
 /// Up to this size (256 KiB) a full ring is left for a larger one at once. The larger half of a
 /// core's second-level cache stays free.
-pub const EAGER_LOG2: u8 = 18;
+pub(crate) const EAGER_LOG2: u8 = 18;

@@ -103,7 +103,7 @@ fn on_a_crowded_core_the_loop_sleeps_at_once_and_tries_more_and_more_seldom() {
     }
     assert!((20..60).contains(&tried), "{tried}");
     // With spare cores the spinner never sleeps.
-    let mut spin = Spin::for_ever();
+    let mut spin = Spin::up_to(u64::MAX);
     for _ in 0..100 {
         now += 4_000_000;
         assert_ne!(spin.idle(now), Idle::Sleep);

@@ -103,7 +103,7 @@ pub(super) fn note(
 /// When the first bytes came that begin at `position` or later, or else the last before; none if
 /// nothing is noted. Of several notes of one position the oldest counts.
 #[inline]
-pub fn after(notes: &[AtomicU64; KEPT], position: u64, now: u64) -> Option<u64> {
+pub(crate) fn after(notes: &[AtomicU64; KEPT], position: u64, now: u64) -> Option<u64> {
     // Usually one arrival came since the caller last polled: exactly there.
     let (mut oldest, mut is_noted) = (0, false);
     for note in notes {

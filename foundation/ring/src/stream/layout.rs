@@ -15,13 +15,13 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// Bytes of the common memory before the rings.
 pub const HEADER: usize = 4096;
 /// Bytes of a private page.
-pub const PRIVATE: usize = 4096;
+pub(crate) const PRIVATE: usize = 4096;
 /// First word of both kinds of memory, version included: another layout has another word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS6");
 
 /// The smallest and the largest region that may be configured: a page, and what 46 bits of
 /// addresses hold for 100,000 connections.
-pub const BOUNDS: std::ops::RangeInclusive<u8> = 12..=26;
+pub(crate) const BOUNDS: std::ops::RangeInclusive<u8> = 12..=26;
 
 /// Sizes of regions, as powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,23 +42,23 @@ impl Default for RegionSizes {
 
 impl RegionSizes {
     /// Whether it is within [`BOUNDS`].
-    pub fn is_valid(self) -> bool {
+    pub(crate) fn is_valid(self) -> bool {
         BOUNDS.contains(&self.smallest) && BOUNDS.contains(&self.largest) && self.smallest <= self.largest
     }
 
     /// Whether it has a region of `1 << log2` bytes.
-    pub fn has(self, log2: u8) -> bool {
+    pub(crate) fn has(self, log2: u8) -> bool {
         (self.smallest..=self.largest).contains(&log2)
     }
 
     /// Bytes of one direction's regions. Region `n` begins at byte `1 << n`: those below it have
     /// fewer bytes in all.
-    pub fn area(self) -> usize {
+    pub(crate) fn area(self) -> usize {
         2 << self.largest
     }
 
     /// Bytes of the common memory.
-    pub fn common(self) -> usize {
+    pub(crate) fn common(self) -> usize {
         HEADER + 2 * self.area()
     }
 }
@@ -97,7 +97,7 @@ pub struct Producer {
 }
 
 /// Slots of a table by region: no region has a power beyond [`BOUNDS`].
-pub const REGIONS: usize = 32;
+pub(crate) const REGIONS: usize = 32;
 
 /// Where the producer left each region the last time, see [`moved`]; zero for never. Written once a
 /// move.
@@ -146,7 +146,7 @@ pub struct Direction {
 /// How an end was notified, written by the other, on a line of its own.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Notified {
+pub(crate) struct Notified {
     /// The last request for data that was answered.
     pub data: AtomicU64,
     /// The same for room.
@@ -167,7 +167,7 @@ pub struct Common {
     /// Direction `n` is produced by end `n`.
     pub directions: [Direction; 2],
     /// Of end `n`.
-    pub notified: [Notified; 2],
+    pub(crate) notified: [Notified; 2],
 }
 
 #[cfg(not(loom))]
@@ -186,18 +186,18 @@ pub mod tail {
     /// Nothing comes after this position.
     pub const FIN: u64 = 1;
     /// When this end hangs up, that is a reset (`SO_LINGER` with a time of zero).
-    pub const ABORT: u64 = 2;
+    pub(crate) const ABORT: u64 = 2;
     /// A process has closed the end: the kernel knows whether it was the last.
     pub const CLOSING: u64 = 4;
     /// With `CLOSING`: there was something that it had not read.
-    pub const UNREAD: u64 = 8;
+    pub(crate) const UNREAD: u64 = 8;
     /// With `CLOSING`: this end has reset the connection, whichever other processes hold it.
     pub const RESET: u64 = 16;
     /// Counts closings at one position (modulo 8), so that the hint of the last differs from that
     /// of the one before.
-    pub const CLOSINGS: u64 = 0xe0;
+    pub(crate) const CLOSINGS: u64 = 0xe0;
     /// The tail of a connection that was not accepted yet.
-    pub const UNACCEPTED: u64 = word(0, ABORT | CLOSING);
+    pub(crate) const UNACCEPTED: u64 = word(0, ABORT | CLOSING);
 
     /// The word for a position and flags.
     #[inline]
@@ -213,7 +213,7 @@ pub mod tail {
 
     /// The next value of the `CLOSINGS` bits after those of `word`.
     #[inline]
-    pub const fn next_closing(word: u64) -> u64 {
+    pub(crate) const fn next_closing(word: u64) -> u64 {
         (word & CLOSINGS).wrapping_add(CLOSINGS & CLOSINGS.wrapping_neg()) & CLOSINGS
     }
 }

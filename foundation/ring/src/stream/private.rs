@@ -40,19 +40,19 @@ pub mod flag {
     /// `O_NONBLOCK` is set on its descriptor.
     pub const NONBLOCKING: u32 = 32;
     /// `SO_LINGER` with a time of zero.
-    pub const ABORT_ON_CLOSE: u32 = 64;
+    pub(crate) const ABORT_ON_CLOSE: u32 = 64;
     /// The other end is a service core with a connection of the network behind it: options are
     /// announced to it ([`super::super::Endpoint::announce`]).
     pub const SERVED: u32 = 128;
     /// This end has reset the connection.
-    pub const HAS_RESET: u32 = 256;
+    pub(crate) const HAS_RESET: u32 = 256;
     /// `TCP_CORK`, between two applications: what is sent is held back.
     pub const CORKED: u32 = 512;
     /// The first bit of four for uses that this crate does not know.
     pub const FREE: u32 = 1 << 16;
     /// From here on: how often a holder did what wakes every thread that watches this end, changing
     /// anything or not (`shutdown(2)`), wrapping.
-    pub const WOKEN: u32 = 1 << 20;
+    pub(crate) const WOKEN: u32 = 1 << 20;
 }
 
 /// Words of [`Private::options`]: 0 for an option that was not set, or [`option::SET`] and a value,

@@ -314,7 +314,7 @@ impl<'a> Send<'a> {
 
     /// Publishes the staged bytes.
     #[inline]
-    pub fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         if self.tail != self.published {
             self.publish_to(self.tail);
             if self.unusual {

@@ -109,14 +109,14 @@ pub fn disarm(word: &AtomicU64) {
 
 /// Makes a request for others that sleep at this end without being counted. It stands until
 /// [`withdraw_request`].
-pub fn request_uncounted(word: &AtomicU64) {
+pub(crate) fn request_uncounted(word: &AtomicU64) {
     change(word, |seen| (seen | UNCOUNTED).wrapping_add(REQUEST));
     fence(Ordering::SeqCst);
 }
 
 /// The sleepers of [`request_uncounted`] have been woken.
 #[inline]
-pub fn withdraw_request(word: &AtomicU64) {
+pub(crate) fn withdraw_request(word: &AtomicU64) {
     if word.load(Ordering::Relaxed) & UNCOUNTED != 0 {
         word.fetch_and(!UNCOUNTED, Ordering::AcqRel);
     }
@@ -140,13 +140,13 @@ pub fn arm_among_many(word: &AtomicU64) -> Option<u64> {
 /// The caller, counted with [`arm_among_many`], is about to sleep again. Otherwise as
 /// [`arm_among_many`].
 #[inline]
-pub fn arm_again_among_many(word: &AtomicU64) -> u64 {
+pub(crate) fn arm_again_among_many(word: &AtomicU64) -> u64 {
     request(word.fetch_add(REQUEST, Ordering::AcqRel).wrapping_add(REQUEST))
 }
 
 /// Takes the caller off the count that was counted with [`arm_among_many`].
 #[inline]
-pub fn disarm_among_many(word: &AtomicU64) {
+pub(crate) fn disarm_among_many(word: &AtomicU64) {
     change(word, |seen| {
         let counted = seen & AMONG_MANY != 0 && seen & COUNT != 0;
         if counted { (seen & !AMONG_MANY) - 1 } else { seen }
@@ -209,7 +209,7 @@ pub fn answer(answered: &AtomicU64, request: u64) {
 /// Whether a byte was written since the caller made its request (its lower half is enough). The
 /// caller is then not notified again unless it arms again.
 #[inline]
-pub fn is_answered(answered: &AtomicU64, request: u32) -> bool {
+pub(crate) fn is_answered(answered: &AtomicU64, request: u32) -> bool {
     (answered.load(Ordering::Acquire) as u32).wrapping_sub(request).cast_signed() >= 0
 }
 
