@@ -72,7 +72,7 @@ impl Frame {
 
     /// The same frame, of which only the first `head` bytes lie in the buffer. For implementations
     /// of [`NicQueue`].
-    pub const fn with_head(self, head: u32) -> Self {
+    pub(crate) const fn with_head(self, head: u32) -> Self {
         let head = if head < self.length { head } else { self.length };
         Self { chunk: self.chunk, offset: self.offset, length: self.length, head }
     }

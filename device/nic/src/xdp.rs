@@ -1,4 +1,4 @@
-//! XDP: the walls around a VNIC, enforced by the kernel.
+//! XDP: the rules of a VNIC, enforced by the kernel.
 //!
 //! An AF_XDP socket bypasses everything between a driver and the kernel's stack, so the rules that
 //! restrict an application must sit in XDP itself. A VNIC is a veth pair with a program at each end
@@ -9,8 +9,7 @@
 //! 2. [`transmit`] on the peer's end, where the socket's frames come out. Only frames that the
 //!    grant covers, and no faster than granted, continue to the host's stack or to a physical
 //!    interface.
-//! 3. [`uplink`] on a physical interface: redirects to each VNIC its frames. [`pass`] where a veth
-//!    merely needs a program.
+//! 3. [`uplink`] on a physical interface: redirects to each VNIC its frames.
 //!
 //! Programs are assembled here ([`assembler`], [`frame`]) and loaded with raw `bpf(2)`
 //! ([`kernel`]); no compiler is involved. Rules live in maps ([`layout`]), so that changing them
@@ -19,19 +18,20 @@
 
 use std::os::fd::AsFd;
 
-pub mod assembler;
-pub mod counters;
-pub mod error;
-pub mod frame;
-pub mod kernel;
-pub mod layout;
+mod assembler;
+mod counters;
+mod error;
+mod frame;
+mod kernel;
+mod layout;
 pub mod netlink;
 pub mod offload;
-pub mod pass;
-pub mod receive;
+#[cfg(test)]
+mod pass;
+mod receive;
 pub mod software;
-pub mod transmit;
-pub mod uplink;
+mod transmit;
+mod uplink;
 pub mod vnic;
 
 #[cfg(test)]

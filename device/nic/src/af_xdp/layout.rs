@@ -115,7 +115,7 @@ impl XskLayout {
     ///
     /// # Errors
     /// [`XskLayoutError`] names the one that is wrong.
-    pub fn validate(&self) -> Result<(), XskLayoutError> {
+    pub(crate) fn validate(&self) -> Result<(), XskLayoutError> {
         if !CHUNK_SIZES.contains(&self.chunk_size) {
             return Err(XskLayoutError::ChunkSize(self.chunk_size));
         }

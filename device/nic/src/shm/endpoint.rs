@@ -221,7 +221,7 @@ impl Endpoint {
     }
 
     /// Ends the link from this side, at the control plane's request.
-    pub fn cut(&mut self) {
+    pub(crate) fn cut(&mut self) {
         self.failure = self.failure.or(Some(Errno::NETDOWN));
     }
 

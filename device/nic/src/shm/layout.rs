@@ -164,7 +164,7 @@ impl LinkLayout {
     }
 
     /// Bytes of one region.
-    pub const fn region_bytes(&self) -> usize {
+    pub(crate) const fn region_bytes(&self) -> usize {
         self.data_start() + self.data as usize
     }
 }

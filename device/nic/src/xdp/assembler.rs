@@ -30,7 +30,7 @@ mod tests;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)] // The names are the whole meaning.
-pub enum Register {
+pub(crate) enum Register {
     R0,
     R1,
     R2,
@@ -47,7 +47,7 @@ pub enum Register {
 /// How many bytes a load or a store moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Size {
+pub(super) enum Size {
     /// One byte.
     Byte = 0x10,
     /// Two bytes.
@@ -61,38 +61,33 @@ pub enum Size {
 /// How much of a register an operation works on. A 32-bit operation clears the upper half of its
 /// result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Width {
+pub(crate) enum Width {
     /// The lower half.
     Bits32,
     /// All of it.
     Bits64,
 }
 
-/// Arithmetic (RFC 9669, section 4.1). Division is unsigned; dividing by zero gives zero.
+/// The arithmetic that the programs use (RFC 9669, section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)] // The names are the whole meaning.
-pub enum Alu {
+pub(crate) enum Alu {
     Add = 0x00,
     Subtract = 0x10,
     Multiply = 0x20,
-    Divide = 0x30,
     Or = 0x40,
     And = 0x50,
     ShiftLeft = 0x60,
     ShiftRight = 0x70,
-    Negate = 0x80,
-    Modulo = 0x90,
-    Xor = 0xa0,
     Move = 0xb0,
-    ShiftRightSigned = 0xc0,
 }
 
-/// When a conditional jump is taken (RFC 9669, section 4.3).
+/// When a conditional jump is taken (RFC 9669, section 4.3): the conditions that the programs use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)] // The names are the whole meaning.
-pub enum Condition {
+pub(crate) enum Condition {
     Equal = 0x10,
     Greater = 0x20,
     GreaterOrEqual = 0x30,
@@ -100,36 +95,21 @@ pub enum Condition {
     AnyBit = 0x40,
     NotEqual = 0x50,
     SignedGreater = 0x60,
-    SignedGreaterOrEqual = 0x70,
     Less = 0xa0,
     LessOrEqual = 0xb0,
-    SignedLess = 0xc0,
-    SignedLessOrEqual = 0xd0,
 }
 
-/// Atomic operations on memory (RFC 9669, section 5.3).
+/// The atomic operation on memory that the programs use (RFC 9669, section 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
-pub enum Atomic {
-    /// `*p += source`
-    Add = 0x00,
-    /// `*p |= source`
-    Or = 0x40,
-    /// `*p &= source`
-    And = 0x50,
-    /// `*p ^= source`
-    Xor = 0xa0,
-    /// `source = *p; *p += source` in one step.
-    FetchAdd = 0x01,
-    /// Swaps `*p` and the source.
-    Exchange = 0xe1,
+pub(crate) enum Atomic {
     /// Stores the source if `*p == R0`; `R0` becomes what `*p` was.
     CompareExchange = 0xf1,
 }
 
 /// The right-hand side of an operation: a register, or a constant that is sign-extended to 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operand {
+pub(crate) enum Operand {
     /// A register's value.
     Register(Register),
     /// A constant.
@@ -150,7 +130,7 @@ impl From<i32> for Operand {
 
 /// A place in the program that jumps can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Label(usize);
+pub(crate) struct Label(usize);
 
 /// Why a program cannot be assembled. Each is a mistake in the code that builds the program.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -180,7 +160,7 @@ pub enum AssembleError {
 }
 
 /// One encoded instruction slot.
-pub type Instruction = [u8; 8];
+pub(crate) type Instruction = [u8; 8];
 
 const CLASS_LD: u8 = 0x00;
 const CLASS_LDX: u8 = 0x01;
@@ -203,7 +183,7 @@ const PSEUDO_MAP_FD: u8 = 1;
 
 /// A program under construction.
 #[derive(Debug, Default)]
-pub struct Assembler {
+pub(crate) struct Assembler {
     slots: Vec<Instruction>,
     labels: Vec<Option<usize>>,
     jumps: Vec<(usize, Label)>,
@@ -220,7 +200,7 @@ fn encode(opcode: u8, destination: u8, source: u8, offset: i16, immediate: i32) 
 
 impl Assembler {
     /// An empty program.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::default()
     }
 
@@ -237,24 +217,14 @@ impl Assembler {
         }
     }
 
-    /// How many slots the program has so far.
-    pub fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Whether no instruction was appended yet.
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
-    }
-
     /// A new label, bound nowhere yet.
-    pub fn label(&mut self) -> Label {
+    pub(super) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
     /// Binds `label` to the next instruction.
-    pub fn bind(&mut self, label: Label) {
+    pub(super) fn bind(&mut self, label: Label) {
         let here = self.slots.len();
         if let Some(first) = self.labels[label.0] {
             self.bound_twice.get_or_insert((first, here));
@@ -262,9 +232,14 @@ impl Assembler {
         self.labels[label.0] = Some(here);
     }
 
-    /// `destination = destination (operation) operand`. [`Alu::Negate`] ignores the operand: pass
-    /// 0.
-    pub fn alu(&mut self, width: Width, operation: Alu, destination: Register, operand: impl Into<Operand>) {
+    /// `destination = destination (operation) operand`.
+    pub(crate) fn alu(
+        &mut self,
+        width: Width,
+        operation: Alu,
+        destination: Register,
+        operand: impl Into<Operand>,
+    ) {
         let class = match width {
             Width::Bits32 => CLASS_ALU32,
             Width::Bits64 => CLASS_ALU64,
@@ -273,29 +248,23 @@ impl Assembler {
     }
 
     /// 64-bit [`Assembler::alu`].
-    pub fn alu64(&mut self, operation: Alu, destination: Register, operand: impl Into<Operand>) {
+    pub(crate) fn alu64(&mut self, operation: Alu, destination: Register, operand: impl Into<Operand>) {
         self.alu(Width::Bits64, operation, destination, operand);
     }
 
     /// `destination = operand`, all 64 bits.
-    pub fn set(&mut self, destination: Register, operand: impl Into<Operand>) {
+    pub(super) fn set(&mut self, destination: Register, operand: impl Into<Operand>) {
         self.alu64(Alu::Move, destination, operand);
     }
 
     /// Converts the lower `bits` (16, 32 or 64) between host and big-endian order and clears those
     /// above.
-    pub fn to_big_endian(&mut self, register: Register, bits: i32) {
+    pub(crate) fn big_endian(&mut self, register: Register, bits: i32) {
         self.push(ALU_END | SOURCE_REGISTER | CLASS_ALU32, register as u8, 0, 0, bits);
     }
 
-    /// Converts the lower `bits` (16, 32 or 64) between host and little-endian order and clears
-    /// those above.
-    pub fn to_little_endian(&mut self, register: Register, bits: i32) {
-        self.push(ALU_END | CLASS_ALU32, register as u8, 0, 0, bits);
-    }
-
     /// `destination = value`, in two slots.
-    pub fn set_wide(&mut self, destination: Register, value: u64) {
+    pub(crate) fn set_wide(&mut self, destination: Register, value: u64) {
         let [a, b, c, d, e, f, g, h] = value.to_le_bytes();
         self.push(
             CLASS_LD | MODE_IMM | Size::Double as u8,
@@ -309,18 +278,18 @@ impl Assembler {
 
     /// `destination = ` the map behind `fd`, in two slots. The kernel resolves the fd while it
     /// loads the program.
-    pub fn set_map(&mut self, destination: Register, map: MapReference) {
+    pub(crate) fn set_map(&mut self, destination: Register, map: MapReference) {
         self.push(CLASS_LD | MODE_IMM | Size::Double as u8, destination as u8, PSEUDO_MAP_FD, 0, map.0);
         self.push(0, 0, 0, 0, 0);
     }
 
     /// `destination = *(base + offset)`, zero-extended.
-    pub fn load(&mut self, size: Size, destination: Register, base: Register, offset: i16) {
+    pub(super) fn load(&mut self, size: Size, destination: Register, base: Register, offset: i16) {
         self.push(CLASS_LDX | MODE_MEM | size as u8, destination as u8, base as u8, offset, 0);
     }
 
     /// `*(base + offset) = operand`.
-    pub fn store(&mut self, size: Size, base: Register, offset: i16, operand: impl Into<Operand>) {
+    pub(super) fn store(&mut self, size: Size, base: Register, offset: i16, operand: impl Into<Operand>) {
         match operand.into() {
             Operand::Register(source) => {
                 self.push(CLASS_STX | MODE_MEM | size as u8, base as u8, source as u8, offset, 0)
@@ -332,7 +301,14 @@ impl Assembler {
     }
 
     /// An atomic operation on `*(base + offset)`. Only [`Width`]s of 32 and 64 bits exist.
-    pub fn atomic(&mut self, width: Width, operation: Atomic, base: Register, offset: i16, source: Register) {
+    pub(super) fn atomic(
+        &mut self,
+        width: Width,
+        operation: Atomic,
+        base: Register,
+        offset: i16,
+        source: Register,
+    ) {
         let size = match width {
             Width::Bits32 => Size::Word,
             Width::Bits64 => Size::Double,
@@ -341,13 +317,13 @@ impl Assembler {
     }
 
     /// Jumps to `label`.
-    pub fn jump(&mut self, label: Label) {
+    pub(super) fn jump(&mut self, label: Label) {
         self.jumps.push((self.slots.len(), label));
         self.push(JUMP_ALWAYS | CLASS_JMP, 0, 0, 0, 0);
     }
 
     /// Jumps to `label` if `left (condition) right`.
-    pub fn jump_if(
+    pub(crate) fn jump_if(
         &mut self,
         width: Width,
         condition: Condition,
@@ -364,12 +340,12 @@ impl Assembler {
     }
 
     /// Calls the kernel's helper function `number`; `R1`-`R5` are lost, `R0` has the result.
-    pub fn call(&mut self, number: i32) {
+    pub(super) fn call(&mut self, number: i32) {
         self.push(JUMP_CALL | CLASS_JMP, 0, 0, 0, number);
     }
 
     /// Ends the program; its verdict is `R0`.
-    pub fn exit(&mut self) {
+    pub(super) fn exit(&mut self) {
         self.push(JUMP_EXIT | CLASS_JMP, 0, 0, 0, 0);
     }
 
@@ -377,7 +353,7 @@ impl Assembler {
     ///
     /// # Errors
     /// A label that is unbound, bound twice, or out of a jump's reach.
-    pub fn assemble(mut self) -> Result<Vec<Instruction>, AssembleError> {
+    pub(crate) fn assemble(mut self) -> Result<Vec<Instruction>, AssembleError> {
         if let Some((first, second)) = self.bound_twice {
             return Err(AssembleError::BoundTwice { first, second });
         }
@@ -395,11 +371,11 @@ impl Assembler {
 
 /// A map named in a program by its fd, which must be open when the program is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapReference(RawFd);
+pub(crate) struct MapReference(RawFd);
 
 impl MapReference {
     /// The map behind `fd`.
-    pub fn of(fd: BorrowedFd<'_>) -> Self {
+    pub(super) fn of(fd: BorrowedFd<'_>) -> Self {
         Self(fd.as_raw_fd())
     }
 

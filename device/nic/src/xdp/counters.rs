@@ -131,14 +131,6 @@ impl DirectionCounters {
         self.dropped[reason as usize]
     }
 
-    /// What was dropped in all.
-    pub fn dropped_in_all(&self) -> Tally {
-        self.dropped.iter().fold(Tally::default(), |sum, one| Tally {
-            frames: sum.frames.wrapping_add(one.frames),
-            bytes: sum.bytes.wrapping_add(one.bytes),
-        })
-    }
-
     pub(super) fn read(map: &Map) -> Result<Self, XdpError> {
         let mut rows = Rows::new(map)?;
         let mut counters = Self { passed: rows.read(0)?, ..Self::default() };

@@ -25,15 +25,15 @@ use super::layout::Word;
 mod ipv6;
 
 /// `XDP_DROP`
-pub const DROP: i32 = 1;
+pub(crate) const DROP: i32 = 1;
 /// `XDP_PASS`
-pub const PASS: i32 = 2;
+pub(crate) const PASS: i32 = 2;
 /// `XDP_REDIRECT`
-pub const REDIRECT: i32 = 4;
+pub(super) const REDIRECT: i32 = 4;
 
 const HELPER_MAP_LOOKUP: i32 = 1;
 /// `bpf_ktime_get_ns`
-pub const HELPER_CLOCK: i32 = 5;
+pub(crate) const HELPER_CLOCK: i32 = 5;
 const HELPER_REDIRECT_MAP: i32 = 51;
 /// `bpf_xdp_get_buff_len`
 const HELPER_BUFFER_LENGTH: i32 = 188;
@@ -41,9 +41,9 @@ const HELPER_BUFFER_LENGTH: i32 = 188;
 /// Stack: a 32-bit key.
 const KEY: i16 = -4;
 /// Stack: where [`FrameProgram::begin`] leaves the receive queue's index.
-pub const QUEUE: i16 = -16;
+pub(super) const QUEUE: i16 = -16;
 /// Stack: free for the program.
-pub const TARGET: i16 = -24;
+pub(super) const TARGET: i16 = -24;
 /// Stack: prefix length, then an address.
 const PREFIX_KEY: i16 = -32;
 /// Stack: which bit of a port word.
@@ -64,18 +64,18 @@ const TCP_MINIMUM: i32 = 20;
 const BROADCAST: u64 = super::layout::mac_word([0xff; 6]);
 
 /// Two bytes of a frame as the number that a load of them gives.
-pub const fn wire16(value: u16) -> i32 {
+pub(crate) const fn wire16(value: u16) -> i32 {
     value.to_be() as i32
 }
 
 /// Ethertypes as loaded.
-pub const ETHERTYPE_ARP: i32 = wire16(0x0806);
+pub(crate) const ETHERTYPE_ARP: i32 = wire16(0x0806);
 /// IPv4.
-pub const ETHERTYPE_IPV4: i32 = wire16(0x0800);
+pub(crate) const ETHERTYPE_IPV4: i32 = wire16(0x0800);
 
 /// Where the program's context keeps what a program needs of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Context {
+pub(super) struct Context {
     /// Size of a pointer as loaded: the verifier turns 32-bit loads from `struct xdp_md` into
     /// pointers.
     pub pointer: Size,
@@ -92,20 +92,21 @@ pub struct Context {
 
 impl Context {
     /// `struct xdp_md`.
-    pub const KERNEL: Self = Self { pointer: Size::Word, data: 0, data_end: 4, queue: 16, several: false };
+    pub(super) const KERNEL: Self =
+        Self { pointer: Size::Word, data: 0, data_end: 4, queue: 16, several: false };
 
     /// The same, of frames in several buffers.
-    pub const KERNEL_SEVERAL: Self = Self { several: true, ..Self::KERNEL };
+    pub(crate) const KERNEL_SEVERAL: Self = Self { several: true, ..Self::KERNEL };
 
     /// What the tests pass to an interpreter that has no verifier to rewrite loads.
     #[cfg(test)]
-    pub const INTERPRETER: Self =
+    pub(crate) const INTERPRETER: Self =
         Self { pointer: Size::Double, data: 0, data_end: 8, queue: 16, several: false };
 }
 
 /// Which way a frame goes, seen from the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(super) enum Direction {
     /// To the application: its address is the destination.
     Receive,
     /// From the application: its address is the source.
@@ -139,7 +140,7 @@ impl Direction {
 
 /// A filter under construction.
 #[derive(Debug)]
-pub struct FrameProgram {
+pub(crate) struct FrameProgram {
     /// For what is particular to one program.
     pub code: Assembler,
     counters: MapReference,
@@ -148,7 +149,7 @@ pub struct FrameProgram {
 
 impl FrameProgram {
     /// Starts a program: loads what the other methods rely on, except R9.
-    pub fn begin(context: Context, counters: MapReference) -> Self {
+    pub(super) fn begin(context: Context, counters: MapReference) -> Self {
         let mut code = Assembler::new();
         code.load(context.pointer, R7, R1, context.data);
         code.load(context.pointer, R8, R1, context.data_end);
@@ -165,7 +166,7 @@ impl FrameProgram {
     }
 
     /// Loads the VNIC's configuration into R9 and drops everything if it is not enabled.
-    pub fn load_config(&mut self, config: MapReference) {
+    pub(crate) fn load_config(&mut self, config: MapReference) {
         self.code.store(Size::Word, R10, KEY, 0);
         self.look_up(config, KEY);
         self.drop_if(Condition::Equal, R0, 0, Reason::Disabled);
@@ -184,13 +185,13 @@ impl FrameProgram {
     }
 
     /// Drops the frame.
-    pub fn drop(&mut self, reason: Reason) {
+    pub(super) fn drop(&mut self, reason: Reason) {
         let label = self.drop_label(reason);
         self.code.jump(label);
     }
 
     /// Drops the frame if `left (condition) right`, in 64 bits.
-    pub fn drop_if(
+    pub(crate) fn drop_if(
         &mut self,
         condition: Condition,
         left: Register,
@@ -209,12 +210,18 @@ impl FrameProgram {
     }
 
     /// Jumps if `left (condition) right`, in 64 bits.
-    pub fn jump_if(&mut self, condition: Condition, left: Register, right: impl Into<Operand>, label: Label) {
+    pub(crate) fn jump_if(
+        &mut self,
+        condition: Condition,
+        left: Register,
+        right: impl Into<Operand>,
+        label: Label,
+    ) {
         self.code.jump_if(Width::Bits64, condition, left, right, label);
     }
 
     /// Jumps to `short` unless the frame has its first `bytes`. After it the program may load them.
-    pub fn require(&mut self, bytes: i32, short: Label) {
+    pub(super) fn require(&mut self, bytes: i32, short: Label) {
         self.code.set(R1, R7);
         self.code.alu64(Alu::Add, R1, bytes);
         self.jump_if(Condition::Greater, R1, R8, short);
@@ -226,7 +233,7 @@ impl FrameProgram {
     }
 
     /// `R0 = ` the value in `map` under the key on the stack, or 0.
-    pub fn look_up(&mut self, map: MapReference, key: i16) {
+    pub(super) fn look_up(&mut self, map: MapReference, key: i16) {
         self.code.set_map(R1, map);
         self.code.set(R2, R10);
         self.code.alu64(Alu::Add, R2, i32::from(key));
@@ -235,13 +242,13 @@ impl FrameProgram {
 
     /// `R0 = ` the value in `map` under the 32-bit key in `register`, or 0.
     /// [`FrameProgram::reload_key`] gets it back.
-    pub fn look_up_key(&mut self, map: MapReference, register: impl Into<Operand>) {
+    pub(crate) fn look_up_key(&mut self, map: MapReference, register: impl Into<Operand>) {
         self.code.store(Size::Word, R10, KEY, register);
         self.look_up(map, KEY);
     }
 
     /// `R0 = ` the value in `map` under the 16 bytes of the frame from `offset` on, or 0.
-    pub fn look_up_address6(&mut self, map: MapReference, offset: i16) {
+    pub(crate) fn look_up_address6(&mut self, map: MapReference, offset: i16) {
         self.copy_address6(offset);
         self.look_up(map, ADDRESS6);
     }
@@ -255,17 +262,17 @@ impl FrameProgram {
     }
 
     /// Makes `register` the key that [`FrameProgram::reload_key`] gets back.
-    pub fn set_key(&mut self, register: Register) {
+    pub(crate) fn set_key(&mut self, register: Register) {
         self.code.store(Size::Word, R10, KEY, register);
     }
 
     /// The key of the last [`FrameProgram::look_up_key`].
-    pub fn reload_key(&mut self, register: Register) {
+    pub(crate) fn reload_key(&mut self, register: Register) {
         self.code.load(Size::Word, register, R10, KEY);
     }
 
     /// `destination = ` the MAC at `offset`, as [`super::layout::mac_word`] has it.
-    pub fn load_mac(&mut self, destination: Register, scratch: Register, offset: i16) {
+    pub(crate) fn load_mac(&mut self, destination: Register, scratch: Register, offset: i16) {
         self.code.load(Size::Word, destination, R7, offset);
         self.code.load(Size::Half, scratch, R7, offset + 4);
         if cfg!(target_endian = "little") {
@@ -279,7 +286,7 @@ impl FrameProgram {
 
     /// Drops frames without an Ethernet header, and those that are neither ARP nor IP; IPv6 also if
     /// the VNIC has no address for it.
-    pub fn ethernet(&mut self) {
+    pub(super) fn ethernet(&mut self) {
         self.require_or_drop(ETHERNET);
         let known = self.code.label();
         self.code.load(Size::Half, R3, R7, ETHERTYPE);
@@ -295,7 +302,7 @@ impl FrameProgram {
     }
 
     /// Drops the frame unless it is a broadcast ARP packet. R1 has its destination MAC.
-    pub fn broadcast_arp_only(&mut self) {
+    pub(crate) fn broadcast_arp_only(&mut self) {
         self.code.set_wide(R2, BROADCAST);
         self.drop_if(Condition::NotEqual, R1, R2, Reason::DestinationMac);
         self.code.load(Size::Half, R3, R7, ETHERTYPE);
@@ -303,14 +310,14 @@ impl FrameProgram {
     }
 
     /// Jumps to `label` if the frame is IPv4.
-    pub fn if_ipv4(&mut self, label: Label) {
+    pub(crate) fn if_ipv4(&mut self, label: Label) {
         self.code.load(Size::Half, R3, R7, ETHERTYPE);
         self.jump_if(Condition::Equal, R3, ETHERTYPE_IPV4, label);
     }
 
     /// Drops ARP packets that are not Ethernet/IPv4 requests or replies about the VNIC's own
     /// address. On the way to it, announcements of others' addresses pass (RFC 5227 section 3).
-    pub fn arp(&mut self, direction: Direction) {
+    pub(super) fn arp(&mut self, direction: Direction) {
         self.require_or_drop(ARP_END);
         self.code.load(Size::Word, R1, R7, 14);
         self.drop_unless_word(R1, i32::from_ne_bytes([0, 1, 8, 0]), Reason::Arp);
@@ -341,7 +348,7 @@ impl FrameProgram {
     }
 
     /// Drops IPv4 packets with a wrong header, fragments, and those of another address.
-    pub fn ipv4(&mut self, direction: Direction) {
+    pub(super) fn ipv4(&mut self, direction: Direction) {
         self.require_or_drop(IPV4_END);
         self.code.load(Size::Byte, R1, R7, 14);
         self.code.set(R2, R1);
@@ -352,7 +359,7 @@ impl FrameProgram {
         self.code.set(R3, R1);
         self.code.alu64(Alu::ShiftLeft, R1, 2);
         self.code.load(Size::Half, R2, R7, 16);
-        self.code.to_big_endian(R2, 16);
+        self.code.big_endian(R2, 16);
         self.drop_if(Condition::Less, R2, R1, Reason::Header);
         self.code.alu64(Alu::Add, R2, ETHERNET);
         self.drop_if(Condition::Greater, R2, R6, Reason::Header);
@@ -368,7 +375,7 @@ impl FrameProgram {
 
     /// Drops IPv4 packets whose other side is not in the peer list, if there is one, and packets
     /// sent to groups.
-    pub fn peer(&mut self, direction: Direction, peers: MapReference) {
+    pub(super) fn peer(&mut self, direction: Direction, peers: MapReference) {
         if direction == Direction::Transmit {
             self.code.load(Size::Byte, R1, R7, 30);
             self.drop_if(Condition::GreaterOrEqual, R1, 224, Reason::Peer);
@@ -386,7 +393,7 @@ impl FrameProgram {
 
     /// Drops IPv4 packets that are neither TCP nor UDP on a granted port, nor ICMP that a VNIC may
     /// see or send.
-    pub fn transport(&mut self, direction: Direction, ports: MapReference) {
+    pub(super) fn transport(&mut self, direction: Direction, ports: MapReference) {
         let tcp = self.code.label();
         let udp = self.code.label();
         let port = self.code.label();
@@ -395,7 +402,7 @@ impl FrameProgram {
         self.code.alu64(Alu::And, R1, 15);
         self.code.alu64(Alu::ShiftLeft, R1, 2);
         self.code.load(Size::Half, R2, R7, 16);
-        self.code.to_big_endian(R2, 16);
+        self.code.big_endian(R2, 16);
         self.code.alu64(Alu::Subtract, R2, R1); // Bytes after the header.
         self.code.set(R4, R7);
         self.code.alu64(Alu::Add, R4, ETHERNET);
@@ -422,7 +429,7 @@ impl FrameProgram {
     fn granted_port(&mut self, direction: Direction, ports: MapReference) {
         self.require_transport(TRANSPORT_MINIMUM, Reason::Header);
         self.code.load(Size::Half, R1, R4, direction.own_port());
-        self.code.to_big_endian(R1, 16);
+        self.code.big_endian(R1, 16);
         self.code.set(R2, R1);
         self.code.alu64(Alu::And, R2, 63);
         self.code.store(Size::Double, R10, PORT_BIT, R2);
@@ -480,7 +487,7 @@ impl FrameProgram {
 
     /// Requests the kernel to redirect the frame to the entry of `map` that R2 names. R7 (no longer
     /// the frame) has its answer, [`REDIRECT`] or, if there is no such entry, [`DROP`].
-    pub fn redirect(&mut self, map: MapReference) {
+    pub(super) fn redirect(&mut self, map: MapReference) {
         self.code.set_map(R1, map);
         self.code.set(R3, DROP);
         self.code.call(HELPER_REDIRECT_MAP);
@@ -488,7 +495,7 @@ impl FrameProgram {
     }
 
     /// Counts the frame in `row` and ends with `verdict`.
-    pub fn count_and_exit(&mut self, row: i32, verdict: i32) {
+    pub(crate) fn count_and_exit(&mut self, row: i32, verdict: i32) {
         self.code.store(Size::Word, R10, KEY, row);
         self.count_key();
         self.code.set(R0, verdict);
@@ -512,7 +519,7 @@ impl FrameProgram {
     ///
     /// # Errors
     /// A mistake in the program's labels.
-    pub fn finish(mut self) -> Result<Vec<Instruction>, AssembleError> {
+    pub(super) fn finish(mut self) -> Result<Vec<Instruction>, AssembleError> {
         let count = self.code.label();
         let drops = std::mem::take(&mut self.drops);
         for (reason, label) in &drops {

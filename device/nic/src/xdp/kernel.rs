@@ -16,13 +16,15 @@ use std::sync::OnceLock;
 use super::assembler::Instruction;
 use super::error::XdpError;
 
+#[cfg(test)]
+mod test_run;
+
 const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
 const MAP_GET_NEXT_KEY: libc::c_int = 4;
 const PROG_LOAD: libc::c_int = 5;
-const PROG_TEST_RUN: libc::c_int = 10;
 const PROG_GET_FD_BY_ID: libc::c_int = 13;
 const MAP_GET_FD_BY_ID: libc::c_int = 14;
 const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
@@ -42,14 +44,14 @@ const LICENCE: &[u8] = b"Apache-2.0 OR MIT\0";
 const HAS_FRAGMENTS: u32 = 1 << 5;
 
 /// `BPF_F_NO_PREALLOC`, which an LPM trie demands.
-pub const NO_PREALLOCATION: u32 = 1;
+pub(crate) const NO_PREALLOCATION: u32 = 1;
 /// `BPF_F_RDONLY_PROG`: programs may read the map and not write it.
-pub const READ_ONLY_TO_PROGRAMS: u32 = 1 << 7;
+pub(crate) const READ_ONLY_TO_PROGRAMS: u32 = 1 << 7;
 
 /// The kinds of map that Sietch uses (`enum bpf_map_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum MapKind {
+pub(crate) enum MapKind {
     /// Any key to any value.
     Hash = 1,
     /// Index to value.
@@ -68,7 +70,7 @@ pub enum MapKind {
 
 /// Name and shape of a map. Two maps with the same shape and name play the same role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapShape {
+pub(crate) struct MapShape {
     /// At most 15 letters, digits, `_` or `.`.
     pub name: &'static str,
     /// Kind.
@@ -161,27 +163,6 @@ struct LoadProgram {
 }
 
 #[repr(C)]
-#[derive(Default)]
-struct TestRun {
-    program_fd: u32,
-    verdict: u32,
-    data_in_size: u32,
-    data_out_size: u32,
-    data_in: u64,
-    data_out: u64,
-    repeat: u32,
-    duration: u32,
-    context_in_size: u32,
-    context_out_size: u32,
-    context_in: u64,
-    context_out: u64,
-    flags: u32,
-    cpu: u32,
-    batch_size: u32,
-    padding: u32,
-}
-
-#[repr(C)]
 struct ById {
     id: u32,
     next_id: u32,
@@ -228,7 +209,7 @@ struct RawMapInfo {
 
 /// A map.
 #[derive(Debug)]
-pub struct Map {
+pub(crate) struct Map {
     fd: OwnedFd,
     shape: MapShape,
 }
@@ -244,7 +225,7 @@ impl Map {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn create(shape: MapShape) -> Result<Self, XdpError> {
+    pub(crate) fn create(shape: MapShape) -> Result<Self, XdpError> {
         let mut attributes = CreateMap {
             kind: shape.kind as u32,
             key: shape.key,
@@ -290,7 +271,7 @@ impl Map {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn lookup(&self, key: &[u8], value: &mut [u8]) -> Result<bool, XdpError> {
+    pub(crate) fn lookup(&self, key: &[u8], value: &mut [u8]) -> Result<bool, XdpError> {
         let needed = match self.shape.kind {
             MapKind::PerCpuArray => possible_cpus()? * self.shape.value.next_multiple_of(8) as usize,
             _ => self.shape.value as usize,
@@ -313,7 +294,7 @@ impl Map {
     ///
     /// # Errors
     /// The kernel's refusal; `E2BIG` or `ENOSPC` when the map is full.
-    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<(), XdpError> {
+    pub(crate) fn update(&self, key: &[u8], value: &[u8]) -> Result<(), XdpError> {
         assert_eq!(
             value.len(),
             self.shape.value as usize,
@@ -330,7 +311,7 @@ impl Map {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn delete(&self, key: &[u8]) -> Result<bool, XdpError> {
+    pub(crate) fn delete(&self, key: &[u8]) -> Result<bool, XdpError> {
         let mut attributes = self.element(key, 0, 0);
         match bpf(MAP_DELETE_ELEM, &mut attributes) {
             Ok(_) => Ok(true),
@@ -343,7 +324,7 @@ impl Map {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn keys(&self) -> Result<Vec<Vec<u8>>, XdpError> {
+    pub(crate) fn keys(&self) -> Result<Vec<Vec<u8>>, XdpError> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         // The kernel's walk restarts when a key vanishes beneath it: more steps than entries mean
         // just that.
@@ -383,7 +364,7 @@ pub enum Buffers {
 
 /// A loaded program.
 #[derive(Debug)]
-pub struct Program {
+pub(crate) struct Program {
     fd: OwnedFd,
 }
 
@@ -395,7 +376,7 @@ impl AsFd for Program {
 
 /// What the kernel knows about a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProgramInfo {
+pub(crate) struct ProgramInfo {
     /// Kernel's id.
     pub id: u32,
     /// Hash of the instructions.
@@ -408,21 +389,12 @@ pub struct ProgramInfo {
     pub maps: Vec<u32>,
 }
 
-/// What a test run gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TestVerdict {
-    /// `XDP_*`.
-    pub verdict: u32,
-    /// Mean time of a run in nanoseconds, as the kernel measured it.
-    pub nanoseconds: u32,
-}
-
 impl Program {
     /// Loads an XDP program.
     ///
     /// # Errors
     /// [`XdpError::Verifier`] with the kernel's reasons.
-    pub fn load(
+    pub(crate) fn load(
         name: &'static str,
         instructions: &[Instruction],
         buffers: Buffers,
@@ -470,7 +442,7 @@ impl Program {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn by_id(id: u32) -> Result<Self, XdpError> {
+    pub(crate) fn by_id(id: u32) -> Result<Self, XdpError> {
         let mut attributes = ById { id, next_id: 0, open_flags: 0 };
         let fd = bpf(PROG_GET_FD_BY_ID, &mut attributes).map_err(failed(format!("open program {id}")))?;
         Ok(Self { fd: own(fd) })
@@ -480,7 +452,7 @@ impl Program {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn info(&self) -> Result<ProgramInfo, XdpError> {
+    pub(crate) fn info(&self) -> Result<ProgramInfo, XdpError> {
         let mut maps = [0_u32; MAXIMUM_PROGRAM_MAPS];
         let mut info = RawProgramInfo {
             map_count: MAXIMUM_PROGRAM_MAPS as u32,
@@ -507,7 +479,12 @@ impl Program {
     ///
     /// # Errors
     /// [`XdpError::Foreign`] if the program has none, or the kernel's refusal.
-    pub fn map(&self, info: &ProgramInfo, ifindex: u32, shape: MapShape) -> Result<(u32, Map), XdpError> {
+    pub(crate) fn map(
+        &self,
+        info: &ProgramInfo,
+        ifindex: u32,
+        shape: MapShape,
+    ) -> Result<(u32, Map), XdpError> {
         for &id in &info.maps {
             let mut attributes = ById { id, next_id: 0, open_flags: 0 };
             let fd = own(bpf(MAP_GET_FD_BY_ID, &mut attributes).map_err(failed(format!("open map {id}")))?);
@@ -530,23 +507,6 @@ impl Program {
             ),
         })
     }
-
-    /// Runs the program `repeat` times over `frame` (14 bytes at least) without a network, and
-    /// gives the last verdict.
-    ///
-    /// # Errors
-    /// The kernel's refusal: `EINVAL` for a frame shorter than an Ethernet header.
-    pub fn test_run(&self, frame: &[u8], repeat: u32) -> Result<TestVerdict, XdpError> {
-        let mut attributes = TestRun {
-            program_fd: self.fd.as_raw_fd() as u32,
-            data_in_size: frame.len() as u32,
-            data_in: address(frame),
-            repeat,
-            ..TestRun::default()
-        };
-        bpf(PROG_TEST_RUN, &mut attributes).map_err(failed("run a program over a test frame"))?;
-        Ok(TestVerdict { verdict: attributes.verdict, nanoseconds: attributes.duration })
-    }
 }
 
 /// How many values a per-CPU map holds under one key: CPUs that may ever appear, not those online.
@@ -554,7 +514,7 @@ impl Program {
 ///
 /// # Errors
 /// `/sys` cannot be read or says something unknown.
-pub fn possible_cpus() -> Result<usize, XdpError> {
+pub(crate) fn possible_cpus() -> Result<usize, XdpError> {
     const PATH: &str = "/sys/devices/system/cpu/possible";
     static COUNT: OnceLock<usize> = OnceLock::new();
     if let Some(&count) = COUNT.get() {

@@ -9,12 +9,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::kernel::{MapKind, MapShape, NO_PREALLOCATION, READ_ONLY_TO_PROGRAMS};
 
 /// First word of every configuration: "SIETCHX" and the version of this layout.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"SIETCHX\x03");
+pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"SIETCHX\x03");
 
 /// Words of a VNIC's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Word {
+pub(super) enum Word {
     /// [`MAGIC`].
     Magic,
     /// 0: drop everything, both ways. 1: rules apply.
@@ -60,33 +60,33 @@ pub enum Word {
 }
 
 /// Words in a configuration.
-pub const CONFIG_WORDS: usize = Word::PeersRestricted6 as usize + 1;
+pub(crate) const CONFIG_WORDS: usize = Word::PeersRestricted6 as usize + 1;
 const _: () = assert!(CONFIG_WORDS == 21);
 
 impl Word {
     /// Offset in bytes, as an instruction encodes it.
-    pub const fn offset(self) -> i16 {
+    pub(super) const fn offset(self) -> i16 {
         self as i16 * 8
     }
 }
 
 /// The token bucket counts in 2^-6 ns: 64-bit time then lasts nine years of uptime.
-pub const TIME_SHIFT: i32 = 6;
+pub(crate) const TIME_SHIFT: i32 = 6;
 /// The cost of a byte has 16 more fractional bits, so that 10 GB/s is met within 0.01 %.
-pub const COST_SHIFT: i32 = 16;
+pub(crate) const COST_SHIFT: i32 = 16;
 
 /// Bits of one protocol's port set, and words that hold them.
-pub const PORT_WORDS: usize = 65_536 / 64;
+pub(crate) const PORT_WORDS: usize = 65_536 / 64;
 /// Prefixes in a peer list. A tenant's list is written by hand; each costs about 100 bytes of
 /// kernel memory.
-pub const MAXIMUM_PEERS: u32 = 1_024;
+pub(crate) const MAXIMUM_PEERS: u32 = 1_024;
 /// Receive queues an application's end may have. The daemon makes veths of one queue.
-pub const MAXIMUM_QUEUES: u32 = 64;
+pub(crate) const MAXIMUM_QUEUES: u32 = 64;
 /// VNICs behind one uplink.
-pub const MAXIMUM_VNICS: u32 = 1_024;
+pub(crate) const MAXIMUM_VNICS: u32 = 1_024;
 /// Rows of a counter map; greater than any program uses, so that a new reason does not change the
 /// shape.
-pub const COUNTER_ROWS: u32 = 32;
+pub(crate) const COUNTER_ROWS: u32 = 32;
 
 const fn array(name: &'static str, value: u32, entries: u32, flags: u32) -> MapShape {
     MapShape { name, kind: MapKind::Array, key: 4, value, entries, flags }
@@ -97,11 +97,11 @@ const fn counters(name: &'static str) -> MapShape {
 }
 
 /// One row of [`Word`]s; one map for both programs of a VNIC.
-pub const CONFIG: MapShape = array("sietch_config", CONFIG_WORDS as u32 * 8, 1, READ_ONLY_TO_PROGRAMS);
+pub(super) const CONFIG: MapShape = array("sietch_config", CONFIG_WORDS as u32 * 8, 1, READ_ONLY_TO_PROGRAMS);
 /// Bit sets: 1,024 words of TCP ports, then 1,024 of UDP ports.
-pub const PORTS: MapShape = array("sietch_ports", 8, 2 * PORT_WORDS as u32, READ_ONLY_TO_PROGRAMS);
+pub(super) const PORTS: MapShape = array("sietch_ports", 8, 2 * PORT_WORDS as u32, READ_ONLY_TO_PROGRAMS);
 /// Prefix length (host order) and address (as in a frame) to nothing in particular.
-pub const PEERS: MapShape = MapShape {
+pub(crate) const PEERS: MapShape = MapShape {
     name: "sietch_peers",
     kind: MapKind::PrefixTrie,
     key: 8,
@@ -111,11 +111,11 @@ pub const PEERS: MapShape = MapShape {
     flags: NO_PREALLOCATION | READ_ONLY_TO_PROGRAMS,
 };
 /// The same for IPv6: prefix length (host order) and address to nothing in particular.
-pub const PEERS6: MapShape = MapShape { name: "sietch_peers6", key: 20, ..PEERS };
+pub(crate) const PEERS6: MapShape = MapShape { name: "sietch_peers6", key: 20, ..PEERS };
 /// One word: the time at which the bucket is full again.
-pub const BUCKET: MapShape = array("sietch_bucket", 8, 1, 0);
+pub(crate) const BUCKET: MapShape = array("sietch_bucket", 8, 1, 0);
 /// Queue to AF_XDP socket.
-pub const QUEUES: MapShape = MapShape {
+pub(crate) const QUEUES: MapShape = MapShape {
     name: "sietch_queues",
     kind: MapKind::Sockets,
     key: 4,
@@ -124,17 +124,17 @@ pub const QUEUES: MapShape = MapShape {
     flags: 0,
 };
 /// The one uplink.
-pub const UPLINK: MapShape =
+pub(super) const UPLINK: MapShape =
     MapShape { name: "sietch_uplink", kind: MapKind::Devices, key: 4, value: 4, entries: 1, flags: 0 };
 /// What the receive program did: frames and bytes a row.
-pub const RECEIVE_COUNTERS: MapShape = counters("sietch_rx_count");
+pub(crate) const RECEIVE_COUNTERS: MapShape = counters("sietch_rx_count");
 /// What the transmit program did: frames and bytes a row.
-pub const TRANSMIT_COUNTERS: MapShape = counters("sietch_tx_count");
+pub(crate) const TRANSMIT_COUNTERS: MapShape = counters("sietch_tx_count");
 
 /// One row: [`MAGIC`] and the uplink's interface index.
-pub const UPLINK_CONFIG: MapShape = array("sietch_up_conf", 16, 1, READ_ONLY_TO_PROGRAMS);
+pub(crate) const UPLINK_CONFIG: MapShape = array("sietch_up_conf", 16, 1, READ_ONLY_TO_PROGRAMS);
 /// Address (as in a frame) to MAC (as [`Word::Mac`]).
-pub const VNICS: MapShape = MapShape {
+pub(crate) const VNICS: MapShape = MapShape {
     name: "sietch_vnics",
     kind: MapKind::Hash,
     key: 4,
@@ -144,9 +144,9 @@ pub const VNICS: MapShape = MapShape {
 };
 /// IPv6 address to MAC (as [`Word::Mac`]) and the VNIC's IPv4 address (as in a frame): the key of
 /// its device.
-pub const VNICS6: MapShape = MapShape { name: "sietch_vnics6", key: 16, value: 16, ..VNICS };
+pub(crate) const VNICS6: MapShape = MapShape { name: "sietch_vnics6", key: 16, value: 16, ..VNICS };
 /// Address (as in a frame) to the peer's end of the VNIC.
-pub const VNIC_DEVICES: MapShape = MapShape {
+pub(crate) const VNIC_DEVICES: MapShape = MapShape {
     name: "sietch_vnic_if",
     kind: MapKind::DeviceHash,
     key: 4,
@@ -155,33 +155,33 @@ pub const VNIC_DEVICES: MapShape = MapShape {
     flags: 0,
 };
 /// What the uplink's program did: frames and bytes a row.
-pub const UPLINK_COUNTERS: MapShape = counters("sietch_up_count");
+pub(crate) const UPLINK_COUNTERS: MapShape = counters("sietch_up_count");
 
 /// A MAC as the number that programs compare: six bytes as in a frame, then two zero bytes.
-pub const fn mac_word(mac: [u8; 6]) -> u64 {
+pub(crate) const fn mac_word(mac: [u8; 6]) -> u64 {
     let [a, b, c, d, e, f] = mac;
     u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])
 }
 
 /// The inverse of [`mac_word`].
-pub const fn word_mac(word: u64) -> [u8; 6] {
+pub(crate) const fn word_mac(word: u64) -> [u8; 6] {
     let [a, b, c, d, e, f, _, _] = word.to_ne_bytes();
     [a, b, c, d, e, f]
 }
 
 /// An address as the number that programs compare.
-pub const fn address_word(address: Ipv4Addr) -> u64 {
+pub(crate) const fn address_word(address: Ipv4Addr) -> u64 {
     u32::from_ne_bytes(address.octets()) as u64
 }
 
 /// Eight bytes of a frame as the number that a load of them gives.
-pub const fn word_of(bytes: [u8; 8]) -> u64 {
+pub(super) const fn word_of(bytes: [u8; 8]) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
 /// The words of a VNIC's IPv6: both halves of `address`; the second of its link-local address; the
 /// second halves of the groups in which the two are solicited. Zeroes without one.
-pub fn words6(address: Option<Ipv6Addr>, link_local: Ipv6Addr) -> [(Word, u64); 5] {
+pub(crate) fn words6(address: Option<Ipv6Addr>, link_local: Ipv6Addr) -> [(Word, u64); 5] {
     let half = |address: Ipv6Addr, from: usize| {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&address.octets()[from..from + 8]);
@@ -202,7 +202,8 @@ pub fn words6(address: Option<Ipv6Addr>, link_local: Ipv6Addr) -> [(Word, u64); 
 }
 
 /// The inverse of [`address_word`].
-pub const fn word_address(word: u64) -> Ipv4Addr {
+#[cfg(test)]
+pub(crate) const fn word_address(word: u64) -> Ipv4Addr {
     let [a, b, c, d] = (word as u32).to_ne_bytes();
     Ipv4Addr::new(a, b, c, d)
 }

@@ -52,7 +52,7 @@ pub enum Expect<'a> {
 /// # Errors
 /// [`XdpError::Occupied`] if something else is there; [`XdpError::Netlink`] for the rest (no such
 /// interface, a driver without native XDP, a greater MTU than it takes).
-pub fn attach(ifindex: u32, program: BorrowedFd<'_>, expect: Expect<'_>) -> Result<(), XdpError> {
+pub(crate) fn attach(ifindex: u32, program: BorrowedFd<'_>, expect: Expect<'_>) -> Result<(), XdpError> {
     change(ifindex, program.as_raw_fd(), expect, "attach an XDP program")
 }
 
@@ -60,7 +60,7 @@ pub fn attach(ifindex: u32, program: BorrowedFd<'_>, expect: Expect<'_>) -> Resu
 ///
 /// # Errors
 /// As [`attach`].
-pub fn detach(ifindex: u32, program: BorrowedFd<'_>) -> Result<(), XdpError> {
+pub(crate) fn detach(ifindex: u32, program: BorrowedFd<'_>) -> Result<(), XdpError> {
     change(ifindex, -1, Expect::Program(program), "detach an XDP program")
 }
 
@@ -68,7 +68,7 @@ pub fn detach(ifindex: u32, program: BorrowedFd<'_>) -> Result<(), XdpError> {
 ///
 /// # Errors
 /// [`XdpError::Netlink`], above all for an interface that does not exist.
-pub fn attached(ifindex: u32) -> Result<Option<u32>, XdpError> {
+pub(crate) fn attached(ifindex: u32) -> Result<Option<u32>, XdpError> {
     attached_in(ifindex, None)
 }
 
@@ -77,7 +77,7 @@ pub fn attached(ifindex: u32) -> Result<Option<u32>, XdpError> {
 ///
 /// # Errors
 /// As [`attached`].
-pub fn attached_in(ifindex: u32, namespace: Option<i32>) -> Result<Option<u32>, XdpError> {
+pub(crate) fn attached_in(ifindex: u32, namespace: Option<i32>) -> Result<Option<u32>, XdpError> {
     let what = || format!("ask which XDP program interface {ifindex} carries");
     let mut body = interface_info(ifindex);
     if let Some(number) = namespace {

@@ -49,7 +49,7 @@ pub fn disable_transmit_checksum(ifindex: u32) -> Result<(), XdpError> {
 ///
 /// # Errors
 /// [`XdpError::Interface`]: no such interface.
-pub fn transmit_checksum(ifindex: u32) -> Result<bool, XdpError> {
+pub(crate) fn transmit_checksum(ifindex: u32) -> Result<bool, XdpError> {
     Ok(ethtool(ifindex, ETHTOOL_GTXCSUM, 0)? != 0)
 }
 

@@ -1,5 +1,5 @@
-//! The program that lets everything pass. A veth end needs one where the other end is redirected
-//! into.
+//! The program that passes every frame, for tests. A veth end needs a program where frames are
+//! redirected into its other end.
 
 use std::os::fd::AsFd;
 
@@ -11,13 +11,13 @@ use super::kernel::{Buffers, Program};
 use super::netlink::{self, Expect};
 
 /// The program's name in the kernel.
-pub const NAME: &str = "sietch_pass";
+pub(super) const NAME: &str = "sietch_pass";
 
 /// Builds the program.
 ///
 /// # Errors
 /// None in practice: it has no labels.
-pub fn assemble() -> Result<Vec<Instruction>, AssembleError> {
+pub(crate) fn assemble() -> Result<Vec<Instruction>, AssembleError> {
     let mut code = Assembler::new();
     code.set(R0, PASS);
     code.exit();
@@ -28,7 +28,7 @@ pub fn assemble() -> Result<Vec<Instruction>, AssembleError> {
 ///
 /// # Errors
 /// [`XdpError`]; then nothing is attached.
-pub fn attach(ifindex: u32) -> Result<Program, XdpError> {
+pub(super) fn attach(ifindex: u32) -> Result<Program, XdpError> {
     let code = assemble().map_err(|source| XdpError::Assemble { program: NAME, source })?;
     let program = Program::load(NAME, &code, Buffers::One)?;
     netlink::attach(ifindex, program.as_fd(), Expect::Nothing)?;

@@ -19,11 +19,11 @@ use super::frame::{Context, Direction, FrameProgram, QUEUE, REDIRECT};
 use super::layout::Word;
 
 /// The program's name in the kernel.
-pub const NAME: &str = "sietch_rx";
+pub(super) const NAME: &str = "sietch_rx";
 
 /// The maps that the program names.
 #[derive(Clone, Copy, Debug)]
-pub struct ReceiveMaps {
+pub(crate) struct ReceiveMaps {
     /// [`super::layout::CONFIG`]
     pub config: MapReference,
     /// [`super::layout::PORTS`]
@@ -42,7 +42,7 @@ pub struct ReceiveMaps {
 ///
 /// # Errors
 /// A mistake in this module.
-pub fn assemble(maps: ReceiveMaps, context: Context) -> Result<Vec<Instruction>, AssembleError> {
+pub(crate) fn assemble(maps: ReceiveMaps, context: Context) -> Result<Vec<Instruction>, AssembleError> {
     let mut frame = FrameProgram::begin(context, maps.counters);
     let to_us = frame.code.label();
     let ipv4 = frame.code.label();

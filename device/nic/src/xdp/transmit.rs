@@ -43,14 +43,14 @@ use super::frame::{Context, Direction, FrameProgram, HELPER_CLOCK, PASS, REDIREC
 use super::layout::{COST_SHIFT, TIME_SHIFT, Word};
 
 /// The program's name in the kernel.
-pub const NAME: &str = "sietch_tx";
+pub(super) const NAME: &str = "sietch_tx";
 
 const TO_HOST: i32 = 0;
 const TO_UPLINK: i32 = 1;
 
 /// The maps that the program names.
 #[derive(Clone, Copy, Debug)]
-pub struct TransmitMaps {
+pub(crate) struct TransmitMaps {
     /// [`super::layout::CONFIG`]
     pub config: MapReference,
     /// [`super::layout::PORTS`]
@@ -71,7 +71,7 @@ pub struct TransmitMaps {
 ///
 /// # Errors
 /// A mistake in this module.
-pub fn assemble(maps: TransmitMaps, context: Context) -> Result<Vec<Instruction>, AssembleError> {
+pub(crate) fn assemble(maps: TransmitMaps, context: Context) -> Result<Vec<Instruction>, AssembleError> {
     let mut frame = FrameProgram::begin(context, maps.counters);
     let ipv4 = frame.code.label();
     let ipv6 = frame.code.label();

@@ -30,7 +30,7 @@ use super::layout::{
 use super::netlink::{self, Expect};
 
 /// The program's name in the kernel.
-pub const NAME: &str = "sietch_uplink";
+pub(super) const NAME: &str = "sietch_uplink";
 
 const ROW_REDIRECTED: i32 = 0;
 const ROW_HOST: i32 = 1;
@@ -38,7 +38,7 @@ const ROW_LOST: i32 = 2;
 
 /// The maps that the program names.
 #[derive(Clone, Copy, Debug)]
-pub struct UplinkMaps {
+pub(crate) struct UplinkMaps {
     /// [`UPLINK_CONFIG`]. The program only names it, so that the daemon can find it again.
     pub config: MapReference,
     /// [`VNICS`]
@@ -55,7 +55,7 @@ pub struct UplinkMaps {
 ///
 /// # Errors
 /// A mistake in this module.
-pub fn assemble(maps: UplinkMaps, context: Context) -> Result<Vec<Instruction>, AssembleError> {
+pub(crate) fn assemble(maps: UplinkMaps, context: Context) -> Result<Vec<Instruction>, AssembleError> {
     let mut frame = FrameProgram::begin(context, maps.counters);
     let host = frame.code.label();
     let ipv4 = frame.code.label();
@@ -329,7 +329,8 @@ impl Uplink {
     }
 
     /// The program, to run it over test frames.
-    pub fn program(&self) -> &Program {
+    #[cfg(test)]
+    pub(crate) fn program(&self) -> &Program {
         &self.program
     }
 }

@@ -26,24 +26,26 @@ use super::kernel::{Buffers, Map, Program};
 use super::layout::{
     BUCKET, CONFIG, CONFIG_WORDS, COST_SHIFT, MAGIC, MAXIMUM_PEERS, MAXIMUM_QUEUES, PEERS, PEERS6,
     PORT_WORDS, PORTS, QUEUES, RECEIVE_COUNTERS, TIME_SHIFT, TRANSMIT_COUNTERS, UPLINK, Word, address_word,
-    mac_word, word_address, word_mac, words6,
+    mac_word, words6,
 };
+#[cfg(test)]
+use super::layout::{word_address, word_mac};
 use super::netlink::{self, Expect};
 use super::receive::{self, ReceiveMaps};
 use super::transmit::{self, TransmitMaps};
 use crate::namespace::Namespace;
 
 /// Bytes a second. Below it a full frame would wait for more than a second.
-pub const MINIMUM_RATE: u64 = 1_000;
+pub(crate) const MINIMUM_RATE: u64 = 1_000;
 /// Bytes a second: eight terabit. Above it the cost of a byte would lose precision.
-pub const MAXIMUM_RATE: u64 = 1_000_000_000_000;
+pub(crate) const MAXIMUM_RATE: u64 = 1_000_000_000_000;
 /// Bytes. The longest frame in one buffer is shorter; a bucket smaller than a frame would never let
 /// that frame pass.
-pub const MINIMUM_BURST: u64 = 4_096;
+pub(crate) const MINIMUM_BURST: u64 = 4_096;
 /// The same for frames in several buffers, of which the longest has 65549 bytes.
 pub const MINIMUM_LARGE_BURST: u64 = 128 << 10;
 /// Units of 2^-6 ns, thirteen days: `burst / rate` beyond it is no limit but a mistake.
-pub const MAXIMUM_WINDOW: u64 = 1 << 56;
+pub(crate) const MAXIMUM_WINDOW: u64 = 1 << 56;
 
 /// An IPv4 prefix such as 10.0.0.0/8, its host bits zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,18 +64,14 @@ impl Ipv4Prefix {
         Some(Self { address: Ipv4Addr::from_bits(address.to_bits() & mask), length })
     }
 
-    /// Its first address.
-    pub fn address(self) -> Ipv4Addr {
-        self.address
-    }
-
     /// Its length in bits.
-    pub fn length(self) -> u8 {
+    #[cfg(test)]
+    pub(crate) fn length(self) -> u8 {
         self.length
     }
 
     /// Whether `address` lies in it.
-    pub fn contains(self, address: Ipv4Addr) -> bool {
+    pub(crate) fn contains(self, address: Ipv4Addr) -> bool {
         Self::new(address, self.length) == Some(self)
     }
 
@@ -102,18 +100,8 @@ impl Ipv6Prefix {
         Some(Self { address: Ipv6Addr::from_bits(address.to_bits() & mask), length })
     }
 
-    /// Its first address.
-    pub fn address(self) -> Ipv6Addr {
-        self.address
-    }
-
-    /// Its length in bits.
-    pub fn length(self) -> u8 {
-        self.length
-    }
-
     /// Whether `address` lies in it.
-    pub fn contains(self, address: Ipv6Addr) -> bool {
+    pub(crate) fn contains(self, address: Ipv6Addr) -> bool {
         Self::new(address, self.length) == Some(self)
     }
 
@@ -199,19 +187,19 @@ impl VnicSpec {
     }
 
     /// Whether some IPv4 address is no peer.
-    pub fn is_restricted(&self) -> bool {
+    pub(crate) fn is_restricted(&self) -> bool {
         !self.names_no_peer() && self.peers.iter().all(|prefix| prefix.length > 0)
     }
 
     /// The same over IPv6. A list of all addresses that says nothing of IPv6 does not restrict
     /// IPv6.
-    pub fn is_restricted6(&self) -> bool {
+    pub(crate) fn is_restricted6(&self) -> bool {
         let unrestricted = self.peers6.is_empty() && !self.is_restricted();
         !unrestricted && self.peers6.iter().all(|prefix| prefix.length > 0)
     }
 
     /// Whether it may talk with that address.
-    pub fn is_peer6(&self, other: Ipv6Addr) -> bool {
+    pub(crate) fn is_peer6(&self, other: Ipv6Addr) -> bool {
         !self.is_restricted6() || self.peers6.iter().any(|prefix| prefix.contains(other))
     }
 
@@ -480,7 +468,7 @@ impl VnicPrograms {
     ///
     /// # Errors
     /// The kernel's refusal: the fd is no AF_XDP socket, or has no UMEM yet.
-    pub fn set_socket(&self, xsk: BorrowedFd<'_>) -> Result<(), XdpError> {
+    pub(crate) fn set_socket(&self, xsk: BorrowedFd<'_>) -> Result<(), XdpError> {
         // Bounded when it was set.
         let queue = self.words[Word::Queue as usize] as u32;
         self.maps.queues.update(&queue.to_ne_bytes(), &xsk.as_raw_fd().to_ne_bytes())
@@ -491,7 +479,7 @@ impl VnicPrograms {
     /// # Errors
     /// [`XdpError::Rules`] before anything changed, or the kernel's refusal in between: call again,
     /// or revoke.
-    pub fn update(&mut self, spec: &VnicSpec) -> Result<(), XdpError> {
+    pub(crate) fn update(&mut self, spec: &VnicSpec) -> Result<(), XdpError> {
         spec.validate()?;
         let (cost, window) = spec.bucket()?;
         for peer in &spec.peers {
@@ -562,7 +550,8 @@ impl VnicPrograms {
     }
 
     /// Whether frames may pass.
-    pub fn is_enabled(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_enabled(&self) -> bool {
         self.words[Word::Enabled as usize] != 0
     }
 
@@ -572,17 +561,19 @@ impl VnicPrograms {
     }
 
     /// The VNIC's MAC.
-    pub fn mac(&self) -> [u8; 6] {
+    #[cfg(test)]
+    pub(crate) fn mac(&self) -> [u8; 6] {
         word_mac(self.words[Word::Mac as usize])
     }
 
     /// The VNIC's address.
-    pub fn address(&self) -> Ipv4Addr {
+    #[cfg(test)]
+    pub(crate) fn address(&self) -> Ipv4Addr {
         word_address(self.words[Word::Address as usize])
     }
 
     /// Interface indices of the application's end and the peer's end.
-    pub fn interfaces(&self) -> (u32, u32) {
+    fn interfaces(&self) -> (u32, u32) {
         // Both were stored from u32.
         (
             self.words[Word::ApplicationInterface as usize] as u32,
@@ -617,12 +608,14 @@ impl VnicPrograms {
     }
 
     /// The receive program, to run it over test frames.
-    pub fn receive_program(&self) -> &Program {
+    #[cfg(test)]
+    pub(crate) fn receive_program(&self) -> &Program {
         &self.receive
     }
 
     /// The transmit program, to run it over test frames.
-    pub fn transmit_program(&self) -> &Program {
+    #[cfg(test)]
+    pub(crate) fn transmit_program(&self) -> &Program {
         &self.transmit
     }
 }

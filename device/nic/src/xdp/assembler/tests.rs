@@ -30,7 +30,7 @@ fn encodings_are_those_of_the_standard() {
     a.jump_if(Width::Bits64, Condition::Greater, R1, R2, end);
     a.jump_if(Width::Bits32, Condition::NotEqual, R1, 3, end);
     a.atomic(Width::Bits64, Atomic::CompareExchange, R1, 8, R2);
-    a.to_big_endian(R1, 16);
+    a.big_endian(R1, 16);
     a.call(1);
     a.jump(end);
     a.bind(end);
@@ -108,17 +108,11 @@ fn expected_alu(width: Width, operation: Alu, left: u64, right: u64) -> u64 {
         Alu::Add => a.wrapping_add(b),
         Alu::Subtract => a.wrapping_sub(b),
         Alu::Multiply => a.wrapping_mul(b),
-        Alu::Divide => a.checked_div(b).unwrap_or(0),
         Alu::Or => a | b,
         Alu::And => a & b,
         Alu::ShiftLeft => a << shift,
         Alu::ShiftRight => a >> shift,
-        Alu::Negate => a.wrapping_neg(),
-        Alu::Modulo => a.checked_rem(b).unwrap_or(a),
-        Alu::Xor => a ^ b,
         Alu::Move => b,
-        Alu::ShiftRightSigned if bits == 32 => u64::from(((a as u32 as i32) >> shift) as u32),
-        Alu::ShiftRightSigned => ((a as i64) >> shift) as u64,
     };
     result & mask
 }
@@ -137,11 +131,8 @@ fn expected_jump(width: Width, condition: Condition, left: u64, right: u64) -> b
         Condition::AnyBit => a & b != 0,
         Condition::NotEqual => a != b,
         Condition::SignedGreater => sa > sb,
-        Condition::SignedGreaterOrEqual => sa >= sb,
         Condition::Less => a < b,
         Condition::LessOrEqual => a <= b,
-        Condition::SignedLess => sa < sb,
-        Condition::SignedLessOrEqual => sa <= sb,
     }
 }
 
@@ -158,8 +149,8 @@ proptest! {
     fn arithmetic_agrees_with_the_interpreter(
         width in width(),
         operation in prop::sample::select(vec![
-            Alu::Add, Alu::Subtract, Alu::Multiply, Alu::Divide, Alu::Or, Alu::And, Alu::ShiftLeft,
-            Alu::ShiftRight, Alu::Negate, Alu::Modulo, Alu::Xor, Alu::Move, Alu::ShiftRightSigned,
+            Alu::Add, Alu::Subtract, Alu::Multiply, Alu::Or, Alu::And, Alu::ShiftLeft, Alu::ShiftRight,
+            Alu::Move,
         ]),
         left in value(),
         right in value(),
@@ -167,11 +158,7 @@ proptest! {
         let mut a = Assembler::new();
         a.set_wide(R0, left);
         a.set_wide(R1, right);
-        if operation == Alu::Negate {
-            a.alu(width, operation, R0, 0);
-        } else {
-            a.alu(width, operation, R0, R1);
-        }
+        a.alu(width, operation, R0, R1);
         a.exit();
         prop_assert_eq!(interpret(a), expected_alu(width, operation, left, right));
     }
@@ -181,8 +168,7 @@ proptest! {
         width in width(),
         condition in prop::sample::select(vec![
             Condition::Equal, Condition::Greater, Condition::GreaterOrEqual, Condition::AnyBit,
-            Condition::NotEqual, Condition::SignedGreater, Condition::SignedGreaterOrEqual,
-            Condition::Less, Condition::LessOrEqual, Condition::SignedLess, Condition::SignedLessOrEqual,
+            Condition::NotEqual, Condition::SignedGreater, Condition::Less, Condition::LessOrEqual,
         ]),
         left in value(),
         right in value(),
@@ -221,7 +207,7 @@ proptest! {
         ] {
             let mut a = Assembler::new();
             a.set_wide(R0, value);
-            a.to_big_endian(R0, bits);
+            a.big_endian(R0, bits);
             a.exit();
             prop_assert_eq!(interpret(a), expected);
         }

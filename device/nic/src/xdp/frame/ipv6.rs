@@ -78,13 +78,13 @@ impl Direction {
 
 impl FrameProgram {
     /// Jumps to `label` if the frame is IPv6.
-    pub fn if_ipv6(&mut self, label: Label) {
+    pub(crate) fn if_ipv6(&mut self, label: Label) {
         self.code.load(Size::Half, R3, R7, ETHERTYPE);
         self.jump_if(Condition::Equal, R3, ETHERTYPE_IPV6, label);
     }
 
     /// Jumps to `label` if the frame is IPv6 to the MAC of a group.
-    pub fn if_ipv6_group_mac(&mut self, label: Label) {
+    pub(crate) fn if_ipv6_group_mac(&mut self, label: Label) {
         let not = self.code.label();
         self.code.load(Size::Half, R3, R7, ETHERTYPE);
         self.jump_if(Condition::NotEqual, R3, ETHERTYPE_IPV6, not);
@@ -94,13 +94,13 @@ impl FrameProgram {
     }
 
     /// Drops IPv6 packets that the VNIC may not receive or send. The MACs were judged before.
-    pub fn ipv6(&mut self, direction: Direction, ports: MapReference, peers: MapReference) {
+    pub(crate) fn ipv6(&mut self, direction: Direction, ports: MapReference, peers: MapReference) {
         self.require_or_drop(IPV6_END);
         self.code.load(Size::Byte, R1, R7, 14);
         self.code.alu64(Alu::ShiftRight, R1, 4);
         self.drop_if(Condition::NotEqual, R1, 6, Reason::Header);
         self.code.load(Size::Half, R2, R7, PAYLOAD_LENGTH);
-        self.code.to_big_endian(R2, 16);
+        self.code.big_endian(R2, 16);
         self.code.set(R1, R2);
         self.code.alu64(Alu::Add, R1, IPV6_END);
         self.drop_if(Condition::Greater, R1, R6, Reason::Header);
@@ -234,7 +234,7 @@ impl FrameProgram {
         self.drop_if(Condition::Equal, R0, 0, Reason::Peer);
         self.code.load(Size::Double, R3, R10, SAVED);
         self.code.load(Size::Half, R2, R7, PAYLOAD_LENGTH);
-        self.code.to_big_endian(R2, 16);
+        self.code.big_endian(R2, 16);
         self.code.bind(any_peer);
     }
 
