@@ -29,7 +29,8 @@ use crate::{Completion, DEFAULT_DEPTH, DiskQueue, Operation, Part, Priority, Sub
 
 pub use mapped::Mapped;
 pub(crate) use mapped::is_sealed_memory;
-pub use medium::{LINE, Medium, TEAR};
+pub(crate) use medium::LINE;
+pub use medium::{Medium, TEAR};
 pub use model::Model;
 
 /// Zeros that a discard stores at a time.

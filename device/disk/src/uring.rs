@@ -32,7 +32,7 @@ mod setup;
 
 /// How long a dropped queue waits for requests in flight before it leaks their buffers: longer than
 /// a slow disk's write, shorter than a person's patience.
-pub const DRAIN: Duration = Duration::from_secs(10);
+pub(crate) const DRAIN: Duration = Duration::from_secs(10);
 
 pub use mode::Mode;
 

@@ -78,7 +78,6 @@ pub struct BrokerQueue {
     spare: Vec<u32>,
     pages: Pages,
     done: VecDeque<Completion>,
-    ignored_completions: u64,
 }
 
 impl BrokerQueue {
@@ -116,7 +115,6 @@ impl BrokerQueue {
             spare: (0..layout.slots).rev().collect(),
             pages: Pages::new(layout.data / BLOCK as u32),
             done: VecDeque::with_capacity(layout.slots as usize),
-            ignored_completions: 0,
         })
     }
 
@@ -133,11 +131,6 @@ impl BrokerQueue {
     /// Whether the service core has ended, or taken the area away. Everything fails from then on.
     pub fn is_over(&self) -> bool {
         self.region.is_hung_up() || self.submissions.violations() + self.completions.violations() > 0
-    }
-
-    /// Completions that belonged to nothing.
-    pub fn ignored_completions(&self) -> u64 {
-        self.ignored_completions
     }
 
     /// Submits what waits, as far as there is room.
@@ -240,7 +233,6 @@ impl BrokerQueue {
             .get_mut(number as usize)
             .filter(|piece| piece.live && u64::from(piece.generation) == completed.token >> 32);
         let Some(piece) = piece else {
-            self.ignored_completions += 1;
             return;
         };
         piece.live = false;

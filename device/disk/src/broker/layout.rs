@@ -35,7 +35,7 @@ pub const COMPLETION_PRODUCER: usize = 0x200;
 /// See the diagram.
 pub const COMPLETION_CONSUMER: usize = 0x280;
 /// The word with which the broker asks to be notified.
-pub const BROKER_NEED_WAKEUP: usize = 0x300;
+pub(crate) const BROKER_NEED_WAKEUP: usize = 0x300;
 /// The word with which the application asks to be notified.
 pub const APPLICATION_NEED_WAKEUP: usize = 0x380;
 /// Where submissions begin.

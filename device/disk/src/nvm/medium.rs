@@ -1,7 +1,7 @@
 //! The seam under [`super::NvmQueue`]: memory as loads, stores and fences.
 
 /// Unit of requests, in bytes: a cache line. Stores of whole lines never read the line first.
-pub const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 
 /// What the memory stores in one piece, in bytes: an aligned word (Intel, "Persistent Memory
 /// Programming", 2-3).
