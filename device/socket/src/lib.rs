@@ -45,7 +45,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 pub use handler::{Appetite, ConnectionId, Handler, Verdict};
-pub use limits::{BACKLOG, LAST_BYTES_MS, RECEIVE_BYTES, SEND_QUEUE_BYTES};
+pub use limits::{BACKLOG, RECEIVE_BYTES};
 
 /// Why a queue could not be made or used.
 #[derive(Debug, thiserror::Error)]
