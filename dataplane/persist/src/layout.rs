@@ -20,9 +20,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::limits::{DATA_START, INDEX_BYTES, MAX_RUNS, MIN_SEGMENTS, SEGMENT_RANGE, SUPERBLOCK};
 
 /// Version of the queue's records.
-pub const QUEUE_VERSION: u32 = 1;
+pub(crate) const QUEUE_VERSION: u32 = 1;
 /// Version of the map's records.
-pub const MAP_VERSION: u32 = 1;
+pub(crate) const MAP_VERSION: u32 = 1;
 
 /// Version of the format that this code writes and reads.
 pub const VERSION: u32 = 1;

@@ -54,12 +54,12 @@ pub use error::{
 };
 pub use follower::Follower;
 pub use layout::{HEADER, VERSION};
-pub use limits::{BATCH, DEFAULT_IN_FLIGHT, MAX_QUEUED, MAX_READS, MAX_RECORD, MIN_CAPACITY};
+pub use limits::{BATCH, MAX_RECORD, MIN_CAPACITY};
 pub use log::{
     Cursor, Durability, FormatOptions, Log, LogMetrics, Options, Read, Sequence, Waiter, check, is_formatted,
     verify,
 };
-pub use map::{Fetch, Fetched, MAP_VERSION, Map, MapMetrics, StoredMap, StoredMapOptions, Value};
-pub use queue::{Delivery, MAX_ENTRIES, QUEUE_VERSION, Queue, QueueMetrics, QueueOptions, Receipt};
+pub use map::{Fetch, Fetched, Map, MapMetrics, StoredMap, StoredMapOptions, Value};
+pub use queue::{Delivery, MAX_ENTRIES, Queue, QueueMetrics, QueueOptions, Receipt};
 pub use scan::{Applied, Entry, RecoveryReport, TornTail};
 pub use typed::{Record, TYPE_HEADER, read_record, type_of, typed};

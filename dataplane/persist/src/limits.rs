@@ -12,11 +12,11 @@ pub const BATCH: usize = 256 << 10;
 
 /// Bytes that may be appended and not yet passed to the device. Past it the caller must wait: the
 /// device is slower than its clients.
-pub const MAX_QUEUED: usize = 8 << 20;
+pub(crate) const MAX_QUEUED: usize = 8 << 20;
 
 /// Writes of the log in flight by default: more only help when they are not batched, and batching
 /// costs less.
-pub const DEFAULT_IN_FLIGHT: usize = 4;
+pub(crate) const DEFAULT_IN_FLIGHT: usize = 4;
 
 /// Writes of a snapshot in flight: enough for bandwidth, few enough to leave the device to the log.
 pub(crate) const SNAPSHOT_IN_FLIGHT: usize = 2;
@@ -94,4 +94,4 @@ pub(crate) const PROOF_QUIET: u64 = 100_000_000;
 pub(crate) const PROOF_INTERVAL: u64 = 1_000_000_000;
 
 /// Reads of cursors in flight together: each holds a buffer of a batch.
-pub const MAX_READS: usize = 16;
+pub(crate) const MAX_READS: usize = 16;

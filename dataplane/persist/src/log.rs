@@ -165,7 +165,7 @@ impl<D: DiskQueue> Log<D> {
     ///
     /// # Errors
     /// As [`Log::append`].
-    pub fn append_shrinking_parts(&mut self, payload: &[&[u8]]) -> Result<Sequence, AppendError> {
+    pub(crate) fn append_shrinking_parts(&mut self, payload: &[&[u8]]) -> Result<Sequence, AppendError> {
         self.append_within(payload, self.space.budget())
     }
 

@@ -45,7 +45,6 @@ use zerocopy::IntoBytes;
 use crate::compaction::{Compaction, SLICE};
 use crate::error::{AppendError, Failure, FormatError, OpenError, ResizeError, SnapshotError};
 use crate::layout::Content;
-pub use crate::layout::MAP_VERSION;
 use crate::log::{FormatOptions, Log, Options, Sequence, Waiter};
 use crate::scan::{Applied, Entry as LogEntry, RecoveryReport};
 use crate::typed::typed;

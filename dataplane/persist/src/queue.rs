@@ -55,7 +55,6 @@ use zerocopy::IntoBytes;
 use crate::compaction::Compaction;
 use crate::error::{AppendError, Failure, FormatError, OpenError, QueueError, ResizeError};
 use crate::layout::Content;
-pub use crate::layout::QUEUE_VERSION;
 use crate::log::{FormatOptions, Log, Options, Sequence, Waiter};
 use crate::scan::{Entry as LogEntry, RecoveryReport};
 use crate::typed::typed;

@@ -96,7 +96,7 @@ impl<D: DiskQueue> Log<D> {
     ///
     /// # Errors
     /// As [`Log::snapshot_append`].
-    pub fn snapshot_append_parts(&mut self, payload: &[&[u8]]) -> Result<(), SnapshotError> {
+    pub(crate) fn snapshot_append_parts(&mut self, payload: &[&[u8]]) -> Result<(), SnapshotError> {
         self.check()?;
         let length: usize = payload.iter().map(|part| part.len()).sum();
         // The log may still grow up to its budget: that much stays free.

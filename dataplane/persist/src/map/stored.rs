@@ -53,7 +53,7 @@ use crate::scan::{Applied, Entry as LogEntry, RecoveryReport};
 use crate::typed::typed;
 
 /// Values that a compaction reads at a time: enough for the bandwidth of a disk, and half of
-/// [`crate::MAX_READS`] stays for others.
+/// [`crate::limits::MAX_READS`] stays for others.
 const COPIES: usize = 8;
 
 /// How a map with values in the area is driven.

@@ -26,7 +26,8 @@ use crate::error::{Failure, SnapshotError};
 use crate::log::Sequence;
 use crate::typed::typed;
 
-/// Payloads read ahead at a time, and copied at a time: each is half of [`crate::MAX_READS`].
+/// Payloads read ahead at a time, and copied at a time: each is half of
+/// [`crate::limits::MAX_READS`].
 const READS: usize = 8;
 
 /// How long an entry is put off that cannot be read, in nanoseconds: a disk that recovers does so
