@@ -153,7 +153,7 @@ impl Space<'_> {
     }
 
     /// The same for bytes as [`Connection::try_read_with`] shows them: from ring to ring.
-    pub fn put_untrusted(&mut self, bytes: Untrusted<'_>) -> usize {
+    pub(crate) fn put_untrusted(&mut self, bytes: Untrusted<'_>) -> usize {
         match &mut self.0 {
             Room::Memory(send) => send.copy_untrusted(bytes),
             Room::Kernel(staged) => {

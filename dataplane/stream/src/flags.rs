@@ -4,7 +4,7 @@ use sietch_ring::stream::flag;
 
 /// In [`Private::flags`](sietch_ring::stream::Private::flags): bytes were sent after the peer had
 /// closed. It answered with a reset, which is (or was) an `EPIPE`.
-pub const SENT_AFTER_CLOSE: u32 = flag::FREE;
+pub(crate) const SENT_AFTER_CLOSE: u32 = flag::FREE;
 
 /// In [`Private::flags`](sietch_ring::stream::Private::flags): the peer has shut down both ways.
 /// Linux answers bytes that are sent to such a peer with a reset.

@@ -53,7 +53,7 @@ pub mod registration;
 pub mod service;
 
 pub use connection::{Connection, MOST_WAITING, Path, Space};
-pub use flags::{PEER_SHUT_READ, SENT_AFTER_CLOSE};
+pub use flags::PEER_SHUT_READ;
 pub use listener::{Arrived, Listener};
 
 #[cfg(test)]

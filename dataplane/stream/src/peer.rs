@@ -19,7 +19,7 @@ use crate::placeholder::Placeholder;
 const MAX_YIELDS: u32 = 4;
 
 /// The byte of a doorbell.
-pub const DOORBELL: u8 = 0;
+pub(crate) const DOORBELL: u8 = 0;
 
 /// Writes the byte that is due to the sleepers at the other end.
 #[inline]
