@@ -19,7 +19,8 @@ pub mod tcp;
 pub mod template;
 pub mod udp;
 
-pub use address::{Address, AddressIndex};
+pub use address::Address;
+pub(crate) use address::AddressIndex;
 pub use ecn::EcnCodepoint;
 pub use payload::Payload;
 pub(crate) use template::network_header;

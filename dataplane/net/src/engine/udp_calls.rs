@@ -8,13 +8,10 @@ use super::Engine;
 use crate::error::ListenError;
 use crate::events::CloseReason;
 use crate::ip::groups::multicast::GroupError;
-use crate::packet::{EcnCodepoint, ethernet, ipv4, udp};
+use crate::packet::EcnCodepoint;
 use crate::udp::datagram::{Datagram, DatagramError};
 
 impl Engine {
-    /// Bytes of headers before the payload of a UDP datagram over IPv4 in a frame.
-    pub const UDP_OVERHEAD: usize = ethernet::HEADER + ipv4::HEADER + udp::HEADER;
-
     /// Binds a UDP port.
     ///
     /// # Errors

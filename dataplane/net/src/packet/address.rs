@@ -94,7 +94,7 @@ impl Address {
 
     /// Whether it is an IPv4 address.
     #[inline]
-    pub const fn is_v4(&self) -> bool {
+    pub(crate) const fn is_v4(&self) -> bool {
         self.bits() >> 32 == 0xffff
     }
 
@@ -136,7 +136,7 @@ impl Address {
     /// Whether it may stand in the source field of a packet from elsewhere (RFC 1122 section
     /// 3.2.1.3, RFC 4291 section 2.7). The unspecified address, a group and a loopback may not.
     #[inline]
-    pub const fn may_be_source(&self) -> bool {
+    pub(crate) const fn may_be_source(&self) -> bool {
         if self.is_v4() {
             let first = self.low() >> 24;
             first != 0 && first != 127 && first < 224
@@ -148,7 +148,7 @@ impl Address {
     /// Whether the first `prefix` bits of the family's address are those of `other`, which is of
     /// the same family.
     #[inline]
-    pub const fn shares_prefix(&self, other: &Self, prefix: u8) -> bool {
+    pub(crate) const fn shares_prefix(&self, other: &Self, prefix: u8) -> bool {
         if self.is_v4() != other.is_v4() {
             return false;
         }
@@ -157,7 +157,7 @@ impl Address {
     }
 
     /// How many leading bits two addresses have in common.
-    pub const fn common_bits(&self, other: &Self) -> u32 {
+    pub(crate) const fn common_bits(&self, other: &Self) -> u32 {
         (self.bits() ^ other.bits()).leading_zeros()
     }
 
@@ -194,13 +194,13 @@ impl Address {
 
 /// Which of our own addresses: an index into their list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AddressIndex(pub(crate) u8);
+pub(crate) struct AddressIndex(pub(crate) u8);
 
 impl AddressIndex {
     /// The IPv4 address.
-    pub const V4: Self = Self(0);
+    pub(crate) const V4: Self = Self(0);
     /// The link-local IPv6 address.
-    pub const LINK_LOCAL: Self = Self(1);
+    pub(crate) const LINK_LOCAL: Self = Self(1);
 }
 
 const _: () = assert!(size_of::<Address>() == 16 && align_of::<Address>() == 1);

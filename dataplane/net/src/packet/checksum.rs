@@ -47,7 +47,7 @@ fn sum_rest(rest: &[u8]) -> u64 {
 /// # Panics
 /// If the lengths differ.
 #[inline]
-pub fn copy_and_sum(to: &mut [u8], from: &[u8]) -> u64 {
+pub(crate) fn copy_and_sum(to: &mut [u8], from: &[u8]) -> u64 {
     assert_eq!(to.len(), from.len());
     let mut lanes = [0u64; 4];
     let (targets, target_rest) = to.as_chunks_mut::<16>();

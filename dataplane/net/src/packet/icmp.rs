@@ -18,15 +18,15 @@ pub const UNREACHABLE: u8 = 3;
 /// Type of an echo request.
 pub const ECHO_REQUEST: u8 = 8;
 /// Type of "time exceeded".
-pub const TIME_EXCEEDED: u8 = 11;
+pub(crate) const TIME_EXCEEDED: u8 = 11;
 /// Type of "parameter problem".
 pub const PARAMETER_PROBLEM: u8 = 12;
 /// Code of "protocol unreachable".
-pub const PROTOCOL_UNREACHABLE: u8 = 2;
+pub(crate) const PROTOCOL_UNREACHABLE: u8 = 2;
 /// Code of "port unreachable".
-pub const PORT_UNREACHABLE: u8 = 3;
+pub(crate) const PORT_UNREACHABLE: u8 = 3;
 /// Code of "fragmentation needed and DF set" (RFC 1191).
-pub const FRAGMENTATION_NEEDED: u8 = 4;
+pub(crate) const FRAGMENTATION_NEEDED: u8 = 4;
 
 /// A message as received.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ impl<'a> Message<'a> {
 
 /// The packet of ours that an error quotes, of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quote {
+pub(crate) struct Quote {
     /// Its source address: ours, if the error is honest.
     pub source: Address,
     /// Its destination.
@@ -82,7 +82,7 @@ pub struct Quote {
 impl Quote {
     /// Reads the quoted packet. Its checksum cannot be verified: it was cut. What we send has no
     /// extension headers.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let first = *bytes.first()?;
         let word = |at: usize| Some(usize::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
         let (source, destination, protocol, length, header) = match first >> 4 {

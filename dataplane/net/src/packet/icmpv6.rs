@@ -22,31 +22,29 @@ pub const HEADER: usize = icmp::HEADER;
 /// Type of "destination unreachable".
 pub const UNREACHABLE: u8 = 1;
 /// Type of "packet too big".
-pub const TOO_BIG: u8 = 2;
+pub(crate) const TOO_BIG: u8 = 2;
 /// Type of "time exceeded".
-pub const TIME_EXCEEDED: u8 = 3;
+pub(crate) const TIME_EXCEEDED: u8 = 3;
 /// Type of "parameter problem".
 pub const PARAMETER_PROBLEM: u8 = 4;
-/// Types from here on are no errors.
-pub const FIRST_INFORMATIONAL: u8 = 128;
 /// Type of an echo request.
 pub const ECHO_REQUEST: u8 = 128;
 /// Type of a query for groups (RFC 3810).
-pub const GROUP_QUERY: u8 = 130;
+pub(crate) const GROUP_QUERY: u8 = 130;
 /// Type of an echo reply.
 pub const ECHO_REPLY: u8 = 129;
 /// Type of a neighbour solicitation.
-pub const NEIGHBOUR_SOLICITATION: u8 = 135;
+pub(crate) const NEIGHBOUR_SOLICITATION: u8 = 135;
 /// Type of a neighbour advertisement.
-pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+pub(crate) const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 /// Type of a redirect.
 pub const REDIRECT: u8 = 137;
 /// Code of "port unreachable".
-pub const PORT_UNREACHABLE: u8 = 4;
+pub(crate) const PORT_UNREACHABLE: u8 = 4;
 /// The hop limit of neighbour discovery: what has come through a router has less.
-pub const LINK_HOP_LIMIT: u8 = 255;
+pub(crate) const LINK_HOP_LIMIT: u8 = 255;
 /// An advertisement answers a solicitation.
-pub const SOLICITED: u32 = 1 << 30;
+pub(crate) const SOLICITED: u32 = 1 << 30;
 /// An advertisement overrides a cached entry.
 pub const OVERRIDE: u32 = 1 << 29;
 
@@ -129,7 +127,7 @@ impl Neighbour {
 }
 
 /// What follows the header of a solicitation or an advertisement with its sender's link address.
-pub fn neighbour_payload(kind: u8, target: &Address, mac: [u8; 6]) -> Vec<u8> {
+pub(crate) fn neighbour_payload(kind: u8, target: &Address, mac: [u8; 6]) -> Vec<u8> {
     let option = if kind == NEIGHBOUR_SOLICITATION { SOURCE_LINK_ADDRESS } else { TARGET_LINK_ADDRESS };
     [&target.octets()[..], &[option, 1], &mac].concat()
 }

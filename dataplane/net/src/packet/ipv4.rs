@@ -25,7 +25,7 @@ pub const TTL: u8 = 64;
 pub const FRAGMENT: u16 = 0x3fff;
 
 /// The ECN field of a packet that met congestion (RFC 3168 section 5).
-pub const CONGESTION_EXPERIENCED: u8 = 3;
+pub(crate) const CONGESTION_EXPERIENCED: u8 = 3;
 
 /// What an IPv4 header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub fn set_ecn(header: &mut [u8; HEADER], ecn: u8) {
 }
 
 /// Gives a header without options another number of hops.
-pub fn set_ttl(header: &mut [u8; HEADER], hops: u8) {
+pub(crate) fn set_ttl(header: &mut [u8; HEADER], hops: u8) {
     header[8] = hops;
     header[10..12].fill(0);
     let check = checksum::finish(checksum::sum(header));

@@ -21,7 +21,7 @@ pub const HEADER: usize = 40;
 /// Next header: ICMPv6.
 pub const ICMP: u8 = 58;
 /// The smallest MTU that a link may have (RFC 8200 section 5).
-pub const MINIMUM_MTU: usize = 1280;
+pub(crate) const MINIMUM_MTU: usize = 1280;
 /// Hops that our packets may travel.
 pub const HOP_LIMIT: u8 = 64;
 
@@ -89,18 +89,18 @@ pub fn emit(
 }
 
 /// Next header: options for every node on the way.
-pub const HOP_BY_HOP: u8 = 0;
+pub(crate) const HOP_BY_HOP: u8 = 0;
 /// Next header: the way that the packet is to take.
-pub const ROUTING: u8 = 43;
+pub(crate) const ROUTING: u8 = 43;
 /// Next header: a fragment.
 pub const FRAGMENT: u8 = 44;
 /// Next header: nothing.
-pub const NO_NEXT_HEADER: u8 = 59;
+pub(crate) const NO_NEXT_HEADER: u8 = 59;
 /// Next header: options for the destination.
 pub const DESTINATION_OPTIONS: u8 = 60;
 /// Most extension headers of a packet: RFC 8200 section 4.1 lists seven in an order that makes
 /// sense.
-pub const EXTENSIONS: usize = 8;
+pub(crate) const EXTENSIONS: usize = 8;
 
 /// What a fragment header says (RFC 8200 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

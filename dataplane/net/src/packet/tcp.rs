@@ -12,7 +12,8 @@ use crate::packet::sequence::Seq;
 
 mod options;
 
-pub use options::{Options, ROOM, Received, SackBlocks, TIMESTAMP_OPTION};
+pub(crate) use options::TIMESTAMP_OPTION;
+pub use options::{Options, ROOM, Received, SackBlocks};
 
 /// Bytes in a header without options.
 pub const HEADER: usize = 20;
@@ -165,7 +166,12 @@ impl<'a> Plain<'a> {
 
 /// Whether the checksum of a segment in an IPv4 packet with this header holds.
 #[inline]
-pub fn is_whole(network: &[u8; ipv4::HEADER], segment: &[u8], tail: Untrusted<'_>, checks: Checks) -> bool {
+pub(crate) fn is_whole(
+    network: &[u8; ipv4::HEADER],
+    segment: &[u8],
+    tail: Untrusted<'_>,
+    checks: Checks,
+) -> bool {
     let [.., a, b, c, d, e, f, g, h] = *network;
     let word = |bytes| u64::from(u32::from_ne_bytes(bytes));
     let length = (segment.len() + tail.len()) as u32;

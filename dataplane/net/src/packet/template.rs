@@ -51,7 +51,7 @@ pub struct Path {
 pub struct Template {
     bytes: [u8; BYTES],
     /// Which of our addresses is the source: an index of the caller's.
-    pub local_index: AddressIndex,
+    pub(crate) local_index: AddressIndex,
     /// Bytes before the transport header.
     network_end: u8,
     /// The sum of the pseudo-header without its length, folded.
@@ -109,13 +109,13 @@ impl Template {
 
     /// Whether it is for IPv6.
     #[inline]
-    pub const fn is_v6(&self) -> bool {
+    pub(crate) const fn is_v6(&self) -> bool {
         self.network_end as usize == V6_END
     }
 
     /// Bytes before the transport header: 34 or 54.
     #[inline]
-    pub const fn network_end(&self) -> usize {
+    pub(crate) const fn network_end(&self) -> usize {
         self.network_end as usize
     }
 
@@ -146,7 +146,7 @@ impl Template {
     /// Sets ECT(0) in the packet that was written to `out` (RFC 3168 section 5): routers may mark
     /// it.
     #[cold]
-    pub fn set_ect0(&self, out: &mut [u8]) {
+    pub(crate) fn set_ect0(&self, out: &mut [u8]) {
         if self.is_v6() {
             out[15] |= 0x20;
             return;
@@ -221,7 +221,7 @@ impl Template {
     }
 
     /// Sends to another next hop from now on.
-    pub fn set_next_hop(&mut self, mac: [u8; 6]) {
+    pub(crate) fn set_next_hop(&mut self, mac: [u8; 6]) {
         self.bytes[..6].copy_from_slice(&mac);
     }
 

@@ -27,7 +27,7 @@ pub(crate) mod path_delay;
 mod timely;
 mod window;
 
-pub use control::{Acknowledged, CongestionControl, Moment};
+pub(crate) use control::{Acknowledged, CongestionControl, Moment};
 pub use cubic::Cubic;
 pub use dctcp::Dctcp;
 pub use new_reno::NewReno;
@@ -133,7 +133,7 @@ impl Algorithm {
     }
 
     /// Another algorithm that continues from this one's window.
-    pub fn changed_to(&self, kind: Kind, mss: u32) -> Self {
+    pub(crate) fn changed_to(&self, kind: Kind, mss: u32) -> Self {
         let (window, threshold) = (self.window(), self.threshold());
         let mut changed = Self::new(kind, mss);
         let resumed = &mut changed;
@@ -160,7 +160,7 @@ impl Algorithm {
 
     /// Whether the window grows by as much as is acknowledged.
     #[inline]
-    pub fn in_slow_start(&self) -> bool {
+    pub(crate) fn in_slow_start(&self) -> bool {
         self.shared().in_slow_start()
     }
 }

@@ -56,7 +56,7 @@ pub enum State {
 impl State {
     /// Whether both sides have synchronised (RFC 9293 section 3.5.1, group 3).
     #[inline]
-    pub const fn is_synchronised(self) -> bool {
+    pub(crate) const fn is_synchronised(self) -> bool {
         !matches!(self, Self::Closed | Self::SynSent | Self::SynReceived)
     }
 
@@ -68,7 +68,7 @@ impl State {
 
     /// Whether our side is closed and the peer has not acknowledged it.
     #[inline]
-    pub const fn owes_fin(self) -> bool {
+    pub(crate) const fn owes_fin(self) -> bool {
         matches!(self, Self::FinWait1 | Self::Closing | Self::LastAck)
     }
 

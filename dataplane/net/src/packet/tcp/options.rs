@@ -14,7 +14,7 @@
 use crate::packet::sequence::Seq;
 
 /// Bytes of the timestamp option, aligned as all common stacks send it (RFC 7323 appendix A).
-pub const TIMESTAMP_OPTION: usize = 12;
+pub(crate) const TIMESTAMP_OPTION: usize = 12;
 /// Bytes of options that fit a header.
 pub const ROOM: usize = 40;
 /// Blocks that fit in those, after the option's own four bytes with padding (RFC 2018 section 3).
@@ -42,12 +42,12 @@ impl SackBlocks {
     }
 
     /// Bytes of the option with its padding.
-    pub const fn option_length(&self) -> usize {
+    pub(crate) const fn option_length(&self) -> usize {
         if self.count == 0 { 0 } else { 4 + 8 * self.count as usize }
     }
 
     /// How many ranges an option of at most `room` bytes holds.
-    pub const fn that_fit(room: usize) -> usize {
+    pub(crate) const fn that_fit(room: usize) -> usize {
         let blocks = room.saturating_sub(4) / 8;
         if blocks < SACK_BLOCKS { blocks } else { SACK_BLOCKS }
     }

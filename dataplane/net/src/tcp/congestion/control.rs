@@ -2,7 +2,7 @@
 
 /// What an acknowledgement says. Quantities are bytes, times nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Acknowledged {
+pub(crate) struct Acknowledged {
     /// Newly acknowledged bytes.
     pub bytes: u32,
     /// Of them, those whose packets were CE-marked.
@@ -22,7 +22,7 @@ pub struct Acknowledged {
 
 /// The state of a flow at an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
+pub(crate) struct Moment {
     /// Bytes outstanding: from the oldest unacknowledged to the highest sent (FlightSize of RFC
     /// 5681).
     pub in_flight: u32,
@@ -33,7 +33,7 @@ pub struct Moment {
 }
 
 /// An algorithm that sizes the congestion window.
-pub trait CongestionControl {
+pub(crate) trait CongestionControl {
     /// The rate to pace at in bytes a second, if the algorithm works by rates.
     fn pacing_rate(&self) -> Option<u64> {
         None
