@@ -73,12 +73,12 @@ const TICK_GRAVES: usize = 4096;
 const LARGE_VALUE: usize = 256 << 10;
 /// Nanoseconds from which on an iteration counts as long: clients on a link wait a hundredth of
 /// that.
-pub const LONG_ITERATION_NS: u64 = 1_000_000;
+pub(crate) const LONG_ITERATION_NS: u64 = 1_000_000;
 /// Nanoseconds between two checks for idle clients.
 const IDLE_CHECK_NS: u64 = 1_000_000_000;
 
 /// The reply to a client of another host while no password is set, in Redis' words.
-pub const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending the command 'CONFIG SET protected-mode no' from the loopback interface by connecting to Redis from the same host the server is running, however MAKE SURE Redis is not publicly accessible from internet if you do so. 2) Setup an authentication password for the default user with 'CONFIG SET requirepass'. NOTE: You only need to do one of the above things in order for the server to start accepting connections from the outside.\r\n";
+pub(crate) const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending the command 'CONFIG SET protected-mode no' from the loopback interface by connecting to Redis from the same host the server is running, however MAKE SURE Redis is not publicly accessible from internet if you do so. 2) Setup an authentication password for the default user with 'CONFIG SET requirepass'. NOTE: You only need to do one of the above things in order for the server to start accepting connections from the outside.\r\n";
 
 /// A client was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -90,7 +90,7 @@ pub enum Refused {
 
 impl Refused {
     /// The reply to the refused client.
-    pub fn reply(self) -> &'static [u8] {
+    pub(crate) fn reply(self) -> &'static [u8] {
         b"-ERR max number of clients reached\r\n"
     }
 }
@@ -234,19 +234,19 @@ impl Shard {
 
     /// Whether a client of this address is refused with [`PROTECTED`]: it is on another host, and
     /// no password is set.
-    pub fn refuses(&self, peer: IpAddr) -> bool {
+    pub(crate) fn refuses(&self, peer: IpAddr) -> bool {
         self.store.settings.is_protected()
             && !self.store.users.is_protected()
             && !peer.to_canonical().is_loopback()
     }
 
     /// Whether the default user has a password, or cannot be used.
-    pub fn is_protected(&self) -> bool {
+    pub(crate) fn is_protected(&self) -> bool {
         self.store.users.is_protected()
     }
 
     /// Requires this password of the default user; none if it is empty.
-    pub fn require_password(&mut self, password: &[u8]) {
+    pub(crate) fn require_password(&mut self, password: &[u8]) {
         self.store.users.require(password);
         self.store.settings.show("requirepass", &String::from_utf8_lossy(password));
     }
@@ -330,13 +330,13 @@ impl Shard {
 
     /// Notes that the clients that wait for their batch to be durable (WAIT) wait for `sequence`.
     /// Returns whether there are new ones, for which the log must be flushed.
-    pub fn begin_syncs(&mut self, sequence: u64) -> bool {
+    pub(crate) fn begin_syncs(&mut self, sequence: u64) -> bool {
         let new = self.clients.syncing.iter_mut().filter(|(wanted, _)| wanted.is_none());
         new.map(|(wanted, _)| *wanted = Some(sequence)).count() > 0
     }
 
     /// Whether clients wait until a sequence is durable.
-    pub fn has_syncs(&self) -> bool {
+    pub(crate) fn has_syncs(&self) -> bool {
         !self.clients.syncing.is_empty()
     }
 
@@ -365,7 +365,7 @@ impl Shard {
 
     /// Refuses commands that need room for this reason (the log's area is full), or with `None`
     /// accepts them again. Commands that delete are always accepted.
-    pub fn refuse_growth(&mut self, reason: Option<&str>) {
+    pub(crate) fn refuse_growth(&mut self, reason: Option<&str>) {
         self.full = reason.map(|reason| reason.replace(['\r', '\n'], " "));
         self.restricted = self.failed.is_some() || self.full.is_some();
     }
@@ -378,13 +378,13 @@ impl Shard {
     }
 
     /// The addresses that CONFIG GET bind shows, and the directory of CONFIG GET dir.
-    pub fn show_bind_and_dir(&mut self, bind: String, dir: String) {
+    pub(crate) fn show_bind_and_dir(&mut self, bind: String, dir: String) {
         self.store.settings.bind = bind;
         self.store.settings.dir = dir;
     }
 
     /// The sequence up to which everything is durable, as last noted.
-    pub fn durable_up_to(&self) -> u64 {
+    pub(crate) fn durable_up_to(&self) -> u64 {
         self.durable
     }
 
@@ -503,7 +503,7 @@ impl Shard {
     }
 
     /// Answers the clients that wait for a snapshot with an error: the snapshot failed.
-    pub fn snapshot_failed(&mut self) {
+    pub(crate) fn snapshot_failed(&mut self) {
         self.end_saves(u64::MAX, Some(&SAVE_FAILED));
     }
 
@@ -517,35 +517,35 @@ impl Shard {
     }
 
     /// Notes that a snapshot is durable.
-    pub fn snapshot_finished(&mut self, now: Now) {
+    pub(crate) fn snapshot_finished(&mut self, now: Now) {
         self.end_saves(self.store.persistence.begun, None);
         self.store.metrics.snapshots += 1;
         self.store.last_save = now.unix_ms / 1000;
     }
 
     /// The mode of a requested SHUTDOWN.
-    pub fn shutdown_requested(&self) -> Option<ShutdownMode> {
+    pub(crate) fn shutdown_requested(&self) -> Option<ShutdownMode> {
         self.store.shutdown_requested
     }
 
     /// Whether BGREWRITEAOF, BGSAVE or SAVE requested a compaction of the log. Resets the request.
-    pub fn compaction_requested(&mut self) -> bool {
+    pub(crate) fn compaction_requested(&mut self) -> bool {
         std::mem::take(&mut self.store.compaction_requested)
     }
 
     /// The state of the log, as INFO persistence shows it.
-    pub fn persistence(&self) -> &Persistence {
+    pub(crate) fn persistence(&self) -> &Persistence {
         &self.store.persistence
     }
 
     /// The same, for the event loop, which updates it.
-    pub fn persistence_mut(&mut self) -> &mut Persistence {
+    pub(crate) fn persistence_mut(&mut self) -> &mut Persistence {
         &mut self.store.persistence
     }
 
     /// Counts an iteration of the event loop that took so many nanoseconds.
     #[inline]
-    pub fn note_iteration(&mut self, nanoseconds: u64) {
+    pub(crate) fn note_iteration(&mut self, nanoseconds: u64) {
         let metrics = &mut self.store.metrics;
         metrics.longest_iteration_ns = metrics.longest_iteration_ns.max(nanoseconds);
         metrics.long_iterations += u64::from(nanoseconds >= LONG_ITERATION_NS);
@@ -553,7 +553,7 @@ impl Shard {
 
     /// Sets how many long iterations were the store's own (the kernel did not preempt it), and the
     /// page faults around long iterations.
-    pub fn note_latency(&mut self, own: u64, faults: u64) {
+    pub(crate) fn note_latency(&mut self, own: u64, faults: u64) {
         self.store.metrics.own_long_iterations = own;
         self.store.metrics.long_iteration_faults = faults;
     }
@@ -569,7 +569,7 @@ impl Shard {
     }
 
     /// Limits and policies.
-    pub fn settings(&self) -> &Settings {
+    pub(crate) fn settings(&self) -> &Settings {
         &self.store.settings
     }
 

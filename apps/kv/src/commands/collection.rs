@@ -41,7 +41,7 @@ pub(super) fn at_least(argument: &[u8], minimum: i64, fault: &'static str) -> Re
 /// A count that must not be negative.
 ///
 /// # Errors
-/// [`Fault::NOT_POSITIVE`].
+/// The argument is no integer, or negative.
 pub(super) fn count(argument: &[u8]) -> Result<usize, Fault> {
     at_least(argument, 0, "ERR value is out of range, must be positive")
 }

@@ -20,12 +20,12 @@ pub const SNAPSHOT: u8 = 2;
 /// continued by the next.
 pub const PART: u8 = 4;
 /// First byte of the last part.
-pub const LAST_PART: u8 = 5;
+pub(crate) const LAST_PART: u8 = 5;
 
 /// Most arguments that are written in one effect: a limit of older readers, and of the memory for
 /// decoding one. It is even, so that pairs of arguments stay together. [`Reader`] accepts any
 /// number.
-pub const MOST_ARGUMENTS: usize = 1 << 20;
+pub(crate) const MOST_ARGUMENTS: usize = 1 << 20;
 /// Arguments in front of the elements of an effect that is split: the command and its key.
 const HEAD: usize = 2;
 /// Commands that apply one element or pair after the other, so that several of them have the same
@@ -43,24 +43,19 @@ pub struct Journal {
 impl Journal {
     /// Turns recording on or off. It is off at first, and stays off without a log (`--durability
     /// none`).
-    pub fn enable(&mut self, enabled: bool) {
+    pub(crate) fn enable(&mut self, enabled: bool) {
         self.enabled = enabled;
         self.bytes.clear();
     }
 
     /// Whether effects are recorded.
-    pub fn enabled(&self) -> bool {
+    pub(crate) fn enabled(&self) -> bool {
         self.enabled
     }
 
     /// Whether nothing has been recorded since the last take.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
-    }
-
-    /// Bytes of the record as it is now.
-    pub fn len(&self) -> usize {
-        self.bytes.len()
     }
 
     /// One log record: the effects since the last take, if there are any.
@@ -73,7 +68,7 @@ impl Journal {
     }
 
     /// The record without taking it; [`Journal::clear`] then takes it.
-    pub fn record(&self) -> Option<&[u8]> {
+    pub(crate) fn record(&self) -> Option<&[u8]> {
         (!self.bytes.is_empty()).then_some(self.bytes.as_slice())
     }
 
@@ -84,7 +79,7 @@ impl Journal {
     }
 
     /// Adds the effects of a record, which another journal has gathered.
-    pub fn append_record(&mut self, record: &[u8]) {
+    pub(crate) fn append_record(&mut self, record: &[u8]) {
         match record {
             [EFFECTS, effects @ ..] if !self.bytes.is_empty() => self.bytes.extend_from_slice(effects),
             _ => self.bytes.extend_from_slice(record),
@@ -93,7 +88,7 @@ impl Journal {
 
     /// Adds an effect. One of [`SPLIT`] with more than [`MOST_ARGUMENTS`] becomes several. ZADD is
     /// recorded without options.
-    pub fn append(&mut self, database: usize, arguments: &[&[u8]]) {
+    pub(crate) fn append(&mut self, database: usize, arguments: &[&[u8]]) {
         if self.bytes.is_empty() {
             self.bytes.push(EFFECTS);
         }
@@ -103,7 +98,7 @@ impl Journal {
 
 /// Appends one effect to `out`, as several if it has more than [`MOST_ARGUMENTS`] and is one of
 /// [`SPLIT`].
-pub fn encode_bounded(out: &mut Vec<u8>, database: usize, arguments: &[&[u8]]) {
+pub(crate) fn encode_bounded(out: &mut Vec<u8>, database: usize, arguments: &[&[u8]]) {
     let splits = || SPLIT.iter().any(|name| arguments[0].eq_ignore_ascii_case(name.as_bytes()));
     if arguments.len() <= MOST_ARGUMENTS || !splits() {
         return encode(out, database, arguments);
@@ -125,7 +120,7 @@ pub fn encode(out: &mut Vec<u8>, database: usize, arguments: &[&[u8]]) {
 }
 
 /// Appends a number as LEB128.
-pub fn number(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -192,7 +187,7 @@ pub enum ReplayError {
 
 impl ReplayError {
     /// The record that cannot be replayed.
-    pub fn sequence(&self) -> u64 {
+    pub(crate) fn sequence(&self) -> u64 {
         match self {
             Self::Truncated { sequence, .. }
             | Self::Kind { sequence, .. }
@@ -234,7 +229,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether nothing follows.
-    pub fn is_at_end(&self) -> bool {
+    pub(crate) fn is_at_end(&self) -> bool {
         self.at == self.bytes.len()
     }
 
@@ -272,7 +267,10 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// As [`Reader::effect`].
-    pub fn effect_behind(&mut self, arguments: &mut Vec<&'a [u8]>) -> Result<Option<u64>, ReplayError> {
+    pub(crate) fn effect_behind(
+        &mut self,
+        arguments: &mut Vec<&'a [u8]>,
+    ) -> Result<Option<u64>, ReplayError> {
         if self.is_at_end() {
             return Ok(None);
         }

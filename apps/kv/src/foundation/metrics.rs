@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// Calls of one command. Not every call is timed; see [`super::observation`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct CommandCount {
+pub(crate) struct CommandCount {
     /// Executions, failed ones too.
     pub calls: u64,
     /// Refused before execution.
@@ -79,7 +79,7 @@ pub struct Metrics {
     /// Greatest memory use seen, in bytes.
     pub peak_memory: u64,
     /// By the number of the command.
-    pub by_command: Vec<CommandCount>,
+    pub(crate) by_command: Vec<CommandCount>,
     /// Error replies by their first word.
     pub by_error: BTreeMap<Vec<u8>, u64>,
 }
@@ -89,12 +89,12 @@ const ERROR_CODES: usize = 128;
 
 impl Metrics {
     /// Counters for so many commands.
-    pub fn new(commands: usize) -> Self {
+    pub(crate) fn new(commands: usize) -> Self {
         Self { by_command: vec![CommandCount::default(); commands], ..Self::default() }
     }
 
     /// Counts an error reply.
-    pub fn count_error(&mut self, code: &[u8]) {
+    pub(crate) fn count_error(&mut self, code: &[u8]) {
         self.errors += 1;
         if let Some(count) = self.by_error.get_mut(code) {
             *count += 1;
@@ -104,7 +104,7 @@ impl Metrics {
     }
 
     /// Adds the counters of another shard.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.commands += other.commands;
         self.connections += other.connections;
         self.refused += other.refused;
@@ -144,7 +144,7 @@ impl Metrics {
     }
 
     /// Resets all counters.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         *self = Self::new(self.by_command.len());
     }
 }

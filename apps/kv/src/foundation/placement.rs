@@ -40,7 +40,7 @@ pub struct Placement {
 
 impl Placement {
     /// The only shard of a store: it owns all keys.
-    pub const fn single() -> Self {
+    pub(crate) const fn single() -> Self {
         Self { own: 0, count: 1 }
     }
 
@@ -54,12 +54,12 @@ impl Placement {
     }
 
     /// The number of this shard.
-    pub const fn own(self) -> usize {
+    pub(crate) const fn own(self) -> usize {
         self.own
     }
 
     /// How many shards the store has.
-    pub const fn count(self) -> usize {
+    pub(crate) const fn count(self) -> usize {
         self.count
     }
 
@@ -71,7 +71,7 @@ impl Placement {
 
     /// Whether this shard owns a key.
     #[inline]
-    pub fn is_own(self, key: &[u8]) -> bool {
+    pub(crate) fn is_own(self, key: &[u8]) -> bool {
         self.count == 1 || self.shard_of(key) == self.own
     }
 }

@@ -9,7 +9,7 @@ mod encoding;
 mod memory;
 
 pub(crate) use encoding::{EncodingLimits, ListNode};
-pub use memory::parse_memory;
+pub(crate) use memory::parse_memory;
 
 use super::observation::key_events::EventClasses;
 use crate::foundation::protocol::Fault;
@@ -58,17 +58,17 @@ impl Policy {
     }
 
     /// Its name in CONFIG.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         Self::NAMES.iter().find(|&&(policy, _)| policy == self).map_or("noeviction", |&(_, name)| name)
     }
 
     /// Whether only keys with an expiry may go.
-    pub fn volatile(self) -> bool {
+    pub(crate) fn volatile(self) -> bool {
         matches!(self, Self::VolatileLru | Self::VolatileLfu | Self::VolatileRandom | Self::VolatileTtl)
     }
 
     /// Whether the access counters hold frequencies.
-    pub fn counts_frequency(self) -> bool {
+    pub(crate) fn counts_frequency(self) -> bool {
         matches!(self, Self::AllKeysLfu | Self::VolatileLfu)
     }
 }
@@ -89,7 +89,7 @@ pub enum Durability {
 
 impl Durability {
     /// The name of the setting, as `--durability` takes it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Always => "always",
             Self::Interval => "interval",
@@ -99,12 +99,12 @@ impl Durability {
     }
 
     /// Whether there is a log at all.
-    pub fn keeps_log(self) -> bool {
+    pub(crate) fn keeps_log(self) -> bool {
         self != Self::None
     }
 
     /// The corresponding value of Redis' `appendfsync`.
-    pub fn append_fsync(self) -> &'static str {
+    pub(crate) fn append_fsync(self) -> &'static str {
         match self {
             Self::Always => "always",
             Self::Interval => "everysec",
@@ -277,7 +277,7 @@ fn is_fixed(name: &str) -> bool {
 
 impl Settings {
     /// All names and values, as CONFIG GET shows them.
-    pub fn list(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn list(&self) -> Vec<(&'static str, String)> {
         let mut all = self.shown.clone();
         all.extend(self.encodings.list());
         all.extend([
@@ -318,7 +318,7 @@ impl Settings {
     ///
     /// # Errors
     /// Redis' wording for an unknown name, a value that does not fit, or a setting that is fixed.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Fault> {
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), Fault> {
         let failed = |reason: &str| {
             Fault::new(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
         };
@@ -434,7 +434,7 @@ impl Settings {
     }
 
     /// Whether clients of other hosts are refused while there is no password.
-    pub fn is_protected(&self) -> bool {
+    pub(crate) fn is_protected(&self) -> bool {
         self.shown.iter().any(|(name, value)| *name == "protected-mode" && value == "yes")
     }
 

@@ -71,7 +71,7 @@ impl Totals {
     }
 
     /// The clients of all shards.
-    pub fn clients(&self) -> u64 {
+    pub(crate) fn clients(&self) -> u64 {
         self.shares.iter().map(|share| share.clients.load(Ordering::Relaxed)).sum()
     }
 

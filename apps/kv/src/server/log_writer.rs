@@ -128,7 +128,7 @@ impl<D: DiskQueue> std::fmt::Debug for LogWriter<D> {
 
 impl<D: DiskQueue> LogWriter<D> {
     /// Writes a shard's effects to `log`, which has been replayed to its end.
-    pub fn new(log: Log<D>, durability: Durability) -> Self {
+    pub(crate) fn new(log: Log<D>, durability: Durability) -> Self {
         Self {
             last: log.last(),
             begun: log.last(),
@@ -233,18 +233,18 @@ impl<D: DiskQueue> LogWriter<D> {
     }
 
     /// Whether the log has failed for good.
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.failed
     }
 
     /// Whether the area is full and a running compaction may make room. No command runs until it
     /// ends.
-    pub fn is_compacting_for_room(&self) -> bool {
+    pub(crate) fn is_compacting_for_room(&self) -> bool {
         self.full && !self.refusing && !self.failed
     }
 
     /// Whether replies wait for the disk, or commands for room in the log.
-    pub fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         let replies = self.durability == Durability::Always && self.log.durable() < self.last;
         !self.failed && (self.is_blocked() || self.is_compacting_for_room() || replies || self.syncing)
     }
@@ -255,14 +255,14 @@ impl<D: DiskQueue> LogWriter<D> {
     }
 
     /// Whether no reply waits for the log.
-    pub fn is_caught_up(&self) -> bool {
+    pub(crate) fn is_caught_up(&self) -> bool {
         let durable = self.durability != Durability::Always || self.log.durable() >= self.last;
         self.failed || (!self.is_blocked() && durable)
     }
 
     /// When the next iteration is due even if nothing happens, in monotonic nanoseconds. A blocked
     /// log waits for the disk alone, unless a snapshot must be taken.
-    pub fn next_deadline(&self) -> Option<u64> {
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
         if self.failed || (self.is_blocked() && !self.overflow) {
             return None;
         }
@@ -383,7 +383,7 @@ impl<D: DiskQueue> LogWriter<D> {
 
     /// Initialises the state that INFO persistence shows, and the shard's limit, before the first
     /// iteration.
-    pub fn initialize(&self, shard: &mut Shard) {
+    pub(crate) fn initialize(&self, shard: &mut Shard) {
         shard.limit_snapshot(self.most_dumped());
         self.update_status(shard, self.log.durable(), Now::default());
         shard.persistence_mut().base_bytes = self.log.used();

@@ -105,7 +105,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     }
 
     /// Counts the last iteration, which took so many nanoseconds.
-    pub fn note_iteration(&mut self, nanoseconds: u64) {
+    pub(crate) fn note_iteration(&mut self, nanoseconds: u64) {
         if let Some(shard) = &mut self.shard {
             shard.note_iteration(nanoseconds);
         }
@@ -151,12 +151,12 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     }
 
     /// The log writer.
-    pub fn log_writer(&self) -> Option<&LogWriter<D>> {
+    pub(crate) fn log_writer(&self) -> Option<&LogWriter<D>> {
         self.log_writer.as_ref()
     }
 
     /// Ends the reactor and returns its log writer, to be closed.
-    pub fn into_log_writer(self) -> Option<LogWriter<D>> {
+    pub(crate) fn into_log_writer(self) -> Option<LogWriter<D>> {
         self.log_writer
     }
 
@@ -166,12 +166,12 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     }
 
     /// The VNIC's transport, to answer inquiries about it.
-    pub fn vnic_mut(&mut self) -> Option<&mut VnicTransport<Q>> {
+    pub(crate) fn vnic_mut(&mut self) -> Option<&mut VnicTransport<Q>> {
         self.vnic.as_mut()
     }
 
     /// The kernel sockets.
-    pub fn sockets_mut(&mut self) -> Option<&mut SocketQueue> {
+    pub(crate) fn sockets_mut(&mut self) -> Option<&mut SocketQueue> {
         self.sockets.as_mut()
     }
 
@@ -210,7 +210,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     ///
     /// # Errors
     /// The kernel sockets' queue is broken.
-    pub fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()>
+    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()>
     where
         Q: Doorbell,
     {
@@ -247,7 +247,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     }
 
     /// Doorbells that were notified since the last call, by token.
-    pub fn take_doorbells(&mut self, out: &mut Vec<u64>) {
+    pub(crate) fn take_doorbells(&mut self, out: &mut Vec<u64>) {
         out.append(&mut self.doorbells);
     }
 
@@ -257,12 +257,12 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     }
 
     /// Serves on another VNIC, after the last one was detached.
-    pub fn attach_vnic(&mut self, vnic: VnicTransport<Q>) {
+    pub(crate) fn attach_vnic(&mut self, vnic: VnicTransport<Q>) {
         self.vnic = Some(vnic);
     }
 
     /// Detaches the VNIC and closes its clients: it was revoked, or its device failed.
-    pub fn detach_vnic(&mut self) -> Option<VnicTransport<Q>> {
+    pub(crate) fn detach_vnic(&mut self) -> Option<VnicTransport<Q>> {
         for id in self.routes.clients(|connection| matches!(connection, Connection::Flow(_))) {
             self.routes.remove(id);
             self.disconnect(id);
@@ -280,7 +280,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
 
     /// Stops accepting, reading and running, on all cores. Later iterations only make effects
     /// durable and send replies.
-    pub fn stop_input(&mut self) {
+    pub(crate) fn stop_input(&mut self) {
         self.ending = true;
         if let Some(cores) = &mut self.cores {
             cores.stop();
@@ -307,7 +307,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     ///
     /// # Errors
     /// A device has failed.
-    pub fn close_clients(&mut self, now: Now) -> io::Result<()> {
+    pub(crate) fn close_clients(&mut self, now: Now) -> io::Result<()> {
         if let Some(cores) = &mut self.cores {
             cores.end();
         }

@@ -145,7 +145,7 @@ impl Shard {
     }
 
     /// Notes the times of a record of the log from its append until it was durable.
-    pub fn note_commit(&mut self, times: CommitTimes) {
+    pub(crate) fn note_commit(&mut self, times: CommitTimes) {
         let threshold = self.store.settings.latency_monitor_threshold;
         let observation = &mut self.store.observation;
         observation.latency.record(Cause::LogCommit, times.total(), threshold, self.now.unix_ms);

@@ -89,7 +89,7 @@ impl Shard {
     ///
     /// # Errors
     /// As [`Shard::replay`].
-    pub fn replay_share(&mut self, share: &Share<'_>, now: Now) -> Result<(), ReplayError> {
+    pub(crate) fn replay_share(&mut self, share: &Share<'_>, now: Now) -> Result<(), ReplayError> {
         self.now = now;
         if let Some(last) = share.explained {
             self.deferred_faults.explain_up_to(last);
@@ -277,7 +277,7 @@ impl Shard {
     }
 
     /// Aborts a running snapshot.
-    pub fn abort_snapshot(&mut self) {
+    pub(crate) fn abort_snapshot(&mut self) {
         self.snapshot = None;
         self.store.own_mut().partial_dump = None;
     }

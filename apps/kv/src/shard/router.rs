@@ -53,7 +53,7 @@ pub struct Batch {
 
 impl Batch {
     /// The shares, in the order of the log.
-    pub fn shares(&self) -> impl Iterator<Item = Share<'_>> {
+    pub(crate) fn shares(&self) -> impl Iterator<Item = Share<'_>> {
         let mut begin = 0;
         self.heads.iter().map(move |head| {
             let effects = &self.bytes[begin..head.end];
@@ -86,7 +86,7 @@ pub struct Router {
 
 impl Router {
     /// For so many shards.
-    pub fn new(shards: usize) -> Self {
+    pub(crate) fn new(shards: usize) -> Self {
         Self {
             placement: Placement::new(0, shards),
             batches: (0..shards).map(|_| Batch::default()).collect(),
@@ -97,7 +97,7 @@ impl Router {
     }
 
     /// Records read so far.
-    pub fn records(&self) -> u64 {
+    pub(crate) fn records(&self) -> u64 {
         self.records
     }
 
@@ -106,7 +106,7 @@ impl Router {
     /// # Errors
     /// The record is damaged, or was written by another program. Its effects before the fault are
     /// in the batches.
-    pub fn record(&mut self, sequence: u64, record: &[u8]) -> Result<(), ReplayError> {
+    pub(crate) fn record(&mut self, sequence: u64, record: &[u8]) -> Result<(), ReplayError> {
         self.records += 1;
         let reader = Reader::new(record, EFFECTS, sequence)?;
         self.faults.record_replayed(sequence);
@@ -117,7 +117,7 @@ impl Router {
     ///
     /// # Errors
     /// As [`Router::record`].
-    pub fn snapshot(&mut self, record: &[u8]) -> Result<(), ReplayError> {
+    pub(crate) fn snapshot(&mut self, record: &[u8]) -> Result<(), ReplayError> {
         self.records += 1;
         match self.parts.take(record)? {
             Some(whole) => self.dumped(&whole),
@@ -159,7 +159,7 @@ impl Router {
     }
 
     /// The batch of a shard, once it is large enough.
-    pub fn take_full(&mut self, shard: usize) -> Option<Batch> {
+    pub(crate) fn take_full(&mut self, shard: usize) -> Option<Batch> {
         let full = self.batches[shard].bytes.len() >= BATCH_BYTES;
         full.then(|| std::mem::take(&mut self.batches[shard]))
     }
@@ -168,7 +168,7 @@ impl Router {
     ///
     /// # Errors
     /// The snapshot ends within a record.
-    pub fn finish(self) -> (Vec<Batch>, Result<(), ReplayError>) {
+    pub(crate) fn finish(self) -> (Vec<Batch>, Result<(), ReplayError>) {
         let whole = self.parts.end();
         (self.batches, whole)
     }

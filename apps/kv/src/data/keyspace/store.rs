@@ -32,7 +32,7 @@ use crate::foundation::totals::{Sums, Totals};
 
 /// How SHUTDOWN was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShutdownMode {
+pub(crate) enum ShutdownMode {
     /// Everything recorded becomes durable first.
     Save,
     /// The server ends at once.

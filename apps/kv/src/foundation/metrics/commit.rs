@@ -11,7 +11,7 @@
 
 /// The parts of one commit, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CommitTimes {
+pub(crate) struct CommitTimes {
     /// Until its write was handed to the device.
     pub queue: u64,
     /// Until the completion, without the wake-up.
@@ -22,7 +22,7 @@ pub struct CommitTimes {
 
 impl CommitTimes {
     /// From the append until the record was durable.
-    pub fn total(self) -> u64 {
+    pub(crate) fn total(self) -> u64 {
         self.queue + self.device + self.wake_up.unwrap_or_default()
     }
 }
@@ -38,7 +38,7 @@ struct Sample {
 
 /// Times one record after the other.
 #[derive(Debug, Clone, Default)]
-pub struct CommitTimer {
+pub(crate) struct CommitTimer {
     sample: Option<Sample>,
     /// Commits that were timed.
     pub timed: u64,
@@ -59,7 +59,7 @@ pub struct CommitTimer {
 impl CommitTimer {
     /// Notes an appended record.
     #[inline]
-    pub fn appended(&mut self, sequence: u64, now: u64) {
+    pub(crate) fn appended(&mut self, sequence: u64, now: u64) {
         if self.sample.is_none() {
             self.sample = Some(Sample { sequence, appended: now, submitted: None, wake_up: None });
         }
@@ -67,7 +67,7 @@ impl CommitTimer {
 
     /// Notes that the device has writes of everything up to `sequence`.
     #[inline]
-    pub fn submitted(&mut self, sequence: u64, now: u64) {
+    pub(crate) fn submitted(&mut self, sequence: u64, now: u64) {
         if let Some(sample) = &mut self.sample
             && sample.submitted.is_none()
             && sample.sequence <= sequence
@@ -78,7 +78,7 @@ impl CommitTimer {
 
     /// Notes that a sleep of the store's thread ended with a wait of so many nanoseconds for a
     /// processor.
-    pub fn woken(&mut self, nanoseconds: u64) {
+    pub(crate) fn woken(&mut self, nanoseconds: u64) {
         if let Some(sample) = &mut self.sample {
             sample.wake_up = Some(sample.wake_up.unwrap_or_default().saturating_add(nanoseconds));
         }
@@ -87,7 +87,7 @@ impl CommitTimer {
     /// Notes that everything up to `sequence` is durable. Returns the times of the sampled commit,
     /// if it is the one that has ended.
     #[inline]
-    pub fn committed(&mut self, sequence: u64, now: u64) -> Option<CommitTimes> {
+    pub(crate) fn committed(&mut self, sequence: u64, now: u64) -> Option<CommitTimes> {
         let sample = self.sample.take_if(|sample| sample.sequence <= sequence)?;
         let total = now.saturating_sub(sample.appended);
         let queue = sample.submitted.unwrap_or(sample.appended).saturating_sub(sample.appended).min(total);

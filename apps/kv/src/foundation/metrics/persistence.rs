@@ -13,7 +13,7 @@ use super::commit::CommitTimer;
 
 /// What recovery read at the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Recovery {
+pub(crate) struct Recovery {
     /// Bytes of the records, of the snapshot and of the log behind it.
     pub bytes: u64,
     /// Records of the snapshot.
@@ -30,7 +30,7 @@ pub struct Recovery {
 
 impl Recovery {
     /// The figures of `report`, for a recovery of this duration.
-    pub fn new(report: &RecoveryReport, elapsed_ns: u64, keys: u64) -> Self {
+    pub(crate) fn new(report: &RecoveryReport, elapsed_ns: u64, keys: u64) -> Self {
         Self {
             bytes: report.bytes + report.snapshot_bytes,
             snapshot_records: report.snapshot_records,
@@ -42,12 +42,12 @@ impl Recovery {
     }
 
     /// Its duration in seconds.
-    pub fn seconds(&self) -> f64 {
+    pub(crate) fn seconds(&self) -> f64 {
         self.elapsed_ns as f64 / 1e9
     }
 
     /// Bytes of records per nanosecond, which is GB/s.
-    pub fn gigabytes_per_second(&self) -> f64 {
+    pub(crate) fn gigabytes_per_second(&self) -> f64 {
         self.bytes as f64 / self.elapsed_ns.max(1) as f64
     }
 }
@@ -70,7 +70,7 @@ impl std::fmt::Display for Recovery {
 
 /// The resources that the process uses, as last sampled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub(crate) struct Usage {
     /// Bytes of memory that are resident.
     pub resident: u64,
     /// Hundredths of a second of processor time in the kernel.
@@ -81,7 +81,7 @@ pub struct Usage {
 
 impl Usage {
     /// Reads `/proc/self/stat`, with pages of so many bytes; missing fields are 0.
-    pub fn parse(stat: &str, page: u64) -> Self {
+    pub(crate) fn parse(stat: &str, page: u64) -> Self {
         // The name of the program, in parentheses, may hold anything.
         let fields: Vec<&str> = stat
             .rsplit_once(')')
@@ -94,7 +94,7 @@ impl Usage {
 
 /// The state of the log; see the module documentation.
 #[derive(Debug, Clone, Default)]
-pub struct Persistence {
+pub(crate) struct Persistence {
     /// The resources that the process uses.
     pub usage: Usage,
     /// The figures of the recovery at the start.
@@ -140,14 +140,14 @@ pub struct Persistence {
 
 impl Persistence {
     /// Notes that a compaction begins.
-    pub fn begin_compaction(&mut self, now: u64) {
+    pub(crate) fn begin_compaction(&mut self, now: u64) {
         self.begun += 1;
         self.compacting = Some((now, self.changes));
         self.compaction_wanted = false;
     }
 
     /// Notes that the compaction in progress is durable, with so many bytes in use after it.
-    pub fn finish_compaction(&mut self, now: u64, used_bytes: u64) {
+    pub(crate) fn finish_compaction(&mut self, now: u64, used_bytes: u64) {
         let Some((begin, changes)) = self.compacting.take() else { return };
         self.last_compaction_ns = Some(now.saturating_sub(begin));
         self.saved_changes = changes;
@@ -158,18 +158,18 @@ impl Persistence {
 
     /// Notes that the compaction in progress ends without a result. `failed`: it cannot succeed
     /// now; otherwise it begins again.
-    pub fn abandon_compaction(&mut self, failed: bool) {
+    pub(crate) fn abandon_compaction(&mut self, failed: bool) {
         self.compacting = None;
         self.given_up += u64::from(failed);
     }
 
     /// When the compaction in progress began.
-    pub fn compacting_since(&self) -> Option<u64> {
+    pub(crate) fn compacting_since(&self) -> Option<u64> {
         self.compacting.map(|(begin, _)| begin)
     }
 
     /// Effects recorded that no snapshot holds.
-    pub fn unsaved_changes(&self) -> u64 {
+    pub(crate) fn unsaved_changes(&self) -> u64 {
         self.changes.saturating_sub(self.saved_changes)
     }
 }

@@ -1,7 +1,7 @@
 //! Numbers of bytes as settings have them.
 
 /// A number of bytes as Redis reads it: `100`, `1k` (1000), `1kb` (1024), `2mb`, `3gb`.
-pub fn parse_memory(text: &str) -> Option<u64> {
+pub(crate) fn parse_memory(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(split);
     let factor: u64 = match unit.to_ascii_lowercase().as_str() {

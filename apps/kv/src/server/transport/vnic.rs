@@ -51,7 +51,7 @@ impl<Q: NicQueue> VnicTransport<Q> {
     }
 
     /// The address that it serves.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
@@ -61,7 +61,7 @@ impl<Q: NicQueue> VnicTransport<Q> {
     }
 
     /// Answers an inquiry about the VNIC: its sockets, or a copy of its frames.
-    pub fn answer(&mut self, lease: &sietch::Lease, vnic: &sietch::Grant)
+    pub(crate) fn answer(&mut self, lease: &sietch::Lease, vnic: &sietch::Grant)
     where
         Q: sietch::Doorbell,
     {
@@ -69,7 +69,7 @@ impl<Q: NicQueue> VnicTransport<Q> {
     }
 
     /// The queue.
-    pub fn queue(&self) -> &Q {
+    pub(crate) fn queue(&self) -> &Q {
         &self.queue
     }
 
