@@ -98,7 +98,7 @@ pub(crate) const ARP_TRIES: u8 = 3;
 pub(crate) const ANNOUNCEMENTS: u8 = 2;
 /// See [`ANNOUNCEMENTS`].
 pub(crate) const ANNOUNCE_INTERVAL: u64 = 2 * SECOND;
-/// Least time between two answers to a claim to our address (RFC 5227 section 1.1:
+/// Minimum time between two answers to a claim to our address (RFC 5227 section 1.1:
 /// DEFEND_INTERVAL).
 pub(crate) const DEFEND_INTERVAL: u64 = 10 * SECOND;
 /// How long a neighbour that only announced itself is used before a request is sent (RFC 4861
@@ -167,7 +167,7 @@ pub(crate) const MIN_RTT_WINDOW: u64 = 300 * SECOND;
 /// What a tail loss probe waits beyond two round trips: a peer that is not scheduled at once has
 /// not lost anything.
 pub const TAIL_SLACK: u64 = 2 * MILLISECOND;
-/// Least time from the first sign of reneging until it is believed.
+/// Minimum time from the first sign of reneging until it is believed.
 pub(crate) const RENEGE_PATIENCE: u64 = 10 * MILLISECOND;
 /// Largest retransmission timeout (RFC 6298 section 2.4: at least 60 s).
 pub(crate) const RTO_MAX: u64 = 60 * SECOND;

@@ -133,7 +133,7 @@ pub(crate) struct Tcp {
 
     /// Receive buffers that applications hold.
     received_buffers: ReceivedBuffers,
-    /// Where a segment is assembled whose payload lies in more than two pieces.
+    /// Where a segment is assembled whose payload is in more than two pieces.
     scratch: Vec<u8>,
 }
 

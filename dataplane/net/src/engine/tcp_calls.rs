@@ -263,7 +263,7 @@ impl Engine {
         self.tcp.send_zero_copy(&mut self.cx, flow, bytes)
     }
 
-    /// Takes what has arrived in order and was not consumed, in the buffer in which it lies. `None`
+    /// Takes what has arrived in order and was not consumed, in the buffer in which it is. `None`
     /// if there is nothing, if [`limits::ZERO_COPY_BUFFERS`](crate::limits::ZERO_COPY_BUFFERS)
     /// buffers are out, or if memory is short; then [`Engine::received`] still shows it.
     #[inline]

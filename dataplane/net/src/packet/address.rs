@@ -133,7 +133,7 @@ impl Address {
         }
     }
 
-    /// Whether it may stand in the source field of a packet from elsewhere (RFC 1122 section
+    /// Whether it may be in the source field of a packet from elsewhere (RFC 1122 section
     /// 3.2.1.3, RFC 4291 section 2.7). The unspecified address, a group and a loopback may not.
     #[inline]
     pub(crate) const fn may_be_source(&self) -> bool {

@@ -4,7 +4,7 @@ use super::{checksum, icmp, icmpv6};
 
 /// Turns a request of either family in place into its reply (RFC 792: only the type changes, and
 /// the checksum by as much, RFC 1624; the pseudo-header of ICMPv6 has the same sum with its
-/// addresses exchanged). What lies beyond `out`, in the tail of the frame, need not be read.
+/// addresses exchanged). What is beyond `out`, in the tail of the frame, need not be read.
 ///
 /// # Panics
 /// If `out` is shorter than a header.

@@ -5,8 +5,8 @@
 //!  | 6:class:label | length | next header | hop limit | source | destination | extensions ...
 //! ```
 //!
-//! 1. [`Header::parse`] reads the fixed header, [`walk`] what stands between it and the transport
-//!    header. These are at most [`EXTENSIONS`] headers, all of which must lie in the head of the
+//! 1. [`Header::parse`] reads the fixed header, [`walk`] what is between it and the transport
+//!    header. These are at most [`EXTENSIONS`] headers, all of which must be in the head of the
 //!    frame.
 //! 2. Options that say so in their number are passed over, the others make the packet a problem
 //!    (RFC 8200 section 4.2).
@@ -159,7 +159,7 @@ pub fn walk(next_header: u8, payload: Payload<'_>) -> Result<Upper<'_>, Refusal>
 
 #[cold]
 fn walk_extensions(first: u8, payload: Payload<'_>) -> Result<Upper<'_>, Refusal> {
-    // `named_at` is where in the packet the number of the present header stands.
+    // `named_at` is where in the packet the number of the present header is.
     let (mut protocol, mut skipped, mut named_at) = (first, 0, 6);
     for step in 0..=EXTENSIONS {
         let rest = payload.skip(skipped);

@@ -1,7 +1,7 @@
 //! Bytes of a packet in two pieces: those in private memory, and those that the sender may still
 //! write.
 //!
-//! 1. Headers lie in the first piece ([`sietch_nic::queue::LEAST_HEAD`] says how much of a frame is
+//! 1. Headers are in the first piece ([`sietch_nic::queue::LEAST_HEAD`] says how much of a frame is
 //!    there at least) and are read in place. The second piece is only ever copied out.
 //! 2. [`Payload::skip`] and [`Payload::take`] narrow both pieces at once, so a payload is what is
 //!    left of its packet.
@@ -19,7 +19,7 @@ const SUM_STEP: usize = 1024;
 /// Consecutive bytes of a packet, of which the last may be foreign.
 #[derive(Clone, Copy)]
 pub struct Payload<'a> {
-    /// The bytes that stand still.
+    /// The bytes that cannot change.
     pub head: &'a [u8],
     /// What follows them.
     pub tail: Untrusted<'a>,

@@ -75,7 +75,7 @@ impl Pool {
         })
     }
 
-    /// A buffer of the smallest class, if one lies ready.
+    /// A buffer of the smallest class, if one is ready.
     #[inline]
     fn take_small(&mut self) -> Option<Box<[u8]>> {
         if self.used + SMALLEST_BUFFER > self.limit {
@@ -139,7 +139,7 @@ impl Ring {
         self.buffer.len()
     }
 
-    /// Takes a buffer of the smallest class that lies ready for `bytes`, if there is no storage and
+    /// Takes a buffer of the smallest class that is ready for `bytes`, if there is no storage and
     /// nothing counted elsewhere. For sending: the memory reserved for receiving is not touched.
     #[inline]
     pub(crate) fn fetch_small(&mut self, pool: &mut Pool, bytes: usize) -> bool {
@@ -177,7 +177,7 @@ impl Ring {
             return false;
         }
         let Some(mut buffer) = pool.take(needed) else { return false };
-        // What lies beyond `len` may be out-of-order data: it moves along.
+        // What is beyond `len` may be out-of-order data: it moves along.
         let (first, second) = self.slices_at(0, self.capacity());
         buffer[..first.len()].copy_from_slice(first);
         buffer[first.len()..first.len() + second.len()].copy_from_slice(second);
@@ -270,14 +270,14 @@ impl Ring {
     /// `length` bytes from `offset` on.
     ///
     /// # Panics
-    /// If they lie beyond the capacity.
+    /// If they are beyond the capacity.
     #[inline]
     pub(crate) fn slices_at(&self, offset: usize, length: usize) -> (&[u8], &[u8]) {
         assert!(offset + length <= self.capacity());
         self.slices_within(offset, length).unwrap_or_default()
     }
 
-    /// `length` bytes from `offset` on, unless they lie beyond the capacity.
+    /// `length` bytes from `offset` on, unless they are beyond the capacity.
     #[inline]
     pub(crate) fn slices_within(&self, offset: usize, length: usize) -> Option<(&[u8], &[u8])> {
         if offset + length > self.capacity() {
@@ -332,7 +332,7 @@ impl Ring {
     /// Takes the next `bytes` into use.
     ///
     /// # Panics
-    /// If they lie beyond the capacity.
+    /// If they are beyond the capacity.
     #[inline]
     pub(crate) fn extend(&mut self, bytes: usize) {
         assert!(self.len() + bytes <= self.capacity());

@@ -6,7 +6,7 @@
 //! 2. The entry says what the four-tuple stands for: a flow, a half-open connection (`half_open`)
 //!    or a connection in TIME-WAIT (`time_wait`). One lookup serves all three.
 //! 3. The entry found last is compared first, so a burst of one flow is hashed once. For a flow of
-//!    IPv4 the four-tuple is also kept as it stands in a header, from the sender's address to the
+//!    IPv4 the four-tuple is also kept as it is in a header, from the sender's address to the
 //!    receiver's port. The fast path compares those bytes.
 //! 4. A full table is continued in one of twice the size. Each insertion moves a few entries from
 //!    the old table, so that no insertion waits for all of them. Meanwhile a lookup searches both;
@@ -40,7 +40,7 @@ pub(crate) enum Entry {
 }
 
 /// What names a connection in the headers of an IPv4 packet without options: both addresses and
-/// both ports, as they stand there.
+/// both ports, as they are there.
 pub(crate) type HeaderTuple = [u8; 12];
 
 /// Buckets of an outgrown table that an insertion empties. Its successor has twice the room, so two
@@ -288,7 +288,7 @@ mod tests {
             assert_eq!(found, LOOK_UPS);
             let table = connections.table.allocation_size() / flows as usize;
             eprintln!(
-                "{flows:8} flows: {cost:4} ns a look, longest insertion {longest:6} us, {idle} + {table} bytes a flow"
+                "{flows:8} flows: {cost:4} ns a lookup, longest insertion {longest:6} us, {idle} + {table} bytes a flow"
             );
         }
     }

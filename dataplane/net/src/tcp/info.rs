@@ -42,8 +42,8 @@ pub struct FlowInfo {
     pub pacing_rate: u64,
     pub peer_window: u32,
     pub receive_window: u32,
-    /// Round-trip time: smoothed, its variation, and the least in the last minutes. Zero before the
-    /// first sample.
+    /// SRTT and RTTVAR (RFC 6298), and the minimum RTT of the last minutes. Zero before the first
+    /// sample.
     pub srtt: u64,
     pub rttvar: u64,
     pub min_rtt: u64,

@@ -103,7 +103,7 @@ impl Tcp {
         }
     }
 
-    /// Drops what lies beyond the oldest gap, of any flow but `except`. Returns whether there was
+    /// Drops what is beyond the oldest gap, of any flow but `except`. Returns whether there was
     /// one.
     pub(crate) fn prune_oldest(&mut self, cx: &mut Context, except: Option<FlowIndex>) -> bool {
         let mut spared = None;

@@ -318,7 +318,7 @@ impl Tcp {
         self.place_payload(cx, index, offset, payload);
     }
 
-    /// Writes `payload`, which lies in the window, `offset` bytes beyond the next expected byte.
+    /// Writes `payload`, which is in the window, `offset` bytes beyond the next expected byte.
     fn place_payload(&mut self, cx: &mut Context, index: FlowIndex, offset: usize, payload: Payload<'_>) {
         let place = self.flows.hot[index].rx.len() + offset;
         let needed = place + payload.len();

@@ -18,7 +18,7 @@ impl Tcp {
             return;
         }
         let waiting = flow.rx.len() as u64 + u64::from(flow.held);
-        let look = Observation {
+        let observation = Observation {
             now: cx.now,
             received: cold.received,
             taken: cold.received.saturating_sub(waiting),
@@ -26,7 +26,7 @@ impl Tcp {
             srtt: cold.rtt.srtt(),
             mss: u32::from(flow.mss),
         };
-        if let Some(size) = cold.tuning.observe(&look) {
+        if let Some(size) = cold.tuning.observe(&observation) {
             self.grow_window(cx, index, size);
         }
     }

@@ -9,7 +9,7 @@
 //!    order in which they were queued, copied or shared. The ring counts all their bytes and holds
 //!    none, so code that asks how much there is to send stays as it is. When everything is
 //!    acknowledged, the flow uses an ordinary ring again.
-//! 3. A segment takes its payload from wherever it lies. One that begins in one piece and ends in
+//! 3. A segment takes its payload from wherever it is. One that begins in one piece and ends in
 //!    another is assembled first.
 //!
 //! # Receiving

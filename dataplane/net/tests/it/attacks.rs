@@ -233,7 +233,7 @@ fn a_window_that_is_closed_for_ever_costs_little_and_the_connection_lives() {
             wire.say(0, 0, ACK, &[]);
         }
     }
-    assert!(!wire.host.saw_any_close(), "RFC 9293 section 3.8.6.1: it lives while the peer answers");
+    assert!(!wire.host.saw_any_close(), "RFC 9293 section 3.8.6.1: it stays open while the peer answers");
     assert!((30..500).contains(&probes), "{probes} probes in an hour");
     assert!(wire.host.engine.population().3 <= 64 << 10);
 }
@@ -349,7 +349,7 @@ mod flood {
         let stamps = Options { timestamps: Some((778, value)), ..Options::default() };
         wire.put(ACK, wire.iss + 1, wire.irs.wrapping_add(1), &stamps, &[]);
         let flow = wire.host.accepted()[0];
-        let info = wire.host.engine.flow_info(flow).expect("it lives");
+        let info = wire.host.engine.flow_info(flow).expect("it is open");
         assert_eq!((info.send_scale, info.sack, info.timestamps), (5, true, true));
         // 1400 is rounded down to 1360, less the timestamp.
         assert_eq!((info.segment_size, info.peer_window), (1348, 8000 << 5));
@@ -452,7 +452,7 @@ mod guessed {
     #[test]
     fn segments_with_an_impossible_acknowledgement_change_nothing() {
         let (mut wire, flow) = wire();
-        let before = wire.host.engine.flow_info(flow).expect("it lives");
+        let before = wire.host.engine.flow_info(flow).expect("it is open");
         let acknowledged = [101, 200, 1 << 20, 1 << 31, 0u32.wrapping_sub(1 << 20)];
         // Before the next byte, overlapping it, at it, beyond it.
         for at in [40u32, 0, 100, 150] {
@@ -472,7 +472,7 @@ mod guessed {
                 }
             }
         }
-        let after = wire.host.engine.flow_info(flow).expect("it lives");
+        let after = wire.host.engine.flow_info(flow).expect("it is open");
         assert!(
             after.since_received >= 9 * SECOND,
             "it was taken for a sign of life: {} ns",

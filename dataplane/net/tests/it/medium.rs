@@ -97,7 +97,7 @@ fn a_long_echo_request_is_answered_with_its_tail() {
     ipv4::emit(network, 0x0a00_0001, 0x0a00_0002, ipv4::ICMP, 8 + payload.len());
     frame[42..].copy_from_slice(&payload);
     icmp::emit(&mut frame[34..], icmp::ECHO_REQUEST, 0, 5);
-    // A broken one is not answered, though most of it lies in the tail.
+    // A broken one is not answered, though most of it is in the tail.
     let mut broken = frame.clone();
     broken[3000] ^= 1;
     assert!(tap.deliver(&broken) && tap.deliver(&frame));
@@ -338,7 +338,7 @@ mod classes {
         assert!(world.queue.refused > 100, "bulk transfers never waited");
         assert!(worst <= 100 * MICROSECOND, "a request took {worst} ns");
         let bulk = world.bulk(far);
-        assert!(bulk > 100_000, "bulk transfers stand still: {bulk}");
+        assert!(bulk > 100_000, "bulk transfers make no progress: {bulk}");
     }
 
     #[test]
@@ -355,6 +355,6 @@ mod classes {
             world.client.engine.read(near, &mut bytes);
         }
         let bulk = world.bulk(far);
-        assert!(bulk > 100_000, "bulk transfers stand still: {bulk}");
+        assert!(bulk > 100_000, "bulk transfers make no progress: {bulk}");
     }
 }

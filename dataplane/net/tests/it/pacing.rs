@@ -42,6 +42,6 @@ fn timely_is_paced_and_carries_a_transfer() {
         got += network.server.read_all(server).len();
     }
     assert_eq!(got, data.len());
-    let info = network.client.engine.flow_info(client).expect("it lives");
+    let info = network.client.engine.flow_info(client).expect("it is open");
     assert!(info.pacing_rate > 0);
 }

@@ -545,7 +545,7 @@ mod announced {
         fn new(receive_buffer: usize) -> Self {
             let mut peer = Peer::new(|config| config.receive_buffer = receive_buffer);
             peer.handshake(Options::Syn { mss: 1000, shift: Some(0), sack: false, timestamps: None });
-            let info = peer.host.engine.flow_info(peer.flow).expect("it lives");
+            let info = peer.host.engine.flow_info(peer.flow).expect("it is open");
             // What the SYN-ACK says is not scaled.
             let edge = receive_buffer.min(0xffff);
             Self { peer, scale: info.receive_scale, sent: 0, read: 0, edge }
@@ -574,12 +574,12 @@ mod announced {
             }
             let sent = self.peer.take();
             sent.iter().for_each(|got| self.check(got));
-            let info = self.peer.host.engine.flow_info(self.peer.flow).expect("it lives");
+            let info = self.peer.host.engine.flow_info(self.peer.flow).expect("it is open");
             assert_eq!(info.received_bytes as usize, self.sent, "bytes in the window were dropped");
         }
 
         fn check(&mut self, got: &crate::harness::peer::Got) {
-            let info = self.peer.host.engine.flow_info(self.peer.flow).expect("it lives");
+            let info = self.peer.host.engine.flow_info(self.peer.flow).expect("it is open");
             let announced =
                 got.ack.since(PEER_ISS.plus(1)) as usize + (usize::from(got.window) << self.scale);
             assert!(announced <= self.read + info.receive_buffer, "more than the buffer takes");
@@ -626,7 +626,7 @@ mod source_ports {
     }
 
     fn port_of(peer: &Peer, flow: sietch_net::FlowId) -> u16 {
-        peer.host.engine.flow_info(flow).expect("it lives").local.port()
+        peer.host.engine.flow_info(flow).expect("it is open").local.port()
     }
 
     #[test]

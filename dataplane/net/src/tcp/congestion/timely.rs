@@ -19,11 +19,11 @@
 //! than those within one cluster. Fairness then depends on what is taken for the round trip without
 //! queueing. Measured by each flow for itself (1 Gbit/s, 100 microseconds, `sim/tests/it/tcp.rs`),
 //! a flow that started while others queued took their queue for propagation delay and tolerated
-//! more of it. Of 64 callers with 4 KB requests, which never let the queue drain, the least got 1.5
-//! % of a fair share for good. Shared among flows, with small steps and small cuts, the least of 2,
-//! 8 and 64 flows gets more than 80 %. Of 400 that begin within 40 ms the least had 12 % after a
-//! quarter of a second. A flow with so small a share samples the queue once in several round trips.
-//! Where flows are that many, use DCTCP or CUBIC.
+//! more of it. Of 64 callers with 4 KB requests, which never let the queue drain, the slowest got
+//! 1.5 % of a fair share for good. Shared among flows, with small steps and small cuts, the slowest
+//! of 2, 8 and 64 flows gets more than 80 %. Of 400 that begin within 40 ms the slowest had 12 %
+//! after a quarter of a second. A flow with so small a share samples the queue once in several
+//! round trips. Where flows are that many, use DCTCP or CUBIC.
 
 use super::control::{Acknowledged, CongestionControl, Moment};
 use super::window::Window;
@@ -187,8 +187,8 @@ impl Timely {
     fn bound(&mut self, mss: u32, time: u64) {
         self.rate = self.rate.clamp(SLOWEST * u64::from(mss), FASTEST);
         let flight = u128::from(self.rate) * u128::from(2 * time) / u128::from(SECOND);
-        let least = 4 * mss;
-        self.window.size = u32::try_from(flight).unwrap_or(LARGEST_WINDOW).clamp(least, LARGEST_WINDOW);
+        let minimum = 4 * mss;
+        self.window.size = u32::try_from(flight).unwrap_or(LARGEST_WINDOW).clamp(minimum, LARGEST_WINDOW);
         self.window.threshold = self.window.size;
     }
 

@@ -36,19 +36,24 @@ pub enum RecoveryState {
     Loss,
 }
 
-/// What is known of reordering.
+/// The state of RACK: the newest delivered segment, and the reordering that was seen.
 #[derive(Debug, Default)]
 pub(crate) struct Rack {
-    /// When the newest delivered transmission was sent, and where it ends.
+    /// `RACK.xmit_ts` and `RACK.end_seq`: when the newest delivered transmission was sent, and
+    /// where it ends.
     pub latest: (u64, Seq),
+    /// `RACK.rtt`: the RTT of that transmission.
     pub rtt: u64,
     /// The end of the highest delivered bytes.
     highest: Option<Seq>,
-    /// Quarters of the least round trip in the reordering window, less one.
-    extra: u8,
-    persist: u8,
-    /// What was outstanding at the last DSACK: one a round counts.
-    round: Option<Seq>,
+    /// `RACK.reo_wnd_mult` of RFC 8985, less one: the reordering window is that many quarters of
+    /// the minimum RTT, and one more.
+    reo_wnd_extra: u8,
+    /// `RACK.reo_wnd_persist`: recoveries until the window is a quarter again.
+    reo_wnd_persist: u8,
+    /// `RACK.dsack_round`: the end of what was outstanding at the last DSACK. One DSACK a round
+    /// trip counts.
+    dsack_round: Option<Seq>,
     /// Times that reordering was seen.
     pub reordered: u32,
 }
@@ -78,62 +83,71 @@ impl Rack {
 
     /// The peer sent a DSACK: the window was too small (step 4).
     pub(crate) fn widen(&mut self, una: Seq, max: Seq) {
-        if self.round.is_none_or(|round| !una.before(round)) {
-            self.round = Some(max);
-            self.extra = self.extra.saturating_add(1);
-            self.persist = PERSIST;
+        if self.dsack_round.is_none_or(|end| !una.before(end)) {
+            self.dsack_round = Some(max);
+            self.reo_wnd_extra = self.reo_wnd_extra.saturating_add(1);
+            self.reo_wnd_persist = PERSIST;
         }
     }
 
     /// A recovery has ended.
     pub(crate) fn recovered(&mut self) {
-        self.persist = self.persist.saturating_sub(1);
-        if self.persist == 0 {
-            self.extra = 0;
+        self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
+        if self.reo_wnd_persist == 0 {
+            self.reo_wnd_extra = 0;
         }
     }
 
     /// How long a segment may be overtaken before it counts as lost. `certain`: recovery is active,
     /// or enough arrived beyond the gap.
     pub(crate) fn window(&self, min_rtt: u64, srtt: u64, certain: bool) -> u64 {
-        if certain && self.reordered == 0 { 0 } else { (min_rtt / 4 * (u64::from(self.extra) + 1)).min(srtt) }
+        if certain && self.reordered == 0 {
+            0
+        } else {
+            (min_rtt / 4 * (u64::from(self.reo_wnd_extra) + 1)).min(srtt)
+        }
     }
 }
 
-/// Proportional rate reduction. Bytes.
+/// Proportional rate reduction, with the names of RFC 9937, in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Reduction {
-    delivered: u32,
-    out: u32,
-    flight: u32,
-    target: u32,
+    /// Bytes delivered since recovery began.
+    prr_delivered: u32,
+    /// Bytes sent since recovery began.
+    prr_out: u32,
+    /// `RecoverFS`: bytes in flight when recovery began.
+    recover_fs: u32,
+    /// The congestion window when recovery ends.
+    ssthresh: u32,
 }
 
 impl Reduction {
-    /// Recovery begins with `flight` bytes in flight, and is to end with a window of `target`.
-    pub(crate) const fn new(flight: u32, target: u32) -> Self {
-        Self { delivered: 0, out: 0, flight: if flight == 0 { 1 } else { flight }, target }
+    /// Recovery begins with `flight` bytes in flight, and is to end with a window of `ssthresh`.
+    pub(crate) const fn new(flight: u32, ssthresh: u32) -> Self {
+        let recover_fs = if flight == 0 { 1 } else { flight };
+        Self { prr_delivered: 0, prr_out: 0, recover_fs, ssthresh }
     }
 
     /// `bytes` left.
     pub(crate) const fn sent(&mut self, bytes: u32) {
-        self.out = self.out.saturating_add(bytes);
+        self.prr_out = self.prr_out.saturating_add(bytes);
     }
 
-    /// An acknowledgement delivered `bytes` and left `pipe` in flight; `safe` says that it brought
-    /// no new loss to light and moved on. Returns the window.
-    pub(crate) fn window(&mut self, bytes: u32, pipe: u32, safe: bool, mss: u32) -> u32 {
-        self.delivered = self.delivered.saturating_add(bytes);
-        let allowed = if pipe > self.target {
-            let share = u64::from(self.delivered) * u64::from(self.target);
-            let share = share.div_ceil(u64::from(self.flight)).min(u64::from(u32::MAX)) as u32;
-            share.saturating_sub(self.out)
+    /// An acknowledgement delivered `bytes` and left `pipe` in flight; `safe_ack` says that it
+    /// advanced and revealed no new loss. Returns the window.
+    pub(crate) fn window(&mut self, bytes: u32, pipe: u32, safe_ack: bool, mss: u32) -> u32 {
+        self.prr_delivered = self.prr_delivered.saturating_add(bytes);
+        let allowed = if pipe > self.ssthresh {
+            let share = u64::from(self.prr_delivered) * u64::from(self.ssthresh);
+            let share = share.div_ceil(u64::from(self.recover_fs)).min(u64::from(u32::MAX)) as u32;
+            share.saturating_sub(self.prr_out)
         } else {
-            let owed = self.delivered.saturating_sub(self.out).max(bytes);
-            (owed + if safe { mss } else { 0 }).min(self.target - pipe)
+            let owed = self.prr_delivered.saturating_sub(self.prr_out).max(bytes);
+            (owed + if safe_ack { mss } else { 0 }).min(self.ssthresh - pipe)
         };
         // The first retransmission always leaves.
-        pipe.saturating_add(if self.out == 0 { allowed.max(mss) } else { allowed })
+        pipe.saturating_add(if self.prr_out == 0 { allowed.max(mss) } else { allowed })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::limits::{MILLISECOND, MIN_RTT_WINDOW, RTO_INITIAL, RTO_MAX, RTO_MIN};
 pub(crate) struct RttEstimator {
     srtt: u64,
     rttvar: u64,
-    /// The smallest sample of the last minutes, and when it was taken.
+    /// The minimum sample of the last minutes, and when it was taken.
     min_rtt: u64,
     min_rtt_at: u64,
     /// The timeout of data that was sent once; zero before the first sample.
@@ -15,18 +15,18 @@ pub(crate) struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// The smoothed round-trip time; zero before the first sample.
+    /// SRTT: the smoothed round-trip time; zero before the first sample.
     #[inline]
     pub(crate) const fn srtt(&self) -> u64 {
         self.srtt
     }
 
-    /// The variation of the round-trip time.
+    /// RTTVAR: the smoothed deviation of the samples from the smoothed round-trip time.
     pub(crate) const fn rttvar(&self) -> u64 {
         self.rttvar
     }
 
-    /// The smallest round trip of the last minutes; zero before the first sample.
+    /// The minimum RTT of the last minutes; zero before the first sample.
     pub(crate) const fn min_rtt(&self) -> u64 {
         self.min_rtt
     }

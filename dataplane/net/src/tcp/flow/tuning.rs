@@ -34,14 +34,14 @@ pub(crate) struct Tuning {
     /// When this period began, and what the application had taken then.
     since: u64,
     taken: u64,
-    /// Bytes of the busiest round trip so far.
-    most: u64,
+    /// The maximum of bytes that the application took in one round trip.
+    max_taken: u64,
     /// What the application had taken when the window last grew.
     grown_at: u64,
-    /// When the present window of data began, where it ends, and the least time that one took.
+    /// When the present window of data began, where it ends, and the minimum time that one took.
     window_since: u64,
     window_end: u64,
-    least: u64,
+    min_window_time: u64,
 }
 
 /// The state of a flow when data have arrived.
@@ -61,41 +61,42 @@ pub(crate) struct Observation {
 impl Tuning {
     /// Evaluates an observation. Returns the size that the window should have, if it should be
     /// larger.
-    pub(crate) fn observe(&mut self, look: &Observation) -> Option<usize> {
-        if look.received >= self.window_end {
-            let took = look.now - self.window_since;
-            if self.window_end > 0 && (self.least == 0 || took < self.least) {
-                self.least = took.max(1);
+    pub(crate) fn observe(&mut self, observation: &Observation) -> Option<usize> {
+        if observation.received >= self.window_end {
+            let took = observation.now - self.window_since;
+            if self.window_end > 0 && (self.min_window_time == 0 || took < self.min_window_time) {
+                self.min_window_time = took.max(1);
             }
-            (self.window_since, self.window_end) = (look.now, look.received + look.limit as u64);
+            (self.window_since, self.window_end) =
+                (observation.now, observation.received + observation.limit as u64);
         }
         if self.since == 0 {
-            (self.since, self.taken) = (look.now, look.taken);
-            self.most = 10 * u64::from(look.mss);
+            (self.since, self.taken) = (observation.now, observation.taken);
+            self.max_taken = 10 * u64::from(observation.mss);
             return None;
         }
-        let rtt = match (self.least, look.srtt) {
+        let rtt = match (self.min_window_time, observation.srtt) {
             (0, 0) => UNKNOWN,
             (0, srtt) => srtt,
-            (least, 0) => least.min(UNKNOWN),
-            (least, srtt) => least.clamp(srtt, TRUST * srtt + TRUST_SLACK),
+            (minimum, 0) => minimum.min(UNKNOWN),
+            (minimum, srtt) => minimum.clamp(srtt, TRUST * srtt + TRUST_SLACK),
         };
-        let elapsed = look.now - self.since;
+        let elapsed = observation.now - self.since;
         if elapsed < rtt {
             return None;
         }
-        let brought = u128::from(look.taken - self.taken) * u128::from(rtt) / u128::from(elapsed);
+        let brought = u128::from(observation.taken - self.taken) * u128::from(rtt) / u128::from(elapsed);
         let brought = u64::try_from(brought).unwrap_or(u64::MAX).min(1 << 32);
-        (self.since, self.taken) = (look.now, look.taken);
-        if brought <= self.most {
+        (self.since, self.taken) = (observation.now, observation.taken);
+        if brought <= self.max_taken {
             return None;
         }
-        let wanted = 2 * brought + 16 * u64::from(look.mss);
+        let wanted = 2 * brought + 16 * u64::from(observation.mss);
         // At most fourfold: no sender more than doubles in a round trip.
-        let grown = wanted + (wanted * (brought - self.most) / self.most).min(wanted);
-        self.most = brought;
+        let grown = wanted + (wanted * (brought - self.max_taken) / self.max_taken).min(wanted);
+        self.max_taken = brought;
         let size = usize::try_from(grown).unwrap_or(usize::MAX / 2).next_power_of_two();
-        (size > look.limit).then(|| self.grows(size))
+        (size > observation.limit).then(|| self.grows(size))
     }
 
     /// A window that grew while it was measured would seem to have taken less than a round trip.

@@ -312,7 +312,7 @@ impl Tcp {
             cold.rtt.note_min_rtt(cx.now - cold.timed_at, cx.now);
             cold.timed_at = 0;
         }
-        // `una` steps over our SYN; data that the application queued already lie behind it.
+        // `una` steps over our SYN; data that the application queued already are behind it.
         flow.una = cold.iss.plus(1);
         flow.nxt = flow.una;
         flow.max = flow.una;

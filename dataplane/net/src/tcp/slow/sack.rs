@@ -4,7 +4,7 @@
 //! 1. While bytes wait out of order, acknowledgements carry their ranges, the one that grew last
 //!    first (`flow/reassembly`). Each acknowledgement without data has them, and data that leave
 //!    room. Several acknowledgements that leave at once share the ranges among them.
-//! 2. Bytes that arrived twice are reported once, in the first block. If they lie in a waiting
+//! 2. Bytes that arrived twice are reported once, in the first block. If they are in a waiting
 //!    range, that range follows, as RFC 2883 section 4 asks. Only the latest such range is kept: it
 //!    is a hint, and an ACK follows at once.
 //! 3. [`flag::SACK_DUE`] says that there is something to report, so that the common segment pays
@@ -67,7 +67,7 @@ impl Tcp {
         }
     }
 
-    /// Notes what of a segment with payload lies before the next expected byte.
+    /// Notes what of a segment with payload is before the next expected byte.
     pub(super) fn note_old_payload(&mut self, index: FlowIndex, segment: &Segment<'_>) {
         let next = self.flows.hot[index].rcv_nxt;
         if segment.seq.before(next) {

@@ -120,8 +120,8 @@ impl SendQueue {
         self.base = self.end;
     }
 
-    /// `length` bytes, `offset` bytes behind the first that is not acknowledged: where they lie if
-    /// they lie together, else in `scratch`.
+    /// `length` bytes, `offset` bytes behind the first that is not acknowledged: where they are if
+    /// they are together, else in `scratch`.
     ///
     /// # Panics
     /// If there are fewer bytes.
@@ -132,7 +132,7 @@ impl SendQueue {
         scratch: &'a mut Vec<u8>,
     ) -> (&'a [u8], &'a [u8]) {
         let mut position = self.base + offset as u64;
-        assert!(position + length as u64 <= self.end, "the segment lies within the queue");
+        assert!(position + length as u64 <= self.end, "the segment is within the queue");
         let mut index = self.pieces.partition_point(|piece| piece.start <= position) - 1;
         let (first, second) = self.part(index, position, length);
         if first.len() + second.len() == length {

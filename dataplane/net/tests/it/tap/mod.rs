@@ -1,7 +1,7 @@
 //! A queue on a TAP device in a network namespace of the calling thread, and the damage that a bad
 //! wire does.
 //!
-//! The kernel's TCP stands at the other end of the device: it is the oracle.
+//! The kernel's TCP is at the other end of the device: it is the oracle.
 
 use std::collections::VecDeque;
 use std::fs::File;
