@@ -4,7 +4,7 @@
 //!    a store in memory, which takes as much of it as the store itself. What recovery would refuse
 //!    is refused here, for the same reason; nothing is written. The log does not know how many
 //!    shards the store has, and one shard reads it whatever their number.
-//! 2. The first thing that is wrong is a [`Finding`]: where it lies, what is wrong, what that means
+//! 2. The first thing that is wrong is a [`Finding`]: where it is, what is wrong, what that means
 //!    for data that was acknowledged, and what to do.
 //! 3. A log that ends in an append that was cut short is good: a crash leaves that, and nothing on
 //!    the disk says that it was acknowledged.
@@ -82,7 +82,7 @@ pub enum Verdict {
     Unknown(Finding),
 }
 
-const RESTORE: &str = "restore the area from a backup; keep a copy of the area as it is, for what lies before that place can still be read";
+const RESTORE: &str = "restore the area from a backup; keep a copy of the area as it is, because what is before that place can still be read";
 const SAME_PROGRAM: &str = "check it with the program that wrote it, or with a newer one";
 const OTHER_AREA: &str =
     "name the area of a store (`sietch vsa list` shows all areas); `sietch up` makes one that is missing";
@@ -121,7 +121,7 @@ pub fn check<D: DiskQueue>(disk: &mut D) -> Verdict {
     }
 }
 
-/// The end of the area is missing. All data that the log names lies before it.
+/// The end of the area is missing. All data that the log names is before it.
 fn shortened(log: &RecoveryReport) -> Verdict {
     let what =
         format!("the area ends after {} bytes, and the log was laid out over {}", log.area, log.formatted);

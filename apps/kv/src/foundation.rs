@@ -1,4 +1,4 @@
-//! What all layers of the store stand on.
+//! What all layers of the store use.
 //!
 //! ```text
 //!  command              what is known of a command: its names, arguments, keys, subcommands

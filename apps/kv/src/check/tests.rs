@@ -90,7 +90,7 @@ fn recovered(image: &[u8]) -> Result<Vec<u8>, String> {
     Ok(store.state())
 }
 
-/// Where records of the log lie that recovery delivers: offset, bytes and sequence.
+/// The records of the log that recovery delivers: offset, bytes and sequence.
 fn live(image: &[u8]) -> Vec<(usize, usize, u64)> {
     let mut delivered = std::collections::HashMap::new();
     let mut disk = MemoryQueue::from_bytes(image.to_vec());
@@ -243,7 +243,7 @@ fn erased_first_blocks_are_damage_and_no_empty_store() {
 fn an_area_that_was_cut_is_not_called_good() {
     let whole = image(true);
     assert!(matches!(checked(&whole), Verdict::Good(_)));
-    // Nothing that the log names lies in its last segments, so the store would open it.
+    // Nothing that the log names is in its last segments, so the store would open it.
     let Verdict::Damaged(finding) = checked(&whole[..AREA - 8192]) else { panic!("it is 8 KiB short") };
     assert_eq!((finding.offset, finding.loss), (Some(AREA as u64 - 8192), Loss::Nothing));
     assert!(finding.what.contains(&AREA.to_string()), "{}", finding.what);

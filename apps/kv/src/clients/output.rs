@@ -1,6 +1,6 @@
 //! Bytes on their way to a client, and what each waits for.
 //!
-//! The bytes stand in one vector, in four parts: sent, releasable, sealed behind a barrier (a
+//! The bytes are in one vector, in four parts: sent, releasable, sealed behind a barrier (a
 //! sequence of the log and a position), and not sealed yet. Barriers are in order, so the first one
 //! holds back everything behind it.
 

@@ -14,7 +14,7 @@
 //!    elements for ([`ELEMENTS_A_SLOT`]), is put off until the segment is twice as full.
 //! 4. After a removal two sibling segments that together hold few elements merge, and the directory
 //!    halves when no segment needs its last bit: memory returns after mass deletion. The two
-//!    thresholds lie far apart, so that alternating insertions and removals do not split and merge
+//!    thresholds are far apart, so that alternating insertions and removals do not split and merge
 //!    all the time.
 //! 5. Order by hash is independent of splits and merges. A scan's cursor is a position in that
 //!    order (the top 48 bits of the hash), so an element that is present during the whole of a scan
@@ -364,7 +364,7 @@ impl<T: Keyed> Index<T> {
         self.halve();
     }
 
-    /// Moves the elements of `from` into its sibling `into`, and returns where the result lies.
+    /// Moves the elements of `from` into its sibling `into`, and returns where the result is.
     fn join(&mut self, into: usize, from: usize) -> usize {
         let seed = self.seed;
         self.segment_bytes -= self.segments[from].memory() + self.segments[into].memory();

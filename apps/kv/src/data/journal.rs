@@ -206,7 +206,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `record`, whose sequence number stands in errors.
+    /// Reads `record`, whose sequence number errors name.
     ///
     /// # Errors
     /// It is not of this kind.

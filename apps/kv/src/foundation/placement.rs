@@ -1,7 +1,7 @@
 //! Which shard owns a key.
 //!
 //! 1. A key has a hash slot, as in Redis Cluster: CRC-16 of its hash tag, modulo [`SLOTS`]. The
-//!    hash tag is what stands between the first `{` and the next `}`; the whole key if there is no
+//!    hash tag is what is between the first `{` and the next `}`; the whole key if there is no
 //!    such part or it is empty. So keys with the same tag belong to one shard.
 //! 2. The slots are divided evenly among the shards, in order. The shard of a key follows from the
 //!    key and the number of shards, and nothing is stored.

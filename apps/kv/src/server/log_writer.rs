@@ -12,7 +12,7 @@
 //!    written beside the appends, a slice per iteration ([`compaction`]). When it is durable, the
 //!    log drops the records that it replaces.
 //! 4. With several cores, effects and dumps of the members wait in one queue ([`order`]). What this
-//!    core has recorded itself stands behind what has arrived before.
+//!    core has recorded itself follows what has arrived before.
 //!
 //! Exceptional states:
 //!
@@ -76,10 +76,10 @@ pub struct LogWriter<D: DiskQueue> {
     begun: u64,
     /// The sequence of the last record with effects that replies of this core may show.
     own: u64,
-    /// What waits for its turn. With one core it is one record, if the log is blocked.
+    /// What waits to go into the log. With one core it is one record, if the log is blocked.
     queue: VecDeque<Queued>,
     positions: Positions,
-    /// What the members must hear.
+    /// Changes of the log's state that the members have not received yet.
     states: Vec<LogState>,
     compaction: Compaction,
     /// The number of the last snapshot.
@@ -215,7 +215,7 @@ impl<D: DiskQueue> LogWriter<D> {
         self.requested = true;
     }
 
-    /// What the members must hear, since the last call.
+    /// Changes of the log's state since the last call, for the members.
     pub(super) fn take_states(&mut self) -> Vec<LogState> {
         std::mem::take(&mut self.states)
     }
@@ -225,8 +225,8 @@ impl<D: DiskQueue> LogWriter<D> {
         self.positions.take_news(member)
     }
 
-    /// Notes what the members must hear.
-    fn tell(&mut self, state: LogState) {
+    /// Records a change of the log's state for the members.
+    fn report(&mut self, state: LogState) {
         if self.cores > 1 {
             self.states.push(state);
         }
@@ -305,7 +305,7 @@ impl<D: DiskQueue> LogWriter<D> {
         self.queue.clear();
         shard.fail_writes(reason, unlogged);
         shard.seal(self.last);
-        self.tell(LogState::Failed { reason: reason.to_owned(), unlogged });
+        self.report(LogState::Failed { reason: reason.to_owned(), unlogged });
     }
 
     fn try_iterate(
@@ -372,7 +372,7 @@ impl<D: DiskQueue> LogWriter<D> {
         let held = self.is_compacting_for_room();
         if self.held != held {
             self.held = held;
-            self.tell(LogState::Held(held));
+            self.report(LogState::Held(held));
         }
     }
 

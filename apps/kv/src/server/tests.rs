@@ -116,7 +116,7 @@ fn a_refused_client_receives_the_reason_although_it_has_sent_a_command() {
     let mut scene = Scene::new(Settings { maxclients: 1, ..Settings::default() }, 1 << 20);
     scene.join();
     let flow = scene.connect();
-    // The peer's question is on its way before the server has looked at the connection.
+    // The peer's request is on its way before the server has read the connection.
     for _ in 0..4 {
         scene.now.monotonic_ns += 1_000_000;
         scene.peer.poll(&mut scene.wire, scene.now.monotonic_ns).expect("the wire is whole");

@@ -44,7 +44,7 @@ const LONGEST_NS: u64 = 2_000_000;
 /// Nanoseconds until another section tries to evict, if there was nothing to evict.
 const FULL_NS: u64 = 100_000_000;
 
-/// Runs what waits for an exclusive section in any of the shards, which stand in their order.
+/// Runs what waits for an exclusive section in any of the shards, which are in their order.
 /// Afterwards all effects of the section, in the order of their execution, are in the journal of
 /// the first shard: the caller appends them before it gives the shards back.
 pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {

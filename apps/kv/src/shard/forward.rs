@@ -134,7 +134,7 @@ impl Shard {
         }
     }
 
-    /// Hands replies to the clients that wait for them.
+    /// Gives replies to the clients that wait for them.
     pub fn accept_replies(&mut self, _from: usize, replies: Replies, now: Now) {
         self.now = now;
         let mut rest = replies.bytes.as_slice();

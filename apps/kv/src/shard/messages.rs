@@ -4,7 +4,7 @@
 //!    commands it has.
 //! 2. A batch is for one shard. Batches from one shard to another arrive in the order in which they
 //!    were sent.
-//! 3. A reply stands behind an [`Envelope`], which names the client and its ticket.
+//! 3. A reply follows an [`Envelope`], which names the client and its ticket.
 
 use std::net::SocketAddr;
 
@@ -101,7 +101,7 @@ impl<'a> RequestReader<'a> {
 /// Bytes of an envelope.
 pub(super) const ENVELOPE: usize = 24;
 
-/// What stands before a reply.
+/// What precedes a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Envelope {
     pub(super) client: ClientId,

@@ -69,7 +69,7 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Whether `other` lies below this as lower bound.
+    /// Whether `other` is below this as lower bound.
     fn above(&self, other: &[u8]) -> bool {
         match self {
             Self::Lowest => false,
@@ -267,7 +267,7 @@ pub(super) fn remove(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind)
         context.data.changed(key);
         let detail = EffectDetail::Members(&removed);
         if kind == Kind::Lex {
-            // Where scores differ, names are in no order, and what lies between two of them depends
+            // Where scores differ, names are in no order, and what is between two of them depends
             // on how the set was built. Ranks do not.
             let (first, last) = (start.to_string(), (start + removed.len() - 1).to_string());
             let effect: [&[u8]; 4] = [b"ZREMRANGEBYRANK", key, first.as_bytes(), last.as_bytes()];

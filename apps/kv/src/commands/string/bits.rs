@@ -156,7 +156,7 @@ pub(super) fn bitpos(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
     let bits = in_bits(arguments.get(5))?;
     let end = arguments.get(4).map_or(Ok(-1), |argument| integer(argument))?;
     let bytes = string.bytes(&mut digits);
-    // Unlike other ranges, one that lies before the string selects its first byte.
+    // Unlike other ranges, one that is before the string selects its first byte.
     let clamp = |length: usize| {
         let from_start = |at: i64| if at < 0 { at.saturating_add(length as i64).max(0) } else { at };
         clamp_range(from_start(start), from_start(end), length)

@@ -205,7 +205,7 @@ impl Partition {
         self.weight.exchange(before, after);
     }
 
-    /// Sets a key to the entry that `make` builds with a look at the old one. It has the expiry of
+    /// Sets a key to the entry that `make` builds from the old one. It has the expiry of
     /// the old one if `keep_expiry`. Returns whether the key is a new one.
     pub(super) fn put(
         &mut self,

@@ -1,9 +1,9 @@
 //! The order of a big sorted set: a B+tree with counts, by score and then by name.
 //!
 //! 1. A leaf holds up to [`FAN`] entries, an inner node up to [`FAN`] children. Beside each child
-//!    stands a *lower bound*: not greater than any entry of the child, and greater than every entry
+//!    is a *lower bound*: not greater than any entry of the child, and greater than every entry
 //!    of the child before it. A removal leaves bounds alone; they stay true.
-//! 2. Each node knows how many entries lie below it, so a rank is found, or turned into an entry,
+//! 2. Each node knows how many entries are below it, so a rank is found, or turned into an entry,
 //!    in O(log n).
 //! 3. Ranges by score, by name and by rank are all ranges of ranks:
 //!    [`CountedTree::partition_point`] finds their ends.

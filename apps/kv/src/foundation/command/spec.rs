@@ -1,4 +1,4 @@
-//! The description of a command: name, arity, flags, and where its keys stand.
+//! The description of a command: name, arity, flags, and where its keys are.
 //!
 //! Checks before a command (arity, access, memory, transactions) and COMMAND read it; no handler is
 //! needed for that, so this file knows none.
@@ -27,7 +27,7 @@ pub(crate) mod flag {
     pub(crate) const FAST: Flags = Flags(1 << 5);
     /// May block the client.
     pub(crate) const BLOCKING: Flags = Flags(1 << 6);
-    /// Where its keys stand depends on the arguments.
+    /// Where its keys are depends on the arguments.
     pub(crate) const MOVABLE_KEYS: Flags = Flags(1 << 7);
     /// Refused inside MULTI.
     pub(crate) const NO_MULTI: Flags = Flags(1 << 8);
@@ -70,16 +70,16 @@ impl Flags {
     }
 }
 
-/// Where the keys of a command stand.
+/// Where the keys of a command are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keys {
     /// It has none.
     None,
     /// From the first to the last (negative: counted from the end) in steps.
     Range(i16, i16, i16),
-    /// The number of keys stands at this position and the keys follow it.
+    /// The number of keys is at this position and the keys follow it.
     Counted(usize),
-    /// A destination stands at 1, the number of source keys at this position, and they follow it.
+    /// A destination is at 1, the number of source keys at this position, and they follow it.
     Destination(usize),
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct CommandSpec {
     pub arity: i16,
     /// Properties.
     pub flags: Flags,
-    /// Where its keys stand.
+    /// Where its keys are.
     pub keys: Keys,
     /// Group as COMMAND DOCS names it.
     pub group: &'static str,

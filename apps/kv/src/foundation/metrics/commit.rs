@@ -1,6 +1,6 @@
 //! The time of a record of the log from its append until it is durable, and where it went.
 //!
-//! 1. *Queue*: from the append until a write with the record is handed to the device. The record
+//! 1. *Queue*: from the append until a write with the record is submitted to the device. The record
 //!    waits there while as many writes as allowed are in flight.
 //! 2. *Device*: from there until the store takes the completion, without the wake-up.
 //! 3. *Wake-up*: how long the kernel let the store's thread wait for a processor after a sleep.
@@ -12,7 +12,7 @@
 /// The parts of one commit, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CommitTimes {
-    /// Until its write was handed to the device.
+    /// Until its write was submitted to the device.
     pub queue: u64,
     /// Until the completion, without the wake-up.
     pub device: u64,

@@ -2,7 +2,7 @@
 
 use crate::foundation::command::is;
 
-/// What stands in place of such an argument.
+/// The text that replaces such an argument.
 const REDACTED: &[u8] = b"(redacted)";
 
 /// Settings whose values are passwords.

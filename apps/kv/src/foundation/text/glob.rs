@@ -68,7 +68,7 @@ fn one(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<usize> {
     }
 }
 
-/// Whether the class (what stands behind its bracket) has `byte`, and its length with the closing
+/// Whether the class (what follows its bracket) has `byte`, and its length with the closing
 /// bracket.
 fn in_class(class: &[u8], byte: u8, ignore_case: bool) -> (bool, usize) {
     let lower = |byte: u8| if ignore_case { byte.to_ascii_lowercase() } else { byte };

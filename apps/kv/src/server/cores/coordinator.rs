@@ -25,7 +25,7 @@ use crate::shard::{Now, Shard, exclusive};
 struct Asked {
     /// The shard and its last number, once it is here.
     arrived: Option<(Box<Shard>, u64)>,
-    /// What it must hear when it arrives.
+    /// Changes of the log's state to send to it when it arrives.
     states: Vec<LogState>,
 }
 

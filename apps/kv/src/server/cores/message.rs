@@ -7,8 +7,8 @@
 //! | clients, progress, log state, lend, a returned shard, stop, end | coordinator, member |
 //!
 //! A member numbers the records of its effects. A number stands for a position of the log that the
-//! coordinator knows: the member seals replies behind its own numbers, and hears which of them are
-//! in the log and which are durable.
+//! coordinator knows: the member seals replies behind its own numbers, and receives which of them
+//! are in the log and which are durable.
 
 use crate::server::log_writer::{LogState, Progress};
 use crate::server::transport::spread::NewClient;

@@ -138,13 +138,13 @@ impl<D: DiskQueue> LogWriter<D> {
                 self.snapshot += 1;
                 self.walks = Walks { own: false, members: self.cores - 1 };
                 let (snapshot, begun) = (self.snapshot, shard.persistence().begun);
-                self.tell(LogState::SnapshotBegun { snapshot, begun });
+                self.report(LogState::SnapshotBegun { snapshot, begun });
             }
             Err(SnapshotError::Failed(cause)) => return Err(cause.to_string()),
             Err(_) => {
                 shard.persistence_mut().abandon_compaction(true);
                 shard.snapshot_failed();
-                self.tell(LogState::SnapshotAborted { failed: true });
+                self.report(LogState::SnapshotAborted { failed: true });
                 self.futile = Some((self.last, self.log.used()));
                 self.refuse(shard);
                 self.retry_at = now.monotonic_ns.saturating_add(RETRY);
@@ -160,7 +160,7 @@ impl<D: DiskQueue> LogWriter<D> {
         self.compaction = Compaction::Idle;
         if !self.abandoned {
             shard.snapshot_finished(now);
-            self.tell(LogState::SnapshotFinished { now });
+            self.report(LogState::SnapshotFinished { now });
             shard.persistence_mut().finish_compaction(now.monotonic_ns, self.log.used());
         }
         // If the snapshot is hardly smaller than the records that it replaces, the area is still
@@ -171,7 +171,7 @@ impl<D: DiskQueue> LogWriter<D> {
             self.full = false;
             self.refusing = false;
             shard.refuse_growth(None);
-            self.tell(LogState::Full(None));
+            self.report(LogState::Full(None));
         } else if self.full && (self.given_up || !self.abandoned) {
             self.refuse(shard);
             self.retry_at = self.retry_at.max(now.monotonic_ns.saturating_add(RETRY));
@@ -186,7 +186,7 @@ impl<D: DiskQueue> LogWriter<D> {
             self.refusing = true;
             let reason = self.full_reason();
             shard.refuse_growth(Some(&reason));
-            self.tell(LogState::Full(Some(reason)));
+            self.report(LogState::Full(Some(reason)));
         }
     }
 
@@ -276,7 +276,7 @@ impl<D: DiskQueue> LogWriter<D> {
         if self.given_up {
             shard.snapshot_failed();
         }
-        self.tell(LogState::SnapshotAborted { failed: self.given_up });
+        self.report(LogState::SnapshotAborted { failed: self.given_up });
         // The request stays, unless the area has no room.
         self.requested |= !self.given_up;
         self.abandoned = true;

@@ -1,16 +1,16 @@
 //! What several cores have done and what the log does not have yet, in the order in which it
 //! arrived; and which records of the log each core waits for.
 //!
-//! 1. The log has one order, that of [`Queued`]. A member's effects stand in it as they were sent,
-//!    and an exclusive section stands behind everything that it could see.
-//! 2. A dump of a member stands in it too. When its turn comes, all earlier effects of that member
+//! 1. The log has one order, that of [`Queued`]. A member's effects are in it as they were sent,
+//!    and an exclusive section follows everything that it could see.
+//! 2. A dump of a member is in it too. When it is next, all earlier effects of that member
 //!    are in the log and no later ones, so the last sequence of the log is that of the dump.
 //! 3. A member counts its own records. [`Positions`] knows which record of the log each number
 //!    stands for, until it is durable.
 
 use std::collections::VecDeque;
 
-/// What waits for its turn to go into the log.
+/// What waits to go into the log.
 pub(in crate::server) enum Queued {
     /// Effects of this core, or of an exclusive section.
     Own(Vec<u8>),
@@ -47,7 +47,7 @@ pub(in crate::server) enum Queued {
     },
 }
 
-/// What a member knows of its numbers.
+/// How far the log has a member's records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::server) struct Progress {
     /// Records up to this number are in the log.

@@ -36,7 +36,7 @@ use crate::shard::{Placement, Shard};
 /// Longest wait for the members at the end: their effects are durable by then, and only their
 /// clients' sockets are closed.
 const END_LIMIT: Duration = Duration::from_secs(2);
-/// Pause between two looks at their threads.
+/// Pause between two checks of their threads.
 const END_PAUSE: Duration = Duration::from_millis(1);
 
 /// What the thread of a member starts with.
@@ -222,11 +222,11 @@ mod tests {
             let doorbell = EventDoorbell::new().expect("a descriptor");
             let mut members = Members { threads: Vec::new(), ended: Arc::default() };
             let (release, wait) = channel::<()>();
-            let lives = move || {
+            let waits = move || {
                 let _ = wait.recv();
                 Ok(())
             };
-            members.spawn(1, &doorbell, lives).expect("a thread");
+            members.spawn(1, &doorbell, waits).expect("a thread");
             assert!(members.failure().is_none() && members.all_run());
             doorbell.arm();
             members.spawn(2, &doorbell, work).expect("a thread");

@@ -232,14 +232,14 @@ struct Ensemble {
     delay: u32,
     /// Iterations in which a snapshot had to cover the queue.
     covering: u64,
-    /// Clients that hear of each operation of a tag, and what each has received.
+    /// Clients that receive each operation of a tag, and what each has received.
     subscribers: Vec<(ClientId, Vec<u8>)>,
     /// Iterations in which no command ran, because the area was full.
     held: u64,
     compactions: u64,
     may_fail: bool,
-    /// Operations of which a subscriber has heard before they were answered.
-    heard: u64,
+    /// Operations that a subscriber received before they were answered.
+    announced: u64,
 }
 
 fn shards(count: usize, durability: Durability, seed: u64) -> Vec<Box<Shard>> {
@@ -347,7 +347,7 @@ impl Ensemble {
             held: 0,
             compactions: 0,
             may_fail: false,
-            heard: 0,
+            announced: 0,
         };
         ensemble.start(cores);
         ensemble
@@ -450,14 +450,14 @@ impl Ensemble {
         }
     }
 
-    /// Notes what the subscriber on a core has heard: no crash may undo it.
-    fn hear(&mut self, core: usize) {
+    /// Notes what the subscriber on a core has received: no crash may undo it.
+    fn receive_announcements(&mut self, core: usize) {
         let Some(shard) = &mut self.reactors[core].shard else { return };
         let Some((client, before)) = self.subscribers.get_mut(core) else { return };
         let text = received(shard, *client, before);
         for tag in &mut self.tags {
             let events = text.matches(&format!("sequence{{{}}}\r\n", tag.name)).count() as u64;
-            self.heard += events.saturating_sub(tag.certain);
+            self.announced += events.saturating_sub(tag.certain);
             tag.certain = tag.certain.max(events);
         }
     }
@@ -495,7 +495,7 @@ fn crash_everywhere(scale: Scale, seed: u64, enough: impl Fn(&Ensemble) -> bool)
         iterations += 1;
         assert!(iterations < 40_000, "seed {seed}: too little happens");
         ensemble.iterate_any();
-        (0..3).for_each(|core| ensemble.hear(core));
+        (0..3).for_each(|core| ensemble.receive_announcements(core));
         let passed = ensemble.media.boundaries();
         if passed > boundaries {
             boundaries = passed;
@@ -508,7 +508,7 @@ fn crash_everywhere(scale: Scale, seed: u64, enough: impl Fn(&Ensemble) -> bool)
 #[test]
 fn acknowledged_operations_survive_a_crash_at_any_boundary() {
     crash_everywhere(SMALL, 1, |ensemble| {
-        let own = ensemble.acknowledged() > 300 && ensemble.heard > 5;
+        let own = ensemble.acknowledged() > 300 && ensemble.announced > 5;
         own && ensemble.crossing.acknowledged > 20 && ensemble.compactions > 1
     });
 }

@@ -97,7 +97,7 @@ fn users_may_run_the_commands_their_rules_allow() {
     assert_eq!(bench.request(client, "ACL SETUSER bob +@all"), command("acl|setuser"));
     assert!(bench.request(client, "CONFIG GET port").contains("port"));
     assert!(bench.request(client, "SUBSCRIBE other").contains("channels used as arguments"));
-    // What was queued is looked at again.
+    // What was queued is checked again.
     bench.request(client, "MULTI");
     assert_eq!(bench.request(client, "GET a"), "+QUEUED\r\n");
     bench.request(admin, "ACL SETUSER bob -get");

@@ -229,7 +229,7 @@ fn a_key_that_was_emptied_ahead_of_the_walk_stays_deleted() {
     assert_eq!(dump(&again.shard), [""; 0]);
 }
 
-/// Between names of different scores lies what the tree by score happens to find, and a tree that
+/// Between names of different scores is whatever the tree by score finds, and a tree that
 /// was loaded is another than one that has grown.
 #[test]
 fn elements_removed_by_a_range_of_names_are_removed_at_replay() {

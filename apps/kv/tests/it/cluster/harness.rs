@@ -100,7 +100,7 @@ impl Cluster {
         self.received.remove(&client);
     }
 
-    /// Hands bytes to a client's shard.
+    /// Feeds bytes to a client's shard.
     pub(super) fn send(&mut self, client: Handle, bytes: &[u8]) {
         self.shards[client.0].feed(client.1, bytes, self.now);
         if self.random.index(2) == 0 {

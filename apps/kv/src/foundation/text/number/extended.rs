@@ -213,8 +213,8 @@ impl std::ops::Add for Extended {
             let negative = if large.1 == 0 { large.0 && small.0 } else { large.0 };
             return Self::Finite { negative, mantissa: large.1, exponent: large.2 };
         }
-        // The larger one stands 62 bits up; one bit is left above it for a carry, and the smaller
-        // one's bits that fall off at the bottom leave a sticky bit.
+        // The larger one is shifted 62 bits up; one bit is left above it for a carry, and the
+        // smaller one's bits that fall off at the bottom leave a sticky bit.
         let shift = (large.2 - small.2) as u32;
         let high = u128::from(large.1) << 62;
         let wide = u128::from(small.1) << 62;

@@ -83,7 +83,7 @@ impl Group {
         assert!(self.reactors[core].is_held(), "no other core has delivered anything");
     }
 
-    /// Hands a command to the core of a client, if its shard is there.
+    /// Sends a command to the core of a client, if its shard is there.
     fn send(&mut self, core: usize, command: &str) -> bool {
         let Some(shard) = &mut self.reactors[core].shard else { return false };
         shard.feed(self.clients[core], format!("{command}\r\n").as_bytes(), self.now);

@@ -29,8 +29,8 @@ fn input_does_not_end_a_sleep_without_the_shard() {
     let mut channels = Channels::connect(2).expect("descriptors");
     let (ours, mut coordinator) = (channels.pop().expect("two"), channels.pop().expect("two"));
     let mut sockets = SocketQueue::open(Choice::Automatic).expect("a queue");
-    let bell = ours.doorbell().as_fd().try_clone_to_owned().expect("a descriptor");
-    sockets.watch(bell, TOKEN).expect("an eventfd");
+    let doorbell = ours.doorbell().as_fd().try_clone_to_owned().expect("a descriptor");
+    sockets.watch(doorbell, TOKEN).expect("an eventfd");
     let address = sockets.listen(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     let shard = shards(2, Durability::None, 1).pop().expect("two");
     let mut reactor: Reactor<VnicQueue, AreaQueue> = Reactor::new(shard, None, None, Some(sockets));
