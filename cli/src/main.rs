@@ -42,7 +42,7 @@ use error::Error;
 
 fn main() -> ExitCode {
     signals::begin();
-    // Read now and kept: before Linux 6.4 it stands in `/proc/self/auxv`, which a process that has
+    // Read now and kept: before Linux 6.4 it is in `/proc/self/auxv`, which a process that has
     // given up its privileges may not read.
     let _ = rustix::param::page_size();
     let arguments = Arguments::parse();

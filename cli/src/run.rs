@@ -82,7 +82,7 @@ fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, 
         );
     }
     if with_library {
-        dress(&mut command, &library?, arguments, &service)?;
+        set_environment(&mut command, &library?, arguments, &service)?;
     }
     Ok((file, command))
 }
@@ -97,8 +97,8 @@ fn go_on(anyway: bool, finding: RunError) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Sets what the library reads.
-fn dress(
+/// Sets the environment variables that the library reads.
+fn set_environment(
     command: &mut Command,
     library: &Path,
     arguments: &RunArguments,

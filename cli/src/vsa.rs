@@ -1,4 +1,4 @@
-//! `sietch vsa`: storage areas and the volumes they lie on.
+//! `sietch vsa`: storage areas and the volumes they are on.
 //!
 //! 1. Each command is one request to the daemon, which decides. This module prints the reply.
 //! 2. `cat` and `ls` read piece by piece, so an area or a directory of any size needs little

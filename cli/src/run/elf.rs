@@ -35,7 +35,7 @@ const LOADER_NAME: u64 = 4096;
 /// Bytes of notes that are read; the Go note is among the first.
 const NOTES: u64 = 1 << 12;
 
-/// Bytes of writable data in which Go's bytes are searched for: they stand at its very start, or
+/// Bytes of writable data in which Go's bytes are searched for: they are at its very start, or
 /// after a few relocated pointers.
 const DATA: u64 = 1 << 16;
 

@@ -113,7 +113,7 @@ pub(crate) enum RunError {
 
     /// The service cannot distinguish this user from others.
     #[error(
-        "the service at {path} lives in a user namespace that has no number of its own for this user: programs use the kernel's sockets"
+        "the service at {path} runs in a user namespace that has no number of its own for this user: programs use the kernel's sockets"
     )]
     #[diagnostic(help(
         "start a service for this user (`sietch service --sockets-only --sockets PATH`), or map the user in that namespace; `--anyway` starts the program all the same, without --vnic and --publish"

@@ -79,7 +79,7 @@ pub(super) struct Program {
     pub sent: u64,
     /// See above.
     pub received: u64,
-    /// Bytes of memory in which its connections lie.
+    /// Bytes of memory in which its connections are.
     pub memory: u64,
 }
 

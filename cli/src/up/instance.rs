@@ -1,8 +1,8 @@
 //! The record of a running `sietch up`: its processes, and where its store answers.
 //!
-//! 1. The record lies beside the daemon's socket, and every user may read it. A second file beside
+//! 1. The record is beside the daemon's socket, and every user may read it. A second file beside
 //!    it is mode 0600.
-//! 2. The owner holds an exclusive `flock` on the second file while it lives, and the kernel
+//! 2. The owner holds an exclusive `flock` on the second file while it runs, and the kernel
 //!    releases that lock however the owner ends. So a record without a lock is a leftover.
 //! 3. Each version of the record is a new file that takes the name, so that a reader never finds
 //!    half of one.
@@ -10,7 +10,7 @@
 //!    instance from starting, or have a leftover taken for an instance.
 //! 5. The owner removes both files at the end. A claimant that gets the lock checks that the file
 //!    still has its name, because the former owner may have removed it in between.
-//! 6. Other users cannot test the lock. To them a record counts if its process lives; they only
+//! 6. Other users cannot test the lock. To them a record counts if its process runs; they only
 //!    display it.
 
 use std::fs::File;
@@ -134,7 +134,7 @@ impl Drop for Claim {
     }
 }
 
-/// The record at `path`, if its owner lives.
+/// The record at `path`, if its owner runs.
 ///
 /// # Errors
 /// [`Error::File`]: it is there but cannot be read.
@@ -145,19 +145,19 @@ pub(crate) fn find(path: &Path) -> Result<Option<Record>, Error> {
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
         Err(cause) => return Err(Error::file(path, fix)(cause)),
     };
-    let lives = match open_plain(&lock_of(path)) {
+    let is_running = match open_plain(&lock_of(path)) {
         // Two users made them: a forgery.
         Ok(lock) if owner(&lock)? != owner(&file)? => false,
         Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK),
         Err(cause) if cause.kind() == ErrorKind::NotFound => false,
         // Another user's.
         Err(cause) if cause.kind() == ErrorKind::PermissionDenied => {
-            let lives = |record: &Record| Path::new("/proc").join(record.pid.to_string()).exists();
-            return Ok(read(file).filter(lives));
+            let is_running = |record: &Record| Path::new("/proc").join(record.pid.to_string()).exists();
+            return Ok(read(file).filter(is_running));
         }
         Err(cause) => return Err(Error::file(path, fix)(cause)),
     };
-    Ok(if lives { read(file) } else { None })
+    Ok(if is_running { read(file) } else { None })
 }
 
 /// Opens a regular file without following a symbolic link and without blocking.

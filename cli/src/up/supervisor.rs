@@ -32,7 +32,7 @@ const STARTS: u32 = 4;
 /// The first pause between two attempts; each next one is three times as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(150);
 
-/// Between restarts of a child that had served: bounds the cost of a store that dies at once.
+/// Between restarts of a child that had served: bounds the cost of a store that ends at once.
 const RESTART_PAUSE: Duration = Duration::from_millis(200);
 
 /// For the store to flush its log on a slow disk.
@@ -87,13 +87,13 @@ impl Signals {
     }
 }
 
-/// The process that started the daemon.
+/// The daemon, and which process supervises it.
 enum Daemon {
     None,
     /// Started here.
-    Ours(Box<Child>),
-    /// It ran before.
-    Foreign,
+    Supervised(Box<Child>),
+    /// It was running before, and this process does not supervise it.
+    Unsupervised,
 }
 
 struct Supervisor {
@@ -157,13 +157,13 @@ impl Supervisor {
     }
 
     async fn try_bring_up(&mut self) -> Result<(), Error> {
-        if matches!(self.daemon, Daemon::Foreign) && self.request(|_| Ok(())).await.is_err() {
+        if matches!(self.daemon, Daemon::Unsupervised) && self.request(|_| Ok(())).await.is_err() {
             self.daemon = Daemon::None;
         }
         if matches!(self.daemon, Daemon::None) {
             self.start_daemon().await?;
         }
-        if self.service.is_none() && matches!(self.daemon, Daemon::Ours(_)) {
+        if self.service.is_none() && matches!(self.daemon, Daemon::Supervised(_)) {
             self.start_service().await?;
         }
         if self.store.is_none() {
@@ -174,13 +174,13 @@ impl Supervisor {
 
     async fn start_daemon(&mut self) -> Result<(), Error> {
         if self.request(|_| Ok(())).await.is_ok() {
-            self.daemon = Daemon::Foreign;
+            self.daemon = Daemon::Unsupervised;
             return Ok(());
         }
         let log = self.plan.data.join("daemon.log");
         // The child is recorded before the wait, so that a signal meanwhile finds it.
-        self.daemon = Daemon::Ours(Box::new(Child::start("daemon", self.plan.daemon(), &log)?));
-        let Daemon::Ours(child) = &mut self.daemon else { return Ok(()) };
+        self.daemon = Daemon::Supervised(Box::new(Child::start("daemon", self.plan.daemon(), &log)?));
+        let Daemon::Supervised(child) = &mut self.daemon else { return Ok(()) };
         let outcome = child.ready_byte().await;
         if outcome.is_err() {
             self.daemon = Daemon::None;
@@ -267,13 +267,13 @@ impl Supervisor {
             // The service has ended. Its programs go to the kernel, as without it.
             paths::remove_sockets_beside(&self.plan.socket);
         }
-        if matches!(self.daemon, Daemon::Ours(_)) && self.request(Connection::shutdown).await.is_err() {
+        if matches!(self.daemon, Daemon::Supervised(_)) && self.request(Connection::shutdown).await.is_err() {
             // It does not answer; a signal has the same effect.
-            if let Daemon::Ours(child) = &self.daemon {
+            if let Daemon::Supervised(child) = &self.daemon {
                 child.terminate();
             }
         }
-        if let Daemon::Ours(child) = &mut self.daemon
+        if let Daemon::Supervised(child) = &mut self.daemon
             && !child.wait_or_kill(DAEMON_GRACE).await
         {
             say(&format!("the daemon did not stop in time and was killed; see {}", child.log().display()));
@@ -289,7 +289,7 @@ impl Supervisor {
         if let Some(mut service) = self.service.take() {
             service.wait_or_kill(Duration::ZERO).await;
         }
-        if let Daemon::Ours(child) = &mut self.daemon {
+        if let Daemon::Supervised(child) = &mut self.daemon {
             // Only the daemon can remove its devices: it gets a second signal, and a moment.
             child.terminate();
             child.wait_or_kill(Duration::from_secs(1)).await;
@@ -313,8 +313,8 @@ async fn service_ended(service: &mut Option<Child>) -> String {
 
 async fn daemon_ended(daemon: &mut Daemon) -> String {
     match daemon {
-        Daemon::Ours(child) => child.ended().await,
-        Daemon::None | Daemon::Foreign => std::future::pending().await,
+        Daemon::Supervised(child) => child.ended().await,
+        Daemon::None | Daemon::Unsupervised => std::future::pending().await,
     }
 }
 

@@ -23,7 +23,7 @@ fn assert_idle(testbed: &Testbed, options: &[&str], addresses: &[SocketAddr]) {
     let seconds = crate::number("SIETCH_IDLE_SECONDS", 6);
     let pids = testbed.pids();
     let before: u64 = pids.iter().map(|pid| ticks(*pid)).sum();
-    assert!(before > 0, "the account of CPU time stands still");
+    assert!(before > 0, "the CPU time does not advance");
     std::thread::sleep(Duration::from_secs(seconds));
     let used = pids.iter().map(|pid| ticks(*pid)).sum::<u64>() - before;
     let ticks_in_all = seconds * rustix::param::clock_ticks_per_second();

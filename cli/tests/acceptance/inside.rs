@@ -60,7 +60,7 @@ impl RemoteClient {
                     net.sleep(Duration::from_millis(5)).await;
                 }
             };
-            runtime.run(talk).expect("the link stands");
+            runtime.run(talk).expect("the link is open");
         });
         // The third request acknowledges the second reply at the latest.
         wait_for("answers over the link", || (answered.load(Ordering::Relaxed) > 2).then_some(()));

@@ -5,7 +5,7 @@
 //! 2. A number is *tried* before it is sent and *acknowledged* when its reply has come. A number
 //!    that was tried and not acknowledged may or may not be there.
 //! 3. The test kills the store at a random moment, records the acknowledged numbers, waits for the
-//!    new store and reads. Each value lies between the acknowledged and the tried one.
+//!    new store and reads. Each value is between the acknowledged and the tried one.
 //! 4. At the end every list has all acknowledged numbers, each once and in order.
 
 use std::io;

@@ -245,10 +245,10 @@ impl Testbed {
     /// The process ids of daemon, `up` and store. A store answers its clients before `up` has
     /// reported its process to the daemon; until then the status has none, or the last one.
     pub(crate) fn pids(&self) -> [i64; 3] {
-        let lives = |pid: &i64| Path::new("/proc").join(pid.to_string()).exists();
+        let is_running = |pid: &i64| Path::new("/proc").join(pid.to_string()).exists();
         wait_for("the process ids of daemon, `up` and store", || {
             let status = self.try_status()?;
-            let pid = |value: &serde_json::Value| value.as_i64().filter(lives);
+            let pid = |value: &serde_json::Value| value.as_i64().filter(is_running);
             let (daemon, instance) = (&status["daemon"], &status["instance"]);
             Some([pid(&daemon["pid"])?, pid(&instance["pid"])?, pid(&instance["store"])?])
         })
