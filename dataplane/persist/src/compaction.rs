@@ -1,8 +1,8 @@
 //! Writing the state of a structure as a snapshot of its log, a slice an iteration.
 //!
-//! 1. [`Compaction::begin`] notes where the log stands. Each iteration writes a slice of the state
-//!    as it is *then*. What has changed since the beginning is in the log after it, and replaying
-//!    it again changes nothing.
+//! 1. [`Compaction::begin`] notes the position of the log. Each iteration writes a slice of the
+//!    state as it is *then*. What has changed since the beginning is in the log after it, and
+//!    replaying it again changes nothing.
 //! 2. [`Compaction::finish`] leaves the rest to the log, which waits for every record that the
 //!    snapshot may hold traces of.
 //! 3. Any failure gives the snapshot up and leaves the log as it was.

@@ -176,7 +176,7 @@ pub enum ReadError {
     Damaged {
         /// The record.
         sequence: u64,
-        /// Where it should lie, in bytes.
+        /// Where it should be, in bytes.
         offset: u64,
         /// Why.
         source: Arc<io::Error>,
@@ -263,7 +263,7 @@ pub enum OpenError {
         epoch: u32,
         /// Epoch of the record.
         found: u32,
-        /// Where the record lies, in bytes.
+        /// Where the record is, in bytes.
         offset: u64,
     },
     /// A format of another version.
@@ -327,7 +327,7 @@ pub enum OpenError {
         what: &'static str,
         /// Its sequence.
         sequence: u64,
-        /// Where it should lie, in bytes.
+        /// Where it should be, in bytes.
         offset: u64,
         /// How it is known to have been there.
         evidence: String,
@@ -337,7 +337,7 @@ pub enum OpenError {
     Rejected {
         /// Its sequence.
         sequence: u64,
-        /// Where it lies, in bytes.
+        /// Where it is, in bytes.
         offset: u64,
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,

@@ -126,7 +126,7 @@ impl<D: DiskQueue> Follower<D> {
         }
     }
 
-    /// Delivers the snapshot, then stands before the first record.
+    /// Delivers the snapshot, then is before the first record.
     fn begin(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<u64, FollowError> {
         self.superblock = newest(&mut self.disk)?;
         let mut count = 0;

@@ -83,7 +83,7 @@ pub(crate) struct Tag {
     pub durable: u64,
 }
 
-/// A payload that lies in several pieces, and how much of it was taken.
+/// A payload that is in several pieces, and how much of it was taken.
 pub(crate) struct Parts<'a> {
     rest: &'a [&'a [u8]],
     /// Bytes taken of the first piece.
@@ -137,7 +137,7 @@ pub(crate) fn record_size(payload: usize) -> usize {
     (HEADER + payload).next_multiple_of(ALIGN)
 }
 
-/// Writes a record at the start of `out`, which lies at `offset` in the area, and returns the bytes
+/// Writes a record at the start of `out`, which is at `offset` in the area, and returns the bytes
 /// it takes. Its payload is the next `length` bytes of `payload`.
 ///
 /// # Panics
@@ -205,7 +205,7 @@ pub(crate) fn peek(bytes: &[u8]) -> Option<(Tag, usize)> {
     Some((tag, header.length.get() as usize))
 }
 
-/// The record at the start of `bytes`, which lie at `offset` in the area, if it is whole and
+/// The record at the start of `bytes`, which are at `offset` in the area, if it is whole and
 /// genuine.
 pub(crate) fn read_record(seed: u32, offset: u64, bytes: &[u8]) -> Option<(Tag, &[u8])> {
     let (tag, length) = peek(bytes)?;
@@ -215,7 +215,7 @@ pub(crate) fn read_record(seed: u32, offset: u64, bytes: &[u8]) -> Option<(Tag, 
     (checksum(seed, offset, checked) == stored.get()).then(|| (tag, &bytes[HEADER..end]))
 }
 
-/// A run as it lies in the superblock.
+/// A run as it is in the superblock.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawRun {
@@ -267,7 +267,7 @@ const SUPERBLOCK_CHECKED_FROM: usize = 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub epoch: u32,
-    /// Where its first record lies: in this segment, this many bytes from its start.
+    /// Where its first record is: in this segment, this many bytes from its start.
     pub segment: u32,
     pub position: u32,
     pub first: u64,
@@ -301,7 +301,7 @@ pub(crate) struct Superblock {
     pub proven: u64,
     pub snapshot: Option<SnapshotLocation>,
     pub runs: Vec<Run>,
-    /// Records before this sequence were given up, though some may still lie in the first segment.
+    /// Records before this sequence were given up, though some may still be in the first segment.
     /// 0: none were.
     pub head: u64,
     pub content: Content,
@@ -335,7 +335,7 @@ impl Content {
     }
 }
 
-/// Where a payload lies: its first record.
+/// Where a payload is: its first record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordLocation {
     /// Of the log, or of a snapshot.

@@ -58,7 +58,7 @@ pub(crate) fn usual_segment(capacity: u64) -> u64 {
 }
 
 /// Bytes behind the superblocks that are searched for records before an area is called unused: the
-/// first two of the largest segments. A log writes its segments in order, so a short one lies here.
+/// first two of the largest segments. A log writes its segments in order, so a short one is here.
 pub(crate) const SEARCHED_BYTES: u64 = 2 * SEGMENT_RANGE.1;
 
 /// Heads of segments that are read besides: so many in order, and as many over the rest of the

@@ -115,7 +115,7 @@ impl<D: DiskQueue> Log<D> {
         self.append_parts(&[payload])
     }
 
-    /// As [`Log::append`], for a payload that lies in several pieces: a header and what follows it.
+    /// As [`Log::append`], for a payload that is in several pieces: a header and what follows it.
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -161,7 +161,7 @@ impl<D: DiskQueue> Log<D> {
         self.append_shrinking_parts(&[payload])
     }
 
-    /// As [`Log::append_shrinking`], for a payload that lies in several pieces.
+    /// As [`Log::append_shrinking`], for a payload that is in several pieces.
     ///
     /// # Errors
     /// As [`Log::append`].

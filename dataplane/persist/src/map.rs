@@ -1,9 +1,9 @@
 //! A map from keys to values: a hash index in memory over a log.
 //!
 //! 1. [`Map::put`] and [`Map::delete`] append a typed record each. Memory holds an entry as its
-//!    record's payload, byte for byte as it lies in the area: header, key, value. Nothing is
+//!    record's payload, byte for byte as it is in the area: header, key, value. Nothing is
 //!    encoded or decoded.
-//! 2. Entries stand in numbered slots and never move; a hash table finds the slot of a key.
+//! 2. Entries are in numbered slots and never move; a hash table finds the slot of a key.
 //!    [`Map::get`] touches no disk.
 //! 3. [`Map::poll`] writes and returns up to where changes are durable. The order of changes is the
 //!    order of the log. After a crash the map is as it was after some change, no earlier than the
@@ -68,7 +68,7 @@ pub struct MapMetrics {
 /// The entries in memory.
 #[derive(Default)]
 struct Index {
-    /// Payloads of records, as they lie in the area.
+    /// Payloads of records, as they are in the area.
     slots: Vec<Option<Box<[u8]>>>,
     free: Vec<u32>,
     table: HashTable<u32>,
@@ -219,7 +219,7 @@ impl<D: DiskQueue> Map<D> {
         self.index.table.is_empty()
     }
 
-    /// Bytes of the entries in memory, as they lie in the area.
+    /// Bytes of the entries in memory, as they are in the area.
     pub fn bytes(&self) -> usize {
         self.index.bytes
     }

@@ -33,7 +33,7 @@
 //! while queue.poll(now)? < id {}
 //! let receipt = queue.receive(consumer, now, 5 * SECOND).map(|delivery| delivery.receipt);
 //!
-//! // The consumer dies. After its lease another one gets the entry, and acknowledges it.
+//! // The consumer ends. After its lease another one gets the entry, and acknowledges it.
 //! now += 5 * SECOND;
 //! queue.poll(now)?;
 //! let delivery = queue.receive(2, now, 5 * SECOND).expect("its lease is over");
@@ -223,7 +223,7 @@ impl<D: DiskQueue> Queue<D> {
             return None;
         }
         self.entries.change(id, State::Leased { consumer, until: now.saturating_add(lease) });
-        self.stored.handed(id);
+        self.stored.delivered(id);
         let entry = self.entries.by_id.get_mut(&id)?;
         entry.deliveries = entry.deliveries.saturating_add(1);
         let deliveries = entry.deliveries;
@@ -365,7 +365,7 @@ impl<D: DiskQueue> Queue<D> {
             return self.compact(from);
         }
         let (head, oldest) = (self.log.head(), self.entries.by_id.keys().next().copied());
-        // What a snapshot holds lies before the head.
+        // What a snapshot holds is before the head.
         if oldest.is_none_or(|oldest| oldest >= head) {
             let keep = oldest.unwrap_or(self.log.last() + 1);
             if self.log.is_worth_truncating(keep) {

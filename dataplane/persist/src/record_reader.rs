@@ -1,6 +1,6 @@
 //! Reading a log record by record, a piece at a time.
 //!
-//! 1. A [`RecordReader`] stands before a record: it knows the stream, the place and the sequence.
+//! 1. A [`RecordReader`] is before a record: it knows the stream, the place and the sequence.
 //!    It requests the bytes there ([`Step::Fetch`]), is given them ([`RecordReader::feed`]), and
 //!    returns whole payloads.
 //! 2. Where the expected record is not, the next block boundary is tried once, because a batch ends

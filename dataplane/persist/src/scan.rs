@@ -2,7 +2,7 @@
 //!
 //! 1. The newest superblock names the chains (`superblocks`).
 //! 2. A chain is read segment by segment. The likely next segments are fetched meanwhile, several
-//!    at a time. At each position stands either the expected record (stream, sequence, checksum) or
+//!    at a time. At each position is either the expected record (stream, sequence, checksum) or
 //!    nothing of this chain. Then the next block boundary is tried once, because a batch ends in
 //!    padding; after that the chain has ended.
 //! 3. A snapshot has a known last sequence, and so has a run that a later run follows: ending
@@ -54,7 +54,7 @@ pub struct TornTail {
     pub sequence: u64,
 }
 
-/// What lies in an area.
+/// What is in an area.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Epoch of the newest superblock. After [`crate::Log::open`]: the one that it started.
@@ -100,7 +100,7 @@ struct Chain {
     committed_segments: usize,
     /// Where the chain ends: position in the last segment, in bytes.
     position: usize,
-    /// Where in that segment bytes stand that are no record, if the chain seems to end behind them.
+    /// Where in that segment bytes are no record, if the chain seems to end behind them.
     damaged: Option<usize>,
     /// Area offset of the payload at hand.
     payload: u64,

@@ -1,6 +1,6 @@
 //! Which segments are free.
 //!
-//! 1. Allocation goes round the area (next fit), so that streams lie in ascending order and
+//! 1. Allocation goes round the area (next fit), so that streams are in ascending order and
 //!    recovery can guess where to read ahead.
 //! 2. Log and snapshot together may use [`Space::budget`] segments: less than half. The next
 //!    snapshot is written in the rest. It is never larger than the log and the snapshot that it

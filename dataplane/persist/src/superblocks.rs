@@ -5,7 +5,7 @@
 //! 2. Where none validates and a copy is blank, the area was never used, or its beginning was
 //!    erased. Formatting leaves blank copies until it is done, and no records. So the area counts
 //!    as unused only if there is no record where a log has some ([`has_records`]).
-//! 3. It is cut to the area, if that is shorter and all that the superblock names lies before its
+//! 3. It is cut to the area, if that is shorter and all that the superblock names is before its
 //!    end.
 
 use sietch_disk::superblock_copies::{self, SuperblockCopies};
@@ -57,7 +57,7 @@ pub(crate) fn newest<D: DiskQueue>(disk: &mut D) -> Result<Found, OpenError> {
     Ok(Found { superblock, damaged, formatted })
 }
 
-/// Whether records of a log lie in the first segments, or at the head of another one.
+/// Whether records of a log are in the first segments, or at the head of another one.
 fn has_records<D: DiskQueue>(disk: &mut D) -> Result<bool, Failure> {
     let capacity = disk.capacity();
     let closely = (DATA_START + SEARCHED_BYTES).min(capacity);
@@ -99,7 +99,7 @@ fn holds_record(bytes: &[u8]) -> bool {
     (0..bytes.len()).step_by(ALIGN).any(|at| peek(&bytes[at..]).is_some())
 }
 
-/// Cuts a superblock to an area of `capacity` bytes, if what it names lies there.
+/// Cuts a superblock to an area of `capacity` bytes, if what it names is there.
 fn fit(superblock: &mut Superblock, capacity: u64) -> Result<(), OpenError> {
     let formatted = superblock.capacity;
     if formatted <= capacity {

@@ -3,7 +3,7 @@
 //! 1. A typed payload is `type u32, version u16, 0 u16`, then the bytes of a fixed part, then a
 //!    tail of any length. Integers are little endian.
 //! 2. The fixed part is the same in memory as on the medium: writing copies it, reading uses it in
-//!    place. Types with alignment 1 (zerocopy's integers) can stand anywhere.
+//!    place. Types with alignment 1 (zerocopy's integers) can be anywhere.
 //! 3. A type or a version that the reader does not know is refused, and named.
 //!
 //! ```

@@ -2,7 +2,7 @@
 //!
 //! 1. Each record says how far the log was durable when it was made, but nothing follows the last
 //!    ones. The field `proven` of the superblock covers them: recovery that ends before it reports
-//!    damage. The superblock lies far from the end of the log, and has two copies, so damage to the
+//!    damage. The superblock is far from the end of the log, and has two copies, so damage to the
 //!    last blocks does not reach it.
 //! 2. Every superblock has that field. [`Log::write_due_proof`] writes one for its sake when the
 //!    log was quiet for [`crate::limits::PROOF_QUIET`], and [`crate::limits::PROOF_INTERVAL`] after

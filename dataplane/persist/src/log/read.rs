@@ -1,6 +1,6 @@
 //! Reading records back while the log continues.
 //!
-//! 1. A [`Cursor`] stands before a record. [`Log::read`] returns the next payload, or says that the
+//! 1. A [`Cursor`] is before a record. [`Log::read`] returns the next payload, or says that the
 //!    end of the written records is reached. It may also say that bytes of the area are on their
 //!    way: then [`Log::poll`] takes them, and the caller calls again.
 //! 2. It starts at the last remembered place at or before the requested record and walks on from
@@ -216,7 +216,7 @@ impl<D: DiskQueue> Log<D> {
                     }
                 }
                 Step::Missing => {
-                    let source = Arc::new(io::Error::other("what lies there is not the record"));
+                    let source = Arc::new(io::Error::other("what is there is not the record"));
                     let (sequence, offset) = (cursor.walker.expected(), cursor.walker.offset());
                     return Err(ReadError::Damaged { sequence, offset, source });
                 }
@@ -253,7 +253,7 @@ impl<D: DiskQueue> Log<D> {
         if cursor.fresh < sequence {
             walker.forget();
         } else if !walker.enter_next_run(&self.superblock) {
-            let source = io::Error::other("what lies there is not the record");
+            let source = io::Error::other("what is there is not the record");
             let offset = walker.offset();
             return Err(ReadError::Damaged { sequence, offset, source: Arc::new(source) });
         }

@@ -6,7 +6,7 @@
 //!    then are the new segments free. A crash finds the old count, with nothing beyond it in use,
 //!    or the new one.
 //! 3. [`Log::shrink_to`]: from now on no segment beyond the new end is given out, and the log goes
-//!    on in one before it. What lies beyond is given up by the next snapshot
+//!    on in one before it. What is beyond is given up by the next snapshot
 //!    ([`Log::should_compact`] requests it) or by truncation. When nothing does any more, a
 //!    superblock that names fewer segments is written, durably. Only then may the area be shortened
 //!    ([`Log::is_resizing`] becomes false). A crash before leaves the log as large as it was.

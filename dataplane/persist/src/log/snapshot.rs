@@ -92,7 +92,7 @@ impl<D: DiskQueue> Log<D> {
         self.snapshot_append_parts(&[payload])
     }
 
-    /// As [`Log::snapshot_append`], for a payload that lies in several pieces.
+    /// As [`Log::snapshot_append`], for a payload that is in several pieces.
     ///
     /// # Errors
     /// As [`Log::snapshot_append`].

@@ -1,4 +1,4 @@
-//! A map whose values stay in the area: memory holds keys, and where the values lie.
+//! A map whose values stay in the area: memory holds keys, and where the values are.
 //!
 //! 1. The records are those of [`Map`](super::Map), so either opens what the other wrote. A record
 //!    of more than [`StoredMapOptions::inline`] bytes is held as its place: the stream, the
@@ -6,7 +6,7 @@
 //! 2. A value that was just put stays in memory until it is written; then memory holds its place.
 //! 3. [`StoredMap::get`] answers from memory, or with a [`Fetch`]. [`StoredMap::fetch`] drives
 //!    that: a single read of the record's own bytes, which validate themselves.
-//! 4. Compaction reads the values that it copies, [`COPIES`] at a time, and notes where they lie in
+//! 4. Compaction reads the values that it copies, [`COPIES`] at a time, and notes where they are in
 //!    the snapshot. When the snapshot has taken effect, each entry that has not changed since it
 //!    was copied gets its new place. Until then the old places are good.
 //! 5. A fetch whose record was given up meanwhile finds the wrong record there. It then finds its
@@ -104,9 +104,9 @@ pub enum Fetched<'a> {
 enum Held {
     /// All of its record.
     Near(Box<[u8]>),
-    /// Its record, which is not written yet, and where that lies.
+    /// Its record, which is not written yet, and where that is.
     Fresh(Box<[u8]>, RecordLocation),
-    /// Its key, the bytes of its record, and where that lies.
+    /// Its key, the bytes of its record, and where that is.
     Far(Box<[u8]>, usize, RecordLocation),
 }
 
@@ -526,7 +526,7 @@ impl<D: DiskQueue> StoredMap<D> {
         }
     }
 
-    /// Notes where a copy lies; `false`: there was no room for it, and the snapshot is given up.
+    /// Notes where a copy is; `false`: there was no room for it, and the snapshot is given up.
     fn was_copied(
         &mut self,
         appended: Result<(), SnapshotError>,

@@ -133,7 +133,7 @@ impl Entries {
         }
     }
 
-    /// Where an entry lies.
+    /// Where an entry is.
     pub(super) fn spot(&self, id: Sequence) -> Option<RecordLocation> {
         self.by_id.get(&id).map(|entry| entry.spot)
     }
@@ -155,9 +155,9 @@ impl Entries {
                 self.insert(id, sent.deliveries.get(), payload, spot, keep);
             }
             Change::DeliveryCount(list) => {
-                for handed in list {
-                    if let Some(entry) = self.by_id.get_mut(&handed.id.get()) {
-                        entry.deliveries = entry.deliveries.max(handed.deliveries.get());
+                for delivered in list {
+                    if let Some(entry) = self.by_id.get_mut(&delivered.id.get()) {
+                        entry.deliveries = entry.deliveries.max(delivered.deliveries.get());
                     }
                 }
             }

@@ -54,7 +54,7 @@ impl Stored {
         }
     }
 
-    pub(super) fn handed(&mut self, id: Sequence) {
+    pub(super) fn delivered(&mut self, id: Sequence) {
         if self.window.is_some() {
             self.out.push_back(id);
         }

@@ -6,7 +6,7 @@
 //!    short, payloads that are leased to consumers go first.
 //! 2. Each iteration reads the oldest ready entries ahead, [`READS`] at a time, as far as memory
 //!    allows; the very next one always.
-//! 3. A compaction reads what it copies, and notes where it lies in the snapshot; when that has
+//! 3. A compaction reads what it copies, and notes where it is in the snapshot; when that has
 //!    taken effect, the entries get their new places. A read whose record was given up meanwhile is
 //!    repeated at the new place.
 //! 4. An entry that cannot be read is put off for [`RETRY`] and counted; the others continue. No
@@ -76,7 +76,7 @@ impl<D: DiskQueue> Queue<D> {
             match self.log.read_at(&mut reading.cursor) {
                 Ok(false) => waiting.push_back(reading),
                 Ok(true) if self.entries.spot(reading.id).is_some() => {
-                    // The record of an id is the same wherever it lies.
+                    // The record of an id is the same wherever it is.
                     self.entries.restore_payload(reading.id, &reading.cursor.payload()[PAYLOAD..]);
                 }
                 Ok(true) => {}

@@ -1,6 +1,6 @@
 //! A disk that dies on request and remembers what power loss could have taken.
 //!
-//! 1. Writes lie in the order of their submission. A write is *settled* once it must survive. A
+//! 1. Writes are in the order of their submission. A write is *settled* once it must survive. A
 //!    durable one is settled when it completes, any other when a flush completes that was submitted
 //!    after the write had completed.
 //! 2. Each submission and each completion is an event; the disk dies before event number `budget`.

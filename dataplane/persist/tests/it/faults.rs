@@ -718,7 +718,7 @@ fn an_unreadable_block_costs_only_its_own_records() {
             Err(other) => panic!("block {block}: {other}"),
         }
     }
-    // The records lie in a few blocks.
+    // The records are in a few blocks.
     assert!(named > 0 && named < 5 && opened > 50, "{opened} opened, {named} named");
 }
 
@@ -756,7 +756,7 @@ fn an_area_with_an_erased_beginning_is_not_called_unused() {
         erased.fill(0);
         assert!(matches!(judged(&erased), Ok(false)));
     }
-    // Of segments that lie farther off the heads are enough.
+    // Of segments that are farther off the heads are enough.
     let mut erased = image(64 << 20, 40);
     let record = erased[16 << 10..24 << 10].to_vec();
     let far = (16 << 10) + 200 * (256 << 10);

@@ -146,7 +146,7 @@ impl Model {
         }
     }
 
-    /// Reads with a cursor what lies at the end, as far as it was written.
+    /// Reads with a cursor what is at the end, as far as it was written.
     fn read(&mut self, count: usize) {
         let at = self.records.len().saturating_sub(count);
         let Some(&(from, _)) = self.records.get(at) else { return };

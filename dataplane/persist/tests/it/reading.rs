@@ -134,7 +134,7 @@ impl DiskQueue for Rotten {
             (&mut operation, *self.at.lock().expect("alone"))
             && (*offset..*offset + *length as u64).contains(&at)
         {
-            // What lies at the start of the area is no record.
+            // What is at the start of the area is no record.
             *offset = 0;
         }
         self.inner.submit_with(token, operation, priority)

@@ -275,7 +275,7 @@ fn settle_size(log: &mut Log<MemoryQueue>) {
 #[test]
 fn a_shrinking_that_is_given_up_leaves_the_whole_area() {
     let mut log = formatted(60);
-    // Its records lie beyond the new end: the run begins somewhere in the area.
+    // Its records are beyond the new end: the run begins somewhere in the area.
     for _ in 0..24 {
         log.append(&[9; 15_000]).expect("room");
         settle(&mut log);

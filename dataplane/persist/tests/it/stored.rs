@@ -350,7 +350,7 @@ fn a_value_that_rots_is_named_and_the_map_goes_on() {
     });
     assert!(full && map.metrics().damaged > 0 && map.log().metrics().snapshots == 0);
     map.delete(b"rots").expect("deleting has room");
-    // Other records lie there soon.
+    // Other records are there soon.
     at.set(None);
     for n in 0..2000_u32 {
         let room = map.put(b"filler", &[n as u8; 3000]);

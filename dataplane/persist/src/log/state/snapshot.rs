@@ -24,7 +24,7 @@ pub(in crate::log) enum Phase {
 pub(in crate::log) struct Building {
     pub(in crate::log) stream: Stream,
     pub(in crate::log) phase: Phase,
-    /// First record of the log that the snapshot does not stand for, and where it lies.
+    /// First record of the log that the snapshot does not stand for, and where it is.
     pub(in crate::log) start: Run,
     /// Last record of the log that the snapshot may hold traces of.
     pub(in crate::log) end: Sequence,

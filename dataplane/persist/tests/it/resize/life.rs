@@ -178,7 +178,7 @@ impl Life {
         self.media.borrow_mut().phase = Phase::Run;
         for _ in 0..steps {
             self.step(&mut log)?;
-            self.look(&mut log)?;
+            self.read_back(&mut log)?;
         }
         Some(())
     }
@@ -246,7 +246,7 @@ impl Life {
     }
 
     /// The area follows when the log has shrunk.
-    fn look(&mut self, log: &mut Log<Sized>) -> Option<()> {
+    fn read_back(&mut self, log: &mut Log<Sized>) -> Option<()> {
         if let Some(goal) = self.goal
             && !log.is_resizing()
         {
