@@ -3,10 +3,10 @@
 //!
 //! 1. No call waits. [`io::ErrorKind::WouldBlock`] means that the [`crate::poller::Poller`] reports
 //!    when the call is worth another try.
-//! 2. **Without a copy.** [`Connection::try_read_with`] shows received bytes where they lie.
+//! 2. **Without a copy.** [`Connection::try_read_with`] shows received bytes where they are.
 //!    [`Connection::try_write_with`] puts bytes where they are sent from; they are published
 //!    together, with one doorbell. Memory is shared with the peer, so received bytes can only be
-//!    copied out ([`Untrusted`]): a reader that looks at them twice could see two things.
+//!    copied out ([`Untrusted`]): a reader that reads them twice could see two values.
 //! 3. A kernel's socket has a buffer each way for these two calls. What the kernel does not take at
 //!    once is sent by the next write or [`Connection::try_flush`].
 //! 4. Bytes come before an error, which is reported once, and then the end ([`crate::outcome`]).
@@ -165,7 +165,7 @@ impl Space<'_> {
         }
     }
 
-    /// Bytes that lie there.
+    /// Bytes that are there.
     fn staged(&self) -> u64 {
         match &self.0 {
             Room::Memory(send) => send.staged(),
@@ -503,7 +503,7 @@ impl Connection {
         }
     }
 
-    /// Shows what has arrived, where it lies, to `take`, which returns how many bytes it has used:
+    /// Shows what has arrived, where it is, to `take`, which returns how many bytes it has used:
     /// two pieces, the second empty unless the ring wraps. `None` at the end of the stream.
     ///
     /// The bytes of one message may arrive in several calls: a reader that needs more than it is

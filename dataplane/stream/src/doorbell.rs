@@ -11,7 +11,7 @@ use sietch_ring::stream::Endpoint;
 use crate::foreign_bytes;
 use crate::placeholder::Placeholder;
 
-/// Bytes that may lie in a placeholder before they are taken out: between half and three halves of
+/// Bytes that may be in a placeholder before they are taken out: between half and three halves of
 /// this, depending on its number. A placeholder holds some two hundred bytes, and no notification
 /// gets through when it is full. Taking one out costs the kernel some 200 nanoseconds, during which
 /// a request waits. With one limit for all, hundreds of connections that are served in turn would
@@ -23,7 +23,7 @@ const DRAIN_THRESHOLD: u32 = 16;
 const MAX_YIELDS: u32 = 4;
 
 /// Takes all bytes out of a placeholder, if no thread waits at this end but `own` waiters of the
-/// caller. False: others do, and a byte may lie there.
+/// caller. False: others do, and a byte may be there.
 pub fn empty<P: Placeholder>(placeholder: P, end: &Endpoint, own: u32) -> bool {
     end.drain(own, |leave| take(placeholder, end, leave))
 }
@@ -40,7 +40,7 @@ pub fn let_others_return<P: Placeholder>(end: &Endpoint) -> bool {
     end.waiting() == 0
 }
 
-/// Whether so many bytes lie in a placeholder that all but one should be taken out ([`thin`]).
+/// Whether so many bytes are in a placeholder that all but one should be taken out ([`thin`]).
 #[inline]
 pub fn is_crowded<P: Placeholder>(placeholder: P, end: &Endpoint) -> bool {
     let spread = placeholder.number().cast_unsigned().wrapping_mul(0x9e37_79b9) >> 16;

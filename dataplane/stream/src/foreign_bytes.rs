@@ -7,7 +7,7 @@
 //!    placeholder, and more bytes than were counted, come from such a program. The connection is
 //!    reset and the placeholder shut down, so that both programs get an error instead of waiting
 //!    for each other.
-//! 3. Bytes are checked when they are taken ([`check`]). Where they still lie on the placeholder, a
+//! 3. Bytes are checked when they are taken ([`check`]). Where they still are on the placeholder, a
 //!    call that was woken and found nothing checks them ([`examine`]).
 
 use std::sync::atomic::Ordering::Release;
@@ -24,7 +24,7 @@ use crate::placeholder::Placeholder;
 /// placeholder holds of messages of one byte.
 const MAX_UNCOUNTED: usize = 512;
 
-/// Bytes that are examined where they lie: more than may be there uncounted.
+/// Bytes that are examined where they are: more than may be there uncounted.
 pub const MAX_EXAMINED: usize = 2 * MAX_UNCOUNTED;
 
 /// With each of the first so many doorbells of a connection the placeholder is examined. A program
@@ -41,7 +41,7 @@ pub struct Found {
     pub drained: u32,
 }
 
-/// Checks bytes that were taken from the placeholder of an end, or that lie there. Resets the
+/// Checks bytes that were taken from the placeholder of an end, or that are there. Resets the
 /// connection if they are no doorbells.
 #[inline]
 pub fn check<P: Placeholder>(placeholder: P, end: &Endpoint, bytes: &[u8], found: Found) {
@@ -53,7 +53,7 @@ pub fn check<P: Placeholder>(placeholder: P, end: &Endpoint, bytes: &[u8], found
     }
 }
 
-/// Checks the bytes that lie on a placeholder, and takes none of them.
+/// Checks the bytes that are on a placeholder, and takes none of them.
 #[cold]
 pub fn examine<P: Placeholder>(placeholder: P, end: &Endpoint) {
     // A restricted process cannot read bytes without taking them.

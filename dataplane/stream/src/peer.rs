@@ -58,7 +58,7 @@ fn notify_now<P: Placeholder>(placeholder: P, end: &Endpoint, due: Notification)
     end.notify_with([due], || match placeholder.send(&[DOORBELL]) {
         Ok(_) => true,
         Err(errno) => {
-            // EAGAIN: so many bytes lie there that no thread sleeps past them for long, and the
+            // EAGAIN: so many bytes are there that no thread sleeps past them for long, and the
             // next message tries again.
             if matches!(errno, Errno::PIPE | Errno::CONNRESET) {
                 check_peer_closed(placeholder, end);

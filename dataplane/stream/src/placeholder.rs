@@ -33,7 +33,7 @@ pub trait Placeholder: Copy {
     /// As `recv(2)`.
     fn peek(self, out: &mut [u8]) -> Result<usize, Errno>;
 
-    /// The number of bytes that lie there, if the process may ask.
+    /// The number of bytes that are there, if the process may ask.
     fn queued(self) -> Option<usize>;
 
     /// Whether no process holds the other end any more.

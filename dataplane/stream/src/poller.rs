@@ -6,7 +6,7 @@
 //!    (armed, checked since, reported by the kernel). What the program waits for anew is hot. What
 //!    was not ready for [`COOL_AFTER`] sleeps cools; many polls in vain count as one. Beyond
 //!    [`MAX_HOT`] whatever is not ready cools at once.
-//! 3. The kernel watches every placeholder, edge-triggered: bytes that lie there already wake
+//! 3. The kernel watches every placeholder, edge-triggered: bytes that are there already wake
 //!    nothing. It is asked without waiting every [`KERNEL_EVERY`] nanoseconds, and after each
 //!    sleep. What it reports is hot again.
 //! 4. Several connections that are ready at once are reported in the order in which they became so
@@ -287,7 +287,7 @@ impl Slot {
                     if doorbell::is_crowded(placeholder, end) {
                         doorbell::thin(placeholder, end);
                     }
-                    // The bytes that woke the loop may be no doorbells, or lie beside one. If there
+                    // The bytes that woke the loop may be no doorbells, or are beside one. If there
                     // is something to serve as well, that comes first.
                     if events.contains(EventFlags::IN) {
                         if self.ready().is_none() {
@@ -559,7 +559,7 @@ impl Poller {
         self.slept = true;
         let crowded = self.is_crowded();
         let slots = &mut self.slots;
-        // Reports that lie there already need not wake an edge-triggered sleep.
+        // Reports that are there already need not wake an edge-triggered sleep.
         let (mut is_ready, mut limit) = (self.more, None);
         self.hot.retain(|key| {
             let Some(slot) = slots.get_mut(*key) else { return false };

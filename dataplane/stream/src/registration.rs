@@ -1,7 +1,7 @@
 //! Listeners that outlive the service.
 //!
 //! 1. The kernel's listening socket stays open in the program. The service's end of a listener's
-//!    placeholder closes if the service dies. The program then passes the socket to the service
+//!    placeholder closes if the service ends. The program then passes the socket to the service
 //!    that runs again ([`crate::service::listen`]), with its whole
 //!    backlog ([`restore_backlog`]).
 //! 2. Without a service, the kernel socket itself serves: the listener is *on the kernel*. It is

@@ -151,7 +151,7 @@ fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
     assert_eq!(other.try_read(&mut [0; 10]).expect("bytes"), 5);
     assert_eq!(kind(other.try_read(&mut [0; 10])), io::ErrorKind::WouldBlock);
 
-    // A byte that lies there from before wakes nothing.
+    // A byte that is there from before wakes nothing.
     sleeper.poller.want(token, Interest::DATA, 0);
     assert_eq!(sleeper.poller.prepare_sleep(), SleepLimit::Unlimited);
     assert!(!sleeper.is_woken());

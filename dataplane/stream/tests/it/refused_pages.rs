@@ -1,4 +1,4 @@
-//! The kernel refuses a page while bytes are read where they lie.
+//! The kernel refuses a page while bytes are read where they are.
 
 use std::io::ErrorKind::ConnectionReset;
 use std::os::fd::AsFd as _;
