@@ -92,7 +92,7 @@ impl<T> Drop for Shared<T> {
         while consumer != producer {
             // SAFETY: both ends are gone, and published what they did: `producer` covers every
             // value that was written, `consumer` every value that was moved out. So this slot,
-            // which lies between the two, holds a value that nothing else drops.
+            // which is between the two, holds a value that nothing else drops.
             self.slot(consumer).with_mut(|slot| unsafe { (*slot).assume_init_drop() });
             consumer = consumer.wrapping_add(1);
         }

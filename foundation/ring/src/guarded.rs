@@ -5,10 +5,10 @@
 //! kernel answers with EFAULT. The kernel may also refuse a page of memory that a peer shares when
 //! a copy touches it (`stream::refused_pages`).
 //!
-//! 1. All such accesses are in a few routines of assembly, whose instructions lie in one range.
+//! 1. All such accesses are in a few routines of assembly, whose instructions are in one range.
 //!    They use no stack and call nothing, so at each of their instructions the stack pointer is at
 //!    the return address.
-//! 2. The handler of SIGSEGV and SIGBUS calls [`recover`]. If the program counter lies in the
+//! 2. The handler of SIGSEGV and SIGBUS calls [`recover`]. If the program counter is in the
 //!    range, the handler makes the routine return the address of the fault. No setup precedes an
 //!    access, so an access without a fault costs nothing extra.
 //! 3. No record says that a copy is in progress, so none can be stale. A fault of a signal handler
@@ -161,7 +161,7 @@ pub fn is_readable<T>(from: *const T, length: usize) -> bool {
 pub fn is_writable<T>(to: *mut T, length: usize) -> bool {
     each_page(to.cast_const().cast(), length, |_byte| {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: writes what stands there, in one step, and a fault is answered.
+        // SAFETY: writes what is there, in one step, and a fault is answered.
         unsafe {
             sietch_guarded_write(_byte.cast_mut()) == 0
         }

@@ -34,7 +34,7 @@ unsafe impl Descriptor for u64 {}
 /// call can do.
 pub(crate) const MAX_CAPACITY: u32 = 1 << 20;
 
-/// Where a ring lies in its mapping, in bytes.
+/// Where a ring is in its mapping, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLayout {
     /// The producer word.
@@ -49,7 +49,7 @@ pub struct RingLayout {
     pub capacity: u32,
 }
 
-/// Why a ring cannot lie where the layout says.
+/// Why a ring cannot be where the layout says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// Not a power of two, or over [`MAX_CAPACITY`].

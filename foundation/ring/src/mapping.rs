@@ -19,7 +19,7 @@ use crate::untrusted::Untrusted;
 
 /// A readable and writable shared mapping, unmapped when dropped.
 ///
-/// The address does not change while the mapping lives. What lies in it may change at any time:
+/// The address does not change while the mapping lives. What is in it may change at any time:
 /// other processes map the same memory.
 #[derive(Debug)]
 pub struct Mapping {
@@ -66,7 +66,7 @@ impl Mapping {
         let protection = ProtFlags::READ.union(ProtFlags::WRITE);
         let mut at = 0;
         for (file, length) in files {
-            // SAFETY: these bytes lie inside the range reserved above, to which no other pointer
+            // SAFETY: these bytes are inside the range reserved above, to which no other pointer
             // exists: the lengths add up to it.
             unsafe { mmap(mapping.as_ptr().add(at).cast(), *length, protection, flags, file, 0) }?;
             at += length;
@@ -227,7 +227,7 @@ impl UntrustedMapping {
         self.address.as_ptr()
     }
 
-    /// What the word at byte `offset` says now, zero if none lies there. Not ordered with anything.
+    /// What the word at byte `offset` says now, zero if none is there. Not ordered with anything.
     #[inline]
     pub fn load(&self, offset: usize) -> u32 {
         const SIZE: usize = size_of::<AtomicU32>();

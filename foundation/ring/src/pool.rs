@@ -6,7 +6,7 @@
 //! 2. `pass` and `put` name the owner they expect. If the index is out of range, or the buffer has
 //!    another owner, they change nothing and say so. So the very step that uses an index from
 //!    shared memory also checks it: a forged or repeated index cannot give one buffer two owners.
-//! 3. Free buffers lie on a stack: the one used last, still in the cache, is used next.
+//! 3. Free buffers are on a stack: the one used last, still in the cache, is used next.
 //! 4. Nothing is allocated after [`BufferPool::new`].
 
 #[cfg(test)]
@@ -16,7 +16,7 @@ mod tests;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Owner {
-    /// None: the buffer lies in the pool.
+    /// None: the buffer is in the pool.
     Free,
     /// The engine, as a frame.
     Engine,

@@ -1,11 +1,11 @@
-//! A split-ownership ring: it lies in two regions of memory, each written by one side only.
+//! A split-ownership ring: it is in two regions of memory, each written by one side only.
 //!
 //! ```text
 //!  producer's region:  producer -> | u32 | 0 | newest u64 |  ...  slots -> | u64 | ... |
 //!  consumer's region:  consumer -> | u32 |
 //! ```
 //!
-//! Entries have 48 bits. The newest stands beside the producer word as well ([`crate::tail_hint`]).
+//! Entries have 48 bits. The newest is beside the producer word as well ([`crate::tail_hint`]).
 //!
 //! Neither side can write what the other one owns: the mapping itself refuses. So a hostile peer
 //! can put invalid values into its own words, which [`crate::spsc`] checks, but it cannot touch
@@ -22,7 +22,7 @@ use crate::tail_hint;
 /// Bytes from the producer word to the newest entry.
 pub const NEWEST: usize = 8;
 
-/// Where the words of a ring lie, in bytes from the start of their regions.
+/// Where the words of a ring are, in bytes from the start of their regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitOwnershipLayout {
     /// The producer word, in the producer's region, and [`NEWEST`] bytes behind it the newest
@@ -128,7 +128,7 @@ impl SplitOwnershipRing {
 
     #[inline]
     fn newest(&self) -> &AtomicU64 {
-        // SAFETY: as for the producer word, beside which it lies.
+        // SAFETY: as for the producer word, beside which it is.
         unsafe { AtomicU64::from_ptr(self.newest.as_ptr()) }
     }
 
@@ -179,13 +179,13 @@ impl RingMemory<u64> for SplitOwnershipRing {
 
     #[inline]
     fn note_newest(&self, index: u32) {
-        // The slot lies in this side's region, so it holds the entry written there.
+        // The slot is in this side's region, so it holds the entry written there.
         tail_hint::store(self.newest(), index, self.read(index));
     }
 
     #[inline]
     fn write(&self, index: u32, entry: u64) {
-        // SAFETY: as in `read`; only a producer writes, and its slots lie in our own region.
+        // SAFETY: as in `read`; only a producer writes, and its slots are in our own region.
         unsafe { self.slot(index).write_volatile(entry) }
     }
 }

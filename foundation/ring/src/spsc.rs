@@ -1,6 +1,6 @@
 //! A ring with one producer and one consumer, either of which may be another process or the kernel.
 //!
-//! 1. Two running indices lie in shared memory: the *producer* word (written by the producer alone)
+//! 1. Two running indices are in shared memory: the *producer* word (written by the producer alone)
 //!    and the *consumer* word (written by the consumer alone). They wrap at 2^32; an entry's slot
 //!    is its index modulo the capacity, a power of two. `producer - consumer` entries are in the
 //!    ring.

@@ -1,7 +1,7 @@
 //! The doorbell of a thread: other threads wake it, each sleep at most once.
 //!
 //! 1. It is a need-wakeup word ([`need_wakeup`]) and something that ends a sleep: an eventfd
-//!    ([`EventDoorbell`]), which lies in the same epoll set or io_uring as everything else that the
+//!    ([`EventDoorbell`]), which is in the same epoll set or io_uring as everything else that the
 //!    thread sleeps on.
 //! 2. A thread that has nothing to do calls [`ThreadDoorbell::arm`], polls everything once more,
 //!    and sleeps only if there is still nothing. Awake again, it calls
@@ -26,7 +26,7 @@ struct Shared<W> {
 }
 
 /// On cache lines of its own (two, because processors fetch pairs): a word beside it that changes
-/// often would make each look at it a miss.
+/// often would make each read of it a cache miss.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Word(AtomicU32);

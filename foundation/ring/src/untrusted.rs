@@ -8,12 +8,12 @@
 //!    a second time.
 //! 3. The copy is an ordinary one, and races with the peer's writes. Rust's memory model knows only
 //!    the threads of this program, and none of them writes the original, so for the compiler there
-//!    is no race. What it could do is to assume that two reads of the original agree. Behind each
-//!    copy stands an assembly block, which may write any memory for all the compiler knows. So the
+//!    is no race. What it could do is to assume that two reads of the original agree. Each copy
+//!    ends with an assembly block, which may write any memory for all the compiler knows. So the
 //!    original is not read again for what the copy has, and the next copy reads it again. Within
-//!    one copy a byte may be read several times; what is stored is some byte that stood there.
+//!    one copy a byte may be read several times; what is stored is some byte that was there.
 //!    Volatile or atomic words would promise no more, and cannot use the wide moves of `memcpy`.
-//! 4. The bytes may lie in several [`Pieces`] of one mapping, as a device leaves a frame that is
+//! 4. The bytes may be in several [`Pieces`] of one mapping, as a device leaves a frame that is
 //!    larger than its buffers. Copying them out works the same.
 //!
 //! A copy that races with the peer's writes may hold a mixture of old and new bytes. The peer could
@@ -25,7 +25,7 @@ use std::marker::PhantomData;
 #[cfg(test)]
 mod tests;
 
-/// The most pieces that bytes lie in: what a socket buffer of Linux holds, its linear part and
+/// The maximum of pieces: what a socket buffer of Linux holds, its linear part and
 /// `MAX_SKB_FRAGS`.
 pub const MAX_PIECES: usize = 18;
 
@@ -38,7 +38,7 @@ pub struct Piece {
     pub length: u32,
 }
 
-/// Where bytes lie that are not contiguous, in order.
+/// The places of bytes that are not contiguous, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
     count: u32,
@@ -81,7 +81,7 @@ impl Pieces {
 /// Bytes in memory that another process may write meanwhile. They can only be copied out.
 #[derive(Clone, Copy)]
 pub struct Untrusted<'memory> {
-    /// The first byte; of bytes in pieces, the first of the mapping that they lie in.
+    /// The first byte; of bytes in pieces, the first of the mapping that they are in.
     start: *const u8,
     length: u32,
     /// Of bytes in pieces: how many of those in the pieces come before.
@@ -103,7 +103,7 @@ impl<'memory> Untrusted<'memory> {
     /// The `length` bytes from `start` on.
     ///
     /// # Safety
-    /// They lie in one mapping that stays readable as long as `'memory`. Other processes may write
+    /// They are in one mapping that stays readable as long as `'memory`. Other processes may write
     /// them; this process holds no reference through which they could be written.
     #[inline]
     pub const unsafe fn from_raw(start: *const u8, length: usize) -> Self {
@@ -113,7 +113,7 @@ impl<'memory> Untrusted<'memory> {
     /// The bytes in `pieces` of the mapping that begins at `base`, all but the first `skip`.
     ///
     /// # Safety
-    /// Every piece lies in that mapping; for the rest as [`Untrusted::from_raw`].
+    /// Every piece is in that mapping; for the rest as [`Untrusted::from_raw`].
     #[inline]
     pub const unsafe fn from_pieces(base: *const u8, pieces: &'memory Pieces, skip: usize) -> Self {
         let all =
@@ -201,7 +201,7 @@ impl<'memory> Untrusted<'memory> {
         }
     }
 
-    /// The first byte, if all of them lie together.
+    /// The first byte, if all of them are together.
     #[inline]
     pub(crate) const fn contiguous(&self) -> Option<*const u8> {
         if self.pieces.is_some() { None } else { Some(self.start) }

@@ -1,7 +1,7 @@
 //! A generational slab: values with stable indices and keys that go stale.
 //!
 //! 1. A [`Key`] names an index and the generation of the entry there. Each removal begins another
-//!    generation, so a key of a removed value finds nothing, whatever lies at its index now.
+//!    generation, so a key of a removed value finds nothing, whatever is at its index now.
 //! 2. Generations are 32 bits and never zero. A key that was kept while its index was reused 2^32
 //!    times is taken for the current one.
 //! 3. Freed indices are used again, the last freed first: memory stays at the largest number of

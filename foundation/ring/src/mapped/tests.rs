@@ -61,7 +61,7 @@ fn the_last_slot_may_touch_the_end() {
 }
 
 proptest! {
-    /// A layout is accepted only if every byte of it lies in the mapping; this writes and reads
+    /// A layout is accepted only if every byte of it is in the mapping; this writes and reads
     /// them all.
     #[test]
     fn an_accepted_layout_stays_inside(

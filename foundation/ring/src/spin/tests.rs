@@ -45,7 +45,7 @@ fn after_long_pauses_traffic_is_noticed_again() {
 fn the_core_is_given_away_while_spinning() {
     let mut spin = Spin::up_to(LONGEST);
     let yields: Vec<u64> =
-        (1..=900).map(|look| look * 10).filter(|now| spin.idle(*now) == Idle::Yield).collect();
+        (1..=900).map(|poll| poll * 10).filter(|now| spin.idle(*now) == Idle::Yield).collect();
     assert_eq!(yields, [2010, 4010, 6010, 8010]);
     spin.busy(9_500);
     assert_eq!(spin.idle(9_600), Idle::Poll, "the next pause begins anew");

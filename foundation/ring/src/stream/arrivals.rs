@@ -70,7 +70,7 @@ pub fn cycles() -> u64 {
 
 /// Notes that bytes come from `position` on. `next` and `head` are the producer's own: `next` is
 /// the note that gives way, `head` the consumer's head as last read. `heads` reads it anew: as it
-/// lies beside the consumer's tail, and the head itself.
+/// is beside the consumer's tail, and the head itself.
 #[inline]
 pub(super) fn note(
     notes: &[AtomicU64; KEPT],

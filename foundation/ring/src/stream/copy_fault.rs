@@ -13,7 +13,7 @@ pub enum CopyFault {
 }
 
 impl CopyFault {
-    /// Where the fault lies, at an end that learns whether the fault was in its memory.
+    /// Where the fault is, at an end that learns whether the fault was in its memory.
     #[cold]
     pub(super) fn at(fault: Fault, end: &Endpoint) -> Self {
         if !end.contains(fault.0.get()) {

@@ -13,7 +13,7 @@
 //!    its own view it has not published bytes that its consumer may have read. It accepts a head up
 //!    to the end of the bytes that it staged.
 //! 4. The peer can write this word, like everything in the common memory. At worst it publishes
-//!    bytes that lie in the ring, which it could publish anyway, and wakes the consumer, as any
+//!    bytes that are in the ring, which it could publish anyway, and wakes the consumer, as any
 //!    byte of the doorbell does.
 
 use super::clock::{MILLISECOND, now};

@@ -3,7 +3,7 @@
 //!
 //! 1. The common memory has a header page, then the regions of both directions. Region `n` of a
 //!    direction begins `1 << n` bytes into its area.
-//! 2. In the header, the words of the producer, of the consumer and of the waiters lie on different
+//! 2. In the header, the words of the producer, of the consumer and of the waiters are on different
 //!    cache lines.
 //! 3. [`tail`] packs a position and flags into one word. [`moved`] packs a position and a region.
 //!
@@ -218,7 +218,7 @@ pub mod tail {
     }
 }
 
-/// The word for a move: from this position on the bytes lie in that region.
+/// The word for a move: from this position on the bytes are in that region.
 pub mod moved {
     /// The word for a position and the power of two of the region.
     #[inline]

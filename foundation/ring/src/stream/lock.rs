@@ -3,9 +3,9 @@
 //! 1. The word holds the thread id of the holder and bits that tell its PID namespace; 0 is free.
 //!    What the lock protects is published by single stores, so it is whole at any moment. So the
 //!    lock of a dead holder may simply be taken over. A process cannot tell whether a holder in
-//!    another PID namespace lives: its number means another thread here, or none.
+//!    another PID namespace runs: its number means another thread here, or none.
 //! 2. A caller that finds the lock taken spins, then yields and checks with the kernel whether the
-//!    holder still lives, then naps between its attempts. After [`NAPS`] of them with the same
+//!    holder still runs, then sleeps between its attempts. After [`NAPS`] of them with the same
 //!    holder it gives up. The holder is stopped, or the word was written by a process that never
 //!    releases it. A process that received this end from another user must not hang in it.
 //! 3. A thread that finds itself the holder is a signal handler that interrupted its own thread. It
@@ -25,7 +25,7 @@ use crate::sync::{AtomicU32, Ordering};
 const SPINS: u32 = 200;
 /// The same where the processor cannot be given away: some milliseconds.
 const RESTRICTED_SPINS: u32 = 1 << 20;
-/// Yields between two checks whether the holder lives.
+/// Yields between two checks whether the holder runs.
 const YIELDS: u32 = 64;
 /// Polls with a yield before naps begin: where others run, each gives a whole slice away.
 const YIELDING: u32 = 4096;
@@ -85,7 +85,7 @@ pub fn holder() -> u32 {
 /// Whether this process has restricted its system calls.
 static RESTRICTED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// From now on the kernel is queried only about whether a holder lives, and only where a lock stays
+/// From now on the kernel is queried only about whether a holder runs, and only where a lock stays
 /// taken for very long. The process is about to give up system calls.
 pub fn restrict_system_calls() {
     own();

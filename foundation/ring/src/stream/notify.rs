@@ -244,7 +244,7 @@ impl Endpoint {
         notified.wrapping_sub(drained).cast_signed().max(0).cast_unsigned()
     }
 
-    /// Bytes that should lie in the doorbell: a hint.
+    /// Bytes that should be in the doorbell: a hint.
     #[inline]
     pub fn undrained(&self) -> u32 {
         let notified = self.own_notified().bytes.load(Ordering::Acquire);

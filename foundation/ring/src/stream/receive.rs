@@ -4,7 +4,7 @@
 //! 1. [`Endpoint::receive`] takes the lock of the end's readers. [`Receive`] holds it until it is
 //!    dropped.
 //! 2. [`Receive`] reads the producer's tail once, and validates it. All later steps use that copy.
-//! 3. The bytes lie in the current region up to the tail, or up to the producer's next move. Behind
+//! 3. The bytes are in the current region up to the tail, or up to the producer's next move. Behind
 //!    the move, reading continues in the region that the move names.
 //! 4. Bytes are read in place ([`Receive::pieces`]) or copied ([`Receive::copy_to`]).
 //!    [`Receive::consume`] then publishes the head, which makes room for the producer.
@@ -61,7 +61,7 @@ impl<'a> Receive<'a> {
         Self { end, at, published, _guard: guard }
     }
 
-    /// How many bytes lie in the region of `place` from there on, and the word of the move that
+    /// How many bytes are in the region of `place` from there on, and the word of the move that
     /// ends them, if one does. An invalid word of the producer gives no bytes.
     #[inline]
     fn run(&self, place: ReadPosition) -> (u64, Option<u64>) {
@@ -102,8 +102,8 @@ impl<'a> Receive<'a> {
         (self.published - self.at.position) as usize
     }
 
-    /// The first bytes, in order, as they lie: none only if nothing is available (or the producer
-    /// published invalid values). After they are consumed there may be more.
+    /// The first bytes, in order, where they are: none only if nothing is available (or the
+    /// producer published invalid values). After they are consumed there may be more.
     #[inline]
     pub fn pieces(&mut self) -> [Untrusted<'_>; 2] {
         self.consume(0);
@@ -118,7 +118,7 @@ impl<'a> Receive<'a> {
         self.runs_of(place, length).map(|(start, bytes)| unsafe { Untrusted::from_raw(start, bytes) })
     }
 
-    /// Where `length` bytes from a place on lie: at most [`Receive::run`] of them.
+    /// Where `length` bytes from a place on are: at most [`Receive::run`] of them.
     #[inline]
     fn runs_of(&self, place: ReadPosition, length: u64) -> [(*const u8, usize); 2] {
         let size = 1_u64 << place.log2;

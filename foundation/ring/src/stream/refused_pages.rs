@@ -4,7 +4,7 @@
 //! for the next access (`vm.overcommit_memory=2`): that is SIGBUS. No seal forbids holes and allows
 //! writes, so the fault is handled.
 //!
-//! 1. Each mapped end is listed here ([`List`]): where its common memory lies, and its private
+//! 1. Each mapped end is listed here ([`List`]): where its common memory is, and its private
 //!    page.
 //! 2. A fault in one of them resets its connection, in its private page. If it was a copy of bytes
 //!    ([`crate::guarded`]), the copy ends.
@@ -75,7 +75,7 @@ impl Entry {
         address.checked_sub(start).is_some_and(|at| at < length)
     }
 
-    /// Pins it if an end is listed here in whose common memory the address lies.
+    /// Pins it if an end is listed here in whose common memory the address is.
     fn pin(&self, address: usize) -> Option<Pinned<'_>> {
         let generation = self.generation.load(Acquire);
         // These words may be of several generations: they only decide whether a pin is worth a try.
@@ -180,7 +180,7 @@ impl List {
         None
     }
 
-    /// The entry in whose common memory an address lies.
+    /// The entry in whose common memory an address is.
     fn find(&self, address: usize) -> Option<Pinned<'static>> {
         self.parts.iter().find_map(|slot| {
             // SAFETY: null, or a part, which is never unmapped.

@@ -413,7 +413,7 @@ fn a_waiter_gives_up_on_a_drainer_that_comes_to_no_end() {
     use std::sync::atomic::AtomicBool;
     let [mine, theirs] = pair(SMALL);
     let word = &mine.private().doorbell.draining;
-    // Lives as long as this test, and is none of its threads.
+    // Runs as long as this test, and is none of its threads.
     let foreign = std::process::id() | holder() & !((1 << 22) - 1);
     let (over, (said, answers)) = (AtomicBool::new(false), std::sync::mpsc::channel());
     std::thread::scope(|scope| {
@@ -490,7 +490,7 @@ fn a_lock_of_the_dead_is_taken_over_and_one_s_own_is_not_waited_for() {
 fn a_lock_that_is_never_released_ends_the_call_and_does_not_delay_a_close() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, &[1; 10]);
-    // This process's first thread lives as long as it does. Threads of another namespace cannot be
+    // This process's first thread runs as long as it does. Threads of another namespace cannot be
     // checked from here.
     let first = std::process::id() | mine.private().sending.lock.load(Ordering::Relaxed);
     let held = mine.send().expect("free");

@@ -107,7 +107,7 @@ pub fn disarm(word: &AtomicU64) {
     change(word, |seen| if seen & COUNT == 0 { seen } else { seen - 1 });
 }
 
-/// Makes a request for others that sleep at this end without being counted. It stands until
+/// Makes a request for others that sleep at this end without being counted. It is valid until
 /// [`withdraw_request`].
 pub(crate) fn request_uncounted(word: &AtomicU64) {
     change(word, |seen| (seen | UNCOUNTED).wrapping_add(REQUEST));

@@ -34,7 +34,7 @@ fn bytes_in_pieces_read_as_if_they_were_neighbours() {
         assert!(pieces.push(Piece { offset, length }));
         whole.extend_from_slice(&memory[offset as usize..(offset + length) as usize]);
     }
-    // SAFETY: all pieces lie in `memory`, which outlives the value and which nothing writes.
+    // SAFETY: all pieces are in `memory`, which outlives the value and which nothing writes.
     let untrusted = |skip| unsafe { Untrusted::from_pieces(memory.as_ptr(), &pieces, skip) };
     for skip in 0..=whole.len() {
         assert_eq!(untrusted(skip).to_vec(), whole[skip..]);

@@ -39,7 +39,7 @@ impl Wake for Event {
 
 fn model(run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    // More switches than a protocol without its second look takes to lose a wake-up.
+    // More switches than a protocol without its second check takes to lose a wake-up.
     builder.preemption_bound = Some(3);
     builder.check(run);
 }

@@ -2,8 +2,8 @@
 //! other end that notifies, closes or is killed.
 //!
 //! The doorbell is modelled as the kernel's socket: a byte that is written wakes every thread that
-//! sleeps there. A *level* sleep ends while a byte lies there. An *edge* sleep ends for a byte that
-//! was written since it was last asked, if one still lies there then. A lost wake-up is a deadlock,
+//! sleeps there. A *level* sleep ends while a byte is there. An *edge* sleep ends for a byte that
+//! was written since it was last asked, if one still is there then. A lost wake-up is a deadlock,
 //! which loom reports. [`old`] is a protocol that loses some: it shows that this model detects
 //! that.
 
@@ -51,7 +51,7 @@ impl Endpoint {
     fn new() -> Arc<Self> {
         let word = || AtomicU64::new(0);
         Arc::new(Self {
-            // A byte of the past lies there.
+            // A byte of the past is there.
             socket: Mutex::new(Socket { bytes: 1, written: 1, hung_up: false }),
             changed: Condvar::new(),
             waiting: [word(), word()],
