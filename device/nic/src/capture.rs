@@ -136,7 +136,7 @@ impl Ring {
         }
     }
 
-    /// Where the byte at `position` of the endless sequence lies.
+    /// Where the byte at `position` of the endless sequence is.
     fn place(&self, position: u32) -> usize {
         DATA + (position & (self.data - 1)) as usize
     }

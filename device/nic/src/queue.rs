@@ -46,7 +46,7 @@ pub struct Offloads {
     pub unfinished: bool,
 }
 
-/// Ownership of one buffer of a queue's pool, and where in it the bytes of a frame lie.
+/// Ownership of one buffer of a queue's pool, and where in it the bytes of a frame are.
 ///
 /// All lengths are in bytes. A received frame starts at its Ethernet header and has no frame check
 /// sequence.
@@ -59,7 +59,7 @@ pub struct Frame {
     pub(crate) offset: u32,
     /// Bytes in the frame.
     pub(crate) length: u32,
-    /// How many of them lie in the buffer; the rest are the tail.
+    /// How many of them are in the buffer; the rest are the tail.
     pub(crate) head: u32,
 }
 
@@ -70,7 +70,7 @@ impl Frame {
         Self { chunk, offset, length, head: length }
     }
 
-    /// The same frame, of which only the first `head` bytes lie in the buffer. For implementations
+    /// The same frame, of which only the first `head` bytes are in the buffer. For implementations
     /// of [`NicQueue`].
     pub(crate) const fn with_head(self, head: u32) -> Self {
         let head = if head < self.length { head } else { self.length };

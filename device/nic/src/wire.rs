@@ -182,14 +182,14 @@ impl WireQueue {
     }
 }
 
-/// Where a frame, tail and all, lies in the queue's memory.
+/// Where a frame, tail and all, is in the queue's memory.
 fn span(frame: &Frame, chunk_size: usize) -> std::ops::Range<usize> {
     let (chunk, offset, length) = frame.parts();
     let start = chunk as usize * chunk_size + offset as usize;
     start..start + length as usize
 }
 
-/// Where its head lies.
+/// Where its head is.
 fn head_span(frame: &Frame, chunk_size: usize) -> std::ops::Range<usize> {
     let span = span(frame, chunk_size);
     span.start..span.start + frame.head_len()

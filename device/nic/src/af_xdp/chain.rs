@@ -5,7 +5,7 @@
 //!    meanwhile.
 //! 2. Each chunk is validated by itself, as that of a frame alone. A chain is refused as a whole,
 //!    and all its chunks are freed, in four cases. A chunk is not the kernel's (thus also if one
-//!    comes twice). A piece does not lie in its chunk. The frame becomes longer than the MTU
+//!    comes twice). A piece is not in its chunk. The frame becomes longer than the MTU
 //!    allows, or has more pieces than a socket buffer. Or its first piece does not hold the
 //!    headers. Later pieces of such a frame are dropped too. It is counted once. A chain without an
 //!    end therefore costs no more than a few chunks.
@@ -115,7 +115,7 @@ impl Chains {
         Ok((chunk, place))
     }
 
-    /// Where the frame that begins at `chunk` lies.
+    /// Where the frame that begins at `chunk` is.
     pub(super) fn pieces(&self, chunk: u32) -> Option<&Pieces> {
         self.arrived.get(chunk as usize)
     }

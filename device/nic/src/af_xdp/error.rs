@@ -141,7 +141,7 @@ pub enum OpenError {
     /// Another process could shrink the memory while it is mapped.
     #[error("grant: the UMEM is not sealed against shrinking; ask for a new grant")]
     NotSealed,
-    /// A ring does not lie where the kernel says.
+    /// A ring is not where the kernel says.
     #[error("grant: {ring} ring: {source}")]
     RingLayout {
         /// Which.

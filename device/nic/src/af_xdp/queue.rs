@@ -297,7 +297,7 @@ impl Queue {
         self.mtu + ETHERNET_HEADER
     }
 
-    /// Where the head of the frame lies in the UMEM.
+    /// Where the head of the frame is in the UMEM.
     ///
     /// # Panics
     /// If the frame is not the engine's, or not of this queue: then its bytes may be the kernel's
@@ -336,7 +336,7 @@ impl Queue {
         self.unpublished_frames += u64::from(!continues);
     }
 
-    /// Sends a frame that lies in a run.
+    /// Sends a frame that is in a run.
     fn transmit_run(&mut self, frame: Frame) -> Result<(), TransmitError> {
         let (run, _, length) = frame.parts();
         let (run, size) = (run & !RUN, self.layout.chunk_size);
@@ -377,7 +377,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Requests the kernel to send what lies in the transmit ring.
+    /// Requests the kernel to send what is in the transmit ring.
     fn kick(&mut self) -> io::Result<()> {
         let mut left = self.rings.transmit.in_flight();
         for _ in 0..kick_limit(self.layout.transmit) {
@@ -479,7 +479,7 @@ impl NicQueue for Queue {
             return Untrusted::EMPTY;
         }
         let Some(pieces) = self.chains.pieces(chunk & !CHAIN) else { return Untrusted::EMPTY };
-        // SAFETY: each piece lies in a chunk of the UMEM (`join`), which is the engine's as long as
+        // SAFETY: each piece is in a chunk of the UMEM (`join`), which is the engine's as long as
         // the frame is: as in `bytes`.
         let whole = unsafe { Untrusted::from_pieces(self.umem.as_ptr(), pieces, frame.head_len()) };
         whole.take(frame.tail_len())

@@ -65,8 +65,8 @@ impl Runs {
         (self.first_chunk as usize + run as usize * self.chunks as usize) * self.chunk_size as usize
     }
 
-    /// Hands the first `chunks` of a run, one at least, to the kernel. Returns whether the run was
-    /// the engine's.
+    /// Submits the first `chunks` of a run, one at least, to the kernel. Returns whether the run
+    /// was the engine's.
     #[must_use]
     pub(super) fn send(&mut self, run: u32, chunks: u32) -> bool {
         if chunks == 0 || chunks > self.chunks || !self.pool.pass(run, Owner::Engine, Owner::Transmit) {

@@ -1,6 +1,6 @@
 //! One end of a link as a queue.
 //!
-//! 1. *Allocate* reserves bytes in this side's own region, first in first out. Frames lie one
+//! 1. *Allocate* reserves bytes in this side's own region, first in first out. Frames are one
 //!    behind the other, each on a cache line of its own start, none across the end. While little is
 //!    in flight only the first [`WARM`] bytes are used, which then stay in the cache. The engine
 //!    writes the frame in place; no other process can write it.
@@ -42,7 +42,7 @@ const COPIED: usize = 2048;
 /// Bytes of the own region that a light load stays within: a quarter of a common second-level
 /// cache, because each of the two sides uses as much.
 const WARM: u64 = 128 << 10;
-/// The bit of a frame's chunk that says that it lies in the own region.
+/// The bit of a frame's chunk that says that it is in the own region.
 const OURS: u32 = 1 << 31;
 
 /// What an endpoint has done since it was opened.

@@ -167,7 +167,7 @@ pub(super) fn open(fds: EndpointFds, layout: LinkLayout, mtu: usize) -> Result<O
     theirs.bytes(0..HEADER).copy_to(0, &mut bytes);
     let peer = check_header(&bytes, layout)?;
     // SAFETY: the mapping is new and nothing else in this process points into it; other processes
-    // do not write this region, but for the control plane's one word, which lies behind the header.
+    // do not write this region, but for the control plane's one word, which is behind the header.
     bytes.copy_from_slice(unsafe { mine.bytes(0..HEADER) });
     let own = check_header(&bytes, layout)?;
     if own.generation != peer.generation {

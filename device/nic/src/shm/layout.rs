@@ -1,4 +1,4 @@
-//! Where everything lies in a region. The page is `docs/spec/shm-link.md`.
+//! Where everything is in a region. The page is `docs/spec/shm-link.md`.
 //!
 //! Each word that one side writes while the other polls it has 128 bytes of its own: processors
 //! fetch lines in pairs.
@@ -51,7 +51,7 @@ const _: () = assert!(
         && MOST_SLOTS <= tail_hint::MOST_SLOTS
 );
 
-/// What stands at the start of a region. Native byte order: a region never leaves its machine.
+/// The start of a region. Native byte order: a region never leaves its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Header {

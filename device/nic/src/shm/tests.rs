@@ -334,7 +334,7 @@ fn a_sleeper_is_woken_for_every_frame() {
         while !send(&mut a, &bytes) {
             std::thread::yield_now();
         }
-        a.flush().expect("the receiver lives");
+        a.flush().expect("the receiver is open");
     }
     let counters = receiver.join().expect("every frame arrived whole");
     assert_eq!((counters.rx_frames, counters.invalid_descriptors), (FRAMES as u64, 0));

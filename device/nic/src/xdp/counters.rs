@@ -49,7 +49,7 @@ pub enum Reason {
     Icmp,
     /// Faster than the rate that was granted.
     Rate,
-    /// Nothing to hand the frame to: no socket on the queue, or no uplink.
+    /// Nothing takes the frame: no socket on the queue, or no uplink.
     Target,
 }
 

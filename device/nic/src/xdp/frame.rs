@@ -10,9 +10,9 @@
 //! | R9 | the configuration row (VNIC programs) |
 //! | R0-R5 | scratch, lost across calls |
 //!
-//! A drop is a jump to a label of its [`Reason`]. [`FrameProgram::finish`] lays down one tail for
-//! each reason that was used, because the verifier refuses code that nothing reaches. One counting
-//! routine stands behind them all.
+//! A drop is a jump to a label of its [`Reason`]. [`FrameProgram::finish`] emits one tail for
+//! each reason that was used, because the verifier refuses unreachable code. All tails share one
+//! counting routine.
 
 use super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use super::assembler::{
@@ -85,7 +85,7 @@ pub(super) struct Context {
     pub data_end: i16,
     /// Receive queue.
     pub queue: i16,
-    /// Frames may lie in several buffers, of which the program sees the first: it requests the
+    /// Frames may be in several buffers, of which the program sees the first: it requests the
     /// length of the whole.
     pub several: bool,
 }

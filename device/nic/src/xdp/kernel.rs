@@ -352,7 +352,7 @@ impl Map {
     }
 }
 
-/// How the frames lie that a program is given.
+/// The buffers of the frames that a program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffers {
     /// Each in one buffer. An interface whose MTU exceeds a page less headroom does not take the

@@ -1,7 +1,7 @@
 //! The rules of `docs/spec/xdp.md` in plain Rust, for frames that no XDP program sees: the software
 //! switch judges with them.
 //!
-//! 1. Only the head of a frame is read: all headers lie there, in memory that its sender cannot
+//! 1. Only the head of a frame is read: all headers are there, in memory that its sender cannot
 //!    change meanwhile. `length` is that of the whole frame.
 //! 2. The order of the checks is that of the programs, so the counted reason is the same. A
 //!    property test holds both to one oracle.

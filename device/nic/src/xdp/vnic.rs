@@ -55,7 +55,7 @@ pub struct Ipv4Prefix {
 }
 
 impl Ipv4Prefix {
-    /// The prefix of `length` bits that `address` lies in; `None` above 32 bits.
+    /// The prefix of `length` bits that `address` is in; `None` above 32 bits.
     pub fn new(address: Ipv4Addr, length: u8) -> Option<Self> {
         if length > 32 {
             return None;
@@ -70,7 +70,7 @@ impl Ipv4Prefix {
         self.length
     }
 
-    /// Whether `address` lies in it.
+    /// Whether `address` is in it.
     pub(crate) fn contains(self, address: Ipv4Addr) -> bool {
         Self::new(address, self.length) == Some(self)
     }
@@ -91,7 +91,7 @@ pub struct Ipv6Prefix {
 }
 
 impl Ipv6Prefix {
-    /// The prefix of `length` bits that `address` lies in; `None` above 128 bits.
+    /// The prefix of `length` bits that `address` is in; `None` above 128 bits.
     pub fn new(address: Ipv6Addr, length: u8) -> Option<Self> {
         if length > 128 {
             return None;
@@ -100,7 +100,7 @@ impl Ipv6Prefix {
         Some(Self { address: Ipv6Addr::from_bits(address.to_bits() & mask), length })
     }
 
-    /// Whether `address` lies in it.
+    /// Whether `address` is in it.
     pub(crate) fn contains(self, address: Ipv6Addr) -> bool {
         Self::new(address, self.length) == Some(self)
     }
@@ -331,7 +331,7 @@ impl VnicMaps {
 }
 
 impl VnicPrograms {
-    /// Installs the rules and attaches both filters, for frames that lie in `buffers`. `xsk` is the
+    /// Installs the rules and attaches both filters, for frames that are in `buffers`. `xsk` is the
     /// application's AF_XDP socket, with its UMEM registered; `queue` the receive queue that it is,
     /// or will be, bound to.
     ///
@@ -409,7 +409,7 @@ impl VnicPrograms {
     }
 
     /// Finds the filters that an earlier process attached to this pair of interfaces. The
-    /// application's interface may lie in the namespace that this one knows by a number.
+    /// application's interface may be in the namespace that this one knows by a number.
     ///
     /// # Errors
     /// [`XdpError::Foreign`] if what is there, if anything, is not Sietch's or not of this version.

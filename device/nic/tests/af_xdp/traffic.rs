@@ -8,7 +8,7 @@ use sietch_nic::af_xdp::Queue;
 use crate::namespace::{KERNEL_END, KERNEL_MAC, QUEUE_ADDRESS, QUEUE_END, QUEUE_MAC, ip, with_veth};
 use crate::station::{ECHO_PORT, HEADERS, MTU, echo, kernel_socket, opened, transmit, wait};
 
-/// Waits until the kernel has handed every buffer back, and returns how many are free.
+/// Waits until the kernel has returned every buffer, and returns how many are free.
 fn settled(queue: &mut Queue, expected: usize) -> usize {
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut frames = Vec::new();

@@ -80,7 +80,7 @@ fn filters_outlive_their_daemon_and_are_found_again() {
         let foreign = frames::talk(Direction::Transmit, 6, 6380, 0);
         inside.send(&legal);
         judged(&programs, Direction::Transmit, 1);
-        // The daemon dies.
+        // The daemon ends.
         drop(programs);
         inside.send(&foreign);
         inside.send(&legal);
