@@ -1,7 +1,7 @@
 //! A storage area behind a broker: an application on one side of shared memory, a service core with
 //! the volume on the other.
 //!
-//! 1. Where areas lie as extents on one file or device there is no descriptor that names one area
+//! 1. Where areas are extents on one file or device there is no descriptor that names one area
 //!    alone, so none is granted. The application gets one sealed memfd with two rings and room for
 //!    data ([`layout`]), and a doorbell. The service core gets the same memory and the other end of
 //!    the doorbell ([`create_pair`]).

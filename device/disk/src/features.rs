@@ -37,7 +37,7 @@ impl fmt::Display for Feature {
     }
 }
 
-/// The block device that is, or lies beneath, a descriptor.
+/// The block device that a descriptor names, or that is beneath it.
 pub(crate) struct Device {
     major: u32,
     minor: u32,

@@ -76,7 +76,7 @@ impl FileAccess {
             Discard::Refused => Feature::unused("discard", "the file system cannot punch holes"),
         };
         let priorities = match Device::of(fd).map(|device| device.scheduler()) {
-            None => Feature::unused("order by priority", "no block device lies beneath the file"),
+            None => Feature::unused("order by priority", "no block device is beneath the file"),
             Some(none) if none == "none" => {
                 Feature::unused("order by priority", "the device has no I/O scheduler")
             }

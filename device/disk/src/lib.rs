@@ -5,7 +5,7 @@
 //! - [`uring`]: a file or block device through io_uring, O_DIRECT.
 //! - [`blocking`]: the same through `pwritev2(2)`, where io_uring is refused (containers).
 //! - [`nvm`]: persistent memory by loads, stores and fences, or DRAM that stands in for it.
-//! - [`broker`]: shared memory to a service core, where areas lie on a volume that no application
+//! - [`broker`]: shared memory to a service core, where areas are on a volume that no application
 //!   may open itself.
 //! - [`memory`]: DRAM, for tests and for stores that need no durability.
 //!

@@ -1,4 +1,4 @@
-//! An area in DRAM: durable for as long as the process lives, no longer.
+//! An area in DRAM: durable for as long as the process runs, no longer.
 //!
 //! 1. [`DiskQueue::submit`] queues; nothing touches the area before [`DiskQueue::notify`].
 //! 2. [`DiskQueue::notify`] executes in order of submission, so that a test sees the same thing
@@ -45,7 +45,7 @@ impl MemoryQueue {
     }
 
     fn execute(&mut self, token: u64, mut operation: Operation) {
-        // Submission checked that the range lies inside the area, which fits in memory.
+        // Submission checked that the range is inside the area, which fits in memory.
         let mut start = operation.offset() as usize;
         match &mut operation {
             Operation::Read { length, buffer, .. } => {

@@ -67,7 +67,7 @@ impl<M: Medium> NvmQueue<M> {
 
     /// Does what one request asks; a write is not durable before the fence that follows.
     fn execute(&mut self, operation: &mut Operation) {
-        // Submission checked that ranges lie inside the area, which fits in memory, and inside the
+        // Submission checked that ranges are inside the area, which fits in memory, and inside the
         // buffers.
         let mut at = operation.offset() as usize;
         match operation {

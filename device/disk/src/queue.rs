@@ -8,7 +8,7 @@
 //! 3. A write with `durable: true` completes after the data would survive power loss (FUA, or write
 //!    and cache flush: `RWF_DSYNC`). A write without it, and a discard, promise nothing until a
 //!    later [`Operation::Flush`], submitted after they *completed*, has completed.
-//! 4. Offsets and lengths are multiples of [`DiskQueue::block_size`] and lie inside
+//! 4. Offsets and lengths are multiples of [`DiskQueue::block_size`] and are inside
 //!    [`DiskQueue::capacity`]. Anything else is refused at submission: a request for what is
 //!    outside the area never reaches the device.
 //! 5. A vectored request moves one contiguous range of the area to or from several buffers, in
@@ -145,7 +145,7 @@ pub enum Operation {
 const _: () = assert!(size_of::<Operation>() == 40);
 
 impl Operation {
-    /// Whether the request lies inside an area of `capacity` bytes, is aligned to `block_size`, is
+    /// Whether the request is inside an area of `capacity` bytes, is aligned to `block_size`, is
     /// not empty and fits its buffers. Every queue refuses anything else before it reaches the
     /// device.
     pub fn is_within(&self, capacity: u64, block_size: usize) -> bool {
@@ -319,7 +319,7 @@ pub trait DiskQueue {
         priority: Priority,
     ) -> Result<(), SubmitError>;
 
-    /// Hands everything queued to the device.
+    /// Submits everything queued to the device.
     ///
     /// # Errors
     /// The queue itself is broken (not one request: those fail in their completions).

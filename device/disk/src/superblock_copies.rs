@@ -48,7 +48,7 @@ pub struct SuperblockCopies<S> {
     pub unreadable: Option<(u64, io::Error)>,
 }
 
-/// Where copy `index` (0 or 1) of generation `generation` lies, in bytes.
+/// Where copy `index` (0 or 1) of generation `generation` is, in bytes.
 pub fn offset(generation: u64, index: u64) -> u64 {
     (2 * (generation % 2) + index) * BLOCK as u64
 }

@@ -255,7 +255,7 @@ impl BrokerQueue {
         self.finish(piece.slot);
     }
 
-    /// Hands a request back if nothing of it is left to do.
+    /// Completes a request if nothing of it is left to do.
     fn finish(&mut self, index: u32) {
         let done = |slot: &mut Slot| slot.under_way == 0 && slot.is_issued();
         let Some(slot) = self.slots.get_mut(index as usize).and_then(|slot| slot.take_if(done)) else {
@@ -314,7 +314,7 @@ fn gather(region: &Region, mut data: u32, operation: &Operation, position: u64, 
         let _ = region.write(data, bytes);
         data += bytes.len() as u32;
     };
-    // Positions lie inside buffers.
+    // Positions are inside buffers.
     let position = position as usize;
     match operation {
         Operation::Write { buffer, .. } => copy(&buffer[position..position + length]),

@@ -63,7 +63,7 @@ impl BrokerHost {
         taken
     }
 
-    /// Whether `length` bytes at `data` lie in the data region.
+    /// Whether `length` bytes at `data` are in the data region.
     pub fn holds(&self, data: u32, length: usize) -> bool {
         self.region.holds(data, length)
     }

@@ -117,7 +117,7 @@ impl BrokerLayout {
     }
 }
 
-/// A request, as it lies in its ring. Nothing of it can be believed.
+/// A request, as it is in its ring. Nothing of it can be believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Submission {

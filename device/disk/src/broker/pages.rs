@@ -14,7 +14,7 @@ pub(super) struct Pages {
 impl Pages {
     pub(super) fn new(count: u32) -> Self {
         let mut taken = vec![0; count.div_ceil(64) as usize];
-        // What lies beyond the end is taken for good.
+        // What is beyond the end is taken for good.
         if let (Some(last), true) = (taken.last_mut(), !count.is_multiple_of(64)) {
             *last = u64::MAX << (count % 64);
         }

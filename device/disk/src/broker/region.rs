@@ -120,7 +120,7 @@ impl Region {
         unsafe { Untrusted::from_raw(self.mapping.as_ptr().add(at), out.len()) }.copy_to(0, out);
     }
 
-    /// Whether `length` bytes at `data` lie in the data region.
+    /// Whether `length` bytes at `data` are in the data region.
     pub(super) fn holds(&self, data: u32, length: usize) -> bool {
         length <= self.data && data as usize <= self.data - length
     }

@@ -18,7 +18,7 @@ pub trait Medium {
         self.len() == 0
     }
 
-    /// Copies what lies at `offset`, stores that no fence followed included.
+    /// Copies what is at `offset`, stores that no fence followed included.
     ///
     /// # Panics
     /// If the range is not inside.

@@ -120,7 +120,7 @@ pub(super) fn features(fd: BorrowedFd<'_>, mode: Mode, refused: Option<&str>, ra
     features.push(Feature::unused(
         "IOPOLL",
         match (&device, polled) {
-            (None, _) => "no block device lies beneath the file",
+            (None, _) => "no block device is beneath the file",
             (Some(_), false) => "the device has no polled queues",
             (Some(_), true) => "the device has polled queues, but they take no flush and ring no doorbell",
         },
