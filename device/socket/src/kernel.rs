@@ -31,7 +31,7 @@ pub fn namespace_cookie(socket: impl AsFd) -> io::Result<u64> {
 /// The process at the other end of a Unix socket, as it was when it connected or listened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its number; `None`: it lives outside the PID namespace of this process, and has none here.
+    /// Its number; `None`: it runs outside the PID namespace of this process, and has none here.
     pub pid: Option<Pid>,
     /// Its user.
     pub uid: u32,
@@ -145,7 +145,7 @@ pub fn namespace(socket: impl AsFd) -> io::Result<OwnedFd> {
 }
 
 /// Refuses descriptors over a Unix socket from now on: a sender of some has `EPERM`
-/// (`SO_PASSRIGHTS`, Linux 6.16). What lies in it stays.
+/// (`SO_PASSRIGHTS`, Linux 6.16). What is in it stays.
 ///
 /// # Errors
 /// `ENOPROTOOPT` before Linux 6.16, and others of `setsockopt(2)`.
@@ -230,7 +230,7 @@ mod tests {
         let first = unreceived(&one).expect("a Unix socket");
         one.send(b"x").expect("room");
         assert_eq!(unreceived(&one).expect("a Unix socket"), 2 * first);
-        other.recv(&mut [0; 8]).expect("it lies there");
+        other.recv(&mut [0; 8]).expect("it is there");
         assert_eq!(unreceived(&one).expect("a Unix socket"), first);
     }
 }

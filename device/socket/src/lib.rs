@@ -9,7 +9,7 @@
 //!    more is read from that connection until [`SocketQueue::resume`]. To the peer that is a closed
 //!    TCP window.
 //! 3. [`SocketQueue::send`] takes as many bytes as it has room for; [`Handler::writable`] follows
-//!    when there is room again. [`SocketQueue::flush`] hands everything queued to the kernel with
+//!    when there is room again. [`SocketQueue::flush`] submits everything queued to the kernel with
 //!    one system call.
 //! 4. [`SocketQueue::close`] sends what was taken, then closes.
 //! 5. [`SocketQueue::adopt`] takes a connection that was accepted elsewhere: by another process, or
@@ -183,7 +183,7 @@ impl SocketQueue {
         either!(self, queue => queue.send(id, bytes))
     }
 
-    /// Hands everything queued to the kernel.
+    /// Submits everything queued to the kernel.
     ///
     /// # Errors
     /// The queue itself is broken.

@@ -2,7 +2,7 @@
 //!
 //! 1. A listener has one multishot accept armed, a connection one multishot receive: no request a
 //!    connection or a read.
-//! 2. Received bytes lie in buffers that all connections share ([`buffers`]).
+//! 2. Received bytes are in buffers that all connections share ([`buffers`]).
 //! 3. A connection has one send in flight. What is sent meanwhile gathers in a second buffer; the
 //!    two swap on completion. The buffer in flight is never touched.
 //! 4. One `io_uring_enter` an iteration submits everything and runs what the kernel has to finish.

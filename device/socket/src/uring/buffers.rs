@@ -56,7 +56,7 @@ impl Buffers {
             "the kernel named a buffer that it was not given"
         );
         let first = self.data.as_ptr().cast::<u8>();
-        // SAFETY: the range lies inside `data` (just asserted). The kernel has handed this buffer
+        // SAFETY: the range is inside `data` (just asserted). The kernel has given this buffer
         // over and does not write to it before `put` returns it, which needs `&mut self`.
         unsafe { std::slice::from_raw_parts(first.add(usize::from(buffer) * RECEIVE_BYTES), length) }
     }
