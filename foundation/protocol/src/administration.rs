@@ -93,7 +93,7 @@ pub fn is_unreachable(error: rustix::io::Errno) -> bool {
     matches!(error, Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::NOTDIR | Errno::CONNREFUSED)
 }
 
-/// Whether `peer`, the process at the other end of a connected socket, lives in the user and PID
+/// Whether `peer`, the process at the other end of a connected socket, runs in the user and PID
 /// namespaces of this process, according to `/proc`. False if `/proc` does not say. `None` is a
 /// process that has no number in the PID namespace of this process.
 pub fn shares_namespaces(peer: Option<Pid>) -> bool {

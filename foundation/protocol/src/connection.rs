@@ -1,6 +1,6 @@
 //! A client's connection to the daemon, blocking with a time limit.
 //!
-//! 1. [`Connection::connect`] connects and shakes hands.
+//! 1. [`Connection::connect`] connects and exchanges versions.
 //! 2. [`Connection::call`] sends one request and waits for its reply; notices that arrive meanwhile
 //!    are kept in order for [`Connection::take_notice`].
 //! 3. The socket can be polled beside others ([`AsFd`]): when it is readable, call

@@ -334,7 +334,7 @@ pub struct VnicGrant {
     pub generation: u64,
     /// The VNIC's name.
     pub name: String,
-    /// What stands at its other end.
+    /// What is at its other end.
     pub kind: VnicKind,
     /// What it is bound to, for display: an interface, `switch`, or `link NAME`.
     pub interface: String,
@@ -489,7 +489,7 @@ pub struct VsaGrant {
 pub struct AdoptedGrant {
     /// The grant.
     pub grant: u64,
-    /// Whether it still stands.
+    /// Whether it is still valid.
     pub held: bool,
     /// Why not.
     pub reason: String,
@@ -531,7 +531,7 @@ pub struct VnicStatus {
     pub name: String,
     /// The user that may acquire it.
     pub uid: u32,
-    /// What stands at its other end.
+    /// What is at its other end.
     pub kind: VnicKind,
     /// Its address.
     pub address: Network,

@@ -370,7 +370,7 @@ pub enum QueueLayout {
     Shared(SharedLayout),
 }
 
-/// What stands at the other end of a VNIC.
+/// What is at the other end of a VNIC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VnicKind {

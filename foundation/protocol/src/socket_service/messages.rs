@@ -41,10 +41,10 @@ pub enum RequestKind {
     /// End everything of an application: its listeners close, its connections are reset. For its
     /// own user and administrators.
     Revoke = 7,
-    /// Hand everything over to a successor of the service. Answered with [`ReplyKind::Handover`];
+    /// Move everything to a successor of the service. Answered with [`ReplyKind::Handover`];
     /// over the administrators' socket alone.
     TakeOver = 8,
-    /// How does this connection of a VNIC stand? Descriptor: its placeholder.
+    /// Request the state of a connection of a VNIC. Descriptor: its placeholder.
     Information = 10,
 }
 
