@@ -6,7 +6,7 @@
 //!    device, then the record. So a restart finds whatever a crash leaves (`Control::restore`).
 //! 3. A grant ends when it is released or revoked, or when its process ends (pidfd). It also ends
 //!    if its living process has been without a connection for `GRACE`. After a restart of the
-//!    daemon a process that lives keeps its grants without connecting.
+//!    daemon a process that still runs keeps its grants without connecting.
 //! 4. Making or changing an area (`areas`) can take long, so it runs on a blocking thread and its
 //!    result comes back as an event. Making a VNIC takes milliseconds and runs in place.
 //! 5. Areas on volumes of extents are reached through the service core (`areas::brokered`).

@@ -26,7 +26,7 @@ pub(crate) struct Unknown {
 
 /// The daemon could not detect when such a process ends.
 const OUTSIDE: Unknown = Unknown {
-    cause: "the client lives outside the PID namespace of the daemon",
+    cause: "the client runs outside the PID namespace of the daemon",
     fix: "run the daemon in the PID namespace of the host, or both in one",
 };
 
@@ -78,7 +78,7 @@ impl Process {
         }
     }
 
-    /// A pidfd, if this very process still lives.
+    /// A pidfd, if this very process still runs.
     pub(crate) fn open(&self) -> Option<OwnedFd> {
         if self.boot != boot() {
             return None;

@@ -32,7 +32,7 @@ impl Lock {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut pid = String::new();
-                // A pid that cannot be read is shown as such; the refusal stands.
+                // A pid that cannot be read is shown as such; the refusal remains.
                 let read = (&mut file).take(32).read_to_string(&mut pid);
                 let pid = pid.trim().to_owned();
                 let pid = if read.is_err() || pid.is_empty() { "unknown".to_owned() } else { pid };

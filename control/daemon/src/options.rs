@@ -18,7 +18,7 @@ pub struct Options {
     pub data: Option<PathBuf>,
     /// A physical interface that all VNICs are joined to.
     pub uplink: Option<String>,
-    /// Hand out no VNICs (`--net linux`).
+    /// Grant no VNICs (`--net linux`).
     pub without_network: bool,
     /// One byte is written here once the socket accepts; it is closed without one if the start
     /// fails.

@@ -5,8 +5,8 @@
 //!    way.
 //! 2. The two ends have two addresses of one network. Different links may reuse addresses: a frame
 //!    sent on a link reaches only its other end.
-//! 3. There are no ports, peers or rates, because no component stands in between that could enforce
-//!    them.
+//! 3. There are no ports, peers or rates, because there is no component in between that could
+//!    enforce them.
 
 use serde::Deserialize;
 use sietch_nic::shm;

@@ -328,7 +328,7 @@ impl<D: VnicDevices> Control<D> {
                 Ok(())
             }
             Err(error) => {
-                let fix = "correct it and reload; the previous configuration stands";
+                let fix = "correct it and reload; the previous configuration stays in effect";
                 Err(refuse(ErrorKind::Invalid, "configuration", error.to_string(), fix))
             }
         }
@@ -344,7 +344,7 @@ impl<D: VnicDevices> Control<D> {
             let then = next.volumes.iter().find(|other| other.name == volume);
             if !now.zip(then).is_some_and(|(now, then)| same(now, then)) {
                 let cause = format!("VSA {label} is in use, and the new file changes or removes its volume");
-                let fix = "end its holder first; the previous configuration stands";
+                let fix = "end its holder first; the previous configuration stays in effect";
                 return Err(refuse(ErrorKind::Busy, format!("volume {volume}"), cause, fix));
             }
         }

@@ -2,7 +2,7 @@
 //! ending.
 //!
 //! 1. [`Control::restore`] runs once, before the first event. It adopts each recorded grant whose
-//!    process lives and whose device works. It removes the devices of all others.
+//!    process runs and whose device works. It removes the devices of all others.
 //! 2. [`Control::handle`] handles one event at a time, so no state needs a lock. A request is
 //!    answered at once, or its `answer` goes to work that runs elsewhere and comes back as an
 //!    event.

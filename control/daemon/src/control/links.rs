@@ -3,8 +3,8 @@
 //! 1. The first end to be acquired creates the pair and gets its side. The other side waits here
 //!    until its user acquires it. Then the two ends communicate without the daemon, which keeps
 //!    only the means to revoke the link.
-//! 2. An endpoint opens once, so a link lives only while both ends hold it. When one end is
-//!    released or revoked, or its process dies, the daemon marks the link as revoked in memory and
+//! 2. An endpoint opens once, so a link exists only while both ends hold it. When one end is
+//!    released or revoked, or its process ends, the daemon marks the link as revoked in memory and
 //!    ends the other end's grant. The other holder is notified by its doorbell and by a notice. It
 //!    acquires again to get an end of a fresh pair. So no process waits on memory without a peer.
 //! 3. A hostile end can acquire again as often as it likes. Its peer is notified only once for each

@@ -311,13 +311,13 @@ impl Memory {
             let _ = self.replace(name, &kept, kept.size);
         }
         drop(lock);
-        hand_out(name, &self.kept(name)?)
+        descriptors_of(name, &self.kept(name)?)
     }
 
     /// The memory of an area for the process that holds it already.
     pub(crate) fn remap(&self, name: &str) -> Result<AreaDescriptors, ErrorReply> {
         let _work = self.begin(name);
-        hand_out(name, &self.kept(name)?)
+        descriptors_of(name, &self.kept(name)?)
     }
 
     /// Gives the area `name` another size. It may be in use.
@@ -445,7 +445,7 @@ fn zero(file: &File, from: u64, length: u64) -> io::Result<()> {
 }
 
 /// New descriptions of an area's parts, each locked as its holder's.
-fn hand_out(name: &str, kept: &Kept) -> Result<AreaDescriptors, ErrorReply> {
+fn descriptors_of(name: &str, kept: &Kept) -> Result<AreaDescriptors, ErrorReply> {
     let (mut files, mut lengths) = (Vec::new(), Vec::new());
     for (part, length) in kept.ranges() {
         files.push(describe(name, part, FlockOperation::NonBlockingLockShared)?);

@@ -194,7 +194,7 @@ fn an_end_that_reconnects_repeatedly_notifies_its_peer_once() {
     assert_link_ended(&mut near);
     notice(&mut honest, held.grant);
     assert!(honest.take_notice().unwrap().is_none());
-    assert!(honest.status().is_ok(), "its connection stands");
+    assert!(honest.status().is_ok(), "its connection is open");
 }
 
 #[test]

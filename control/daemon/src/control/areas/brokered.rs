@@ -8,7 +8,7 @@
 //!    *leaving*, and every request for it waits without a limit.
 //! 3. An area that is held changes its extents by `reshape`. Growing: the volume first, then the
 //!    core, then the answer. Shrinking: the core first, when nothing is in flight, then the volume.
-//! 4. When a service core dies, its grants end. Requests that it had sent to a device may still
+//! 4. When a service core ends, its grants end. Requests that it had sent to a device may still
 //!    complete. The volume's lock shows when none can any more. Before that, no area is granted,
 //!    shortened or removed.
 //! 5. A restart of the daemon disturbs no application. The core reports what it has: grants that it
