@@ -91,7 +91,7 @@ impl IdlePolicy {
         }
     }
 
-    /// An error if a grant that the loop stands on was revoked.
+    /// An error if a grant that the loop needs was revoked.
     #[inline]
     pub(crate) fn check(&self) -> io::Result<()> {
         self.held.as_ref().map_or(Ok(()), HeldGrants::check)

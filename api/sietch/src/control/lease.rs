@@ -171,7 +171,7 @@ impl Lease {
         self.shared.ending.load(Ordering::Acquire)
     }
 
-    /// Whether the connection to the daemon stands. Grants work without it.
+    /// Whether the connection to the daemon is open. Grants work without it.
     pub fn is_connected(&self) -> bool {
         self.shared.connected.load(Ordering::Acquire)
     }
@@ -353,7 +353,7 @@ impl LeaseThread {
                 }
             }
         };
-        // The daemon refuses an answer that is too late, and the connection stands.
+        // The daemon refuses an answer that is too late, and the connection stays open.
         ignore_refusal(sent)
     }
 
@@ -384,7 +384,7 @@ impl LeaseThread {
             }
         }
         for shared in &self.session.pages {
-            // If the daemon refuses the counters, the grants stand.
+            // If the daemon refuses the counters, the grants stay valid.
             ignore_refusal(connection.publish_metrics(&shared.label, shared.page.as_fd()))?;
         }
         self.shared.ending.store(false, Ordering::Release);

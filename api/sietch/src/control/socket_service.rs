@@ -1,7 +1,7 @@
 //! The socket service of this machine, as a program that links Sietch reaches it.
 //!
 //! 1. `SIETCH_SOCKETS`, where it is set, names its socket; `sietch run` sets it. Otherwise the
-//!    socket lies beside the daemon's ([`socket_path`], or the one that the program was given).
+//!    socket is beside the daemon's ([`socket_path`], or the one that the program was given).
 //! 2. The application's number is `SIETCH_APPLICATION`, where it is set; otherwise it is random.
 
 use std::ffi::OsString;

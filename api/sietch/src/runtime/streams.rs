@@ -4,7 +4,7 @@
 //!    tasks that wait; the loop sleeps on its descriptor.
 //! 2. A connection through memory and one through a kernel's socket are the same [`Stream`]. Which
 //!    one a client gets depends on the client alone: [`Stream::path`].
-//! 3. Without a copy: [`Stream::read_with`] shows received bytes where they lie, and
+//! 3. Without a copy: [`Stream::read_with`] shows received bytes where they are, and
 //!    [`Stream::write_with`] puts bytes where they are sent from.
 //! 4. Every future can be dropped at any time. `read`, `write`, `readable` and `accept` have then
 //!    done nothing; `write_all`, `write_with` and `shutdown` may have sent a part.
@@ -304,7 +304,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Shows what has arrived, where it lies, waiting for the first byte. `take` gets two pieces,
+    /// Shows what has arrived, where it is, waiting for the first byte. `take` gets two pieces,
     /// the second empty unless the ring wraps, and returns how many bytes it has used. Returns that
     /// number, or `None` at the end of the stream.
     ///

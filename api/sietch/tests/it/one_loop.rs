@@ -150,7 +150,7 @@ fn sockets_timers_and_storage_complete_in_one_loop_that_sleeps() {
 /// A queue that counts how often it is polled.
 struct Watched {
     queue: VnicQueue,
-    looks: Arc<AtomicU64>,
+    receives: Arc<AtomicU64>,
 }
 
 impl NicQueue for Watched {
@@ -161,7 +161,7 @@ impl NicQueue for Watched {
         self.queue.mtu()
     }
     fn receive(&mut self, out: &mut Vec<Frame>, limit: usize) -> usize {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.receives.fetch_add(1, Ordering::Relaxed);
         self.queue.receive(out, limit)
     }
     fn bytes(&self, frame: &Frame) -> &[u8] {
@@ -209,10 +209,10 @@ impl Doorbell for Watched {
 fn a_server_with_ten_silent_connections_sleeps_until_one_speaks() {
     let pair = create_pair(LinkLayout::for_mtu(1500), 1).expect("memory and descriptors are left");
     let (near, far) = (pair.near, pair.far);
-    let looks = Arc::new(AtomicU64::new(0));
-    let counter = Arc::clone(&looks);
+    let receives = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&receives);
     let server = std::thread::spawn(move || {
-        let queue = Watched { queue: open(far, 2), looks: counter };
+        let queue = Watched { queue: open(far, 2), receives: counter };
         let runtime = Runtime::new(queue, &config(2)).expect("descriptors are left");
         runtime.run(async |net| {
             echo(&net);
@@ -243,12 +243,12 @@ fn a_server_with_ten_silent_connections_sleeps_until_one_speaks() {
         conversation.expect("the link is whole");
     });
     answered.recv().expect("all connect");
-    let before = looks.load(Ordering::Relaxed);
+    let before = receives.load(Ordering::Relaxed);
     // This waits for nothing. It gives a loop that does not sleep the time to show it: such a loop
     // polls a million times a second.
     std::thread::sleep(Duration::from_millis(200));
-    let idle = looks.load(Ordering::Relaxed) - before;
-    assert!(idle <= 1000, "an idle server looked {idle} times at its queue");
+    let idle = receives.load(Ordering::Relaxed) - before;
+    assert!(idle <= 1000, "an idle server polled its queue {idle} times");
     ask.send(()).expect("the client waits");
     answered.recv().expect("the server wakes");
     client.join().expect("it does not panic");

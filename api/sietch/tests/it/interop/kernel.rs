@@ -109,7 +109,7 @@ pub(crate) fn receive(mut stream: &TcpStream, (total, pattern): (u64, Pattern)) 
     loop {
         let count = match stream.read(&mut buffer) {
             Ok(0) => break,
-            // A wait with a limit is interrupted when the whole machine stands still for a moment.
+            // A wait with a limit is interrupted when the whole machine pauses for a moment.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             outcome => outcome?,
         };
