@@ -316,7 +316,7 @@ impl Half {
         let unit = self.own_shift.unwrap_or(0);
         let window = u32::from(segment.window) >> unit << unit;
         let edge = if segment.has(SYN) { segment.ack.wrapping_add(window) } else { edge };
-        // RFC 7323 section 2.4: rounded down, an edge may lie less than a unit before an earlier
+        // RFC 7323 section 2.4: rounded down, an edge may be less than a unit before an earlier
         // one.
         if !segment.has(SYN) && self.edge.is_some_and(|old| ahead(edge, old) + (1 << shift) <= 0) {
             return Err("takes window back");

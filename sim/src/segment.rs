@@ -53,7 +53,7 @@ pub struct Segment<'a> {
     pub flags: u8,
     /// Window, not scaled.
     pub window: u16,
-    /// Option bytes as they stand in the header; written padded to whole words.
+    /// Option bytes as they are in the header; written padded to whole words.
     pub options: &'a [u8],
     /// Data.
     pub payload: &'a [u8],

@@ -151,7 +151,7 @@ const EXEMPT: [(&str, &str, &str); 15] = [
     (
         SCAN,
         "wanted.stop.is_none_or",
-        "where a chain ends that is known to end: what lies behind it has another epoch",
+        "where a chain ends that is known to end: what is behind it has another epoch",
     ),
     (SCAN, "tag.sequence == last.expected);", "whether a tail is called torn, in the report alone"),
     (SCAN, "tag.sequence > last.expected", "whether a tail is called torn, in the report alone"),

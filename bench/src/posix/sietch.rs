@@ -19,7 +19,7 @@ use crate::process;
 /// How long the service may take until it listens.
 const START: Duration = Duration::from_secs(15);
 
-/// The service's socket lies beside the daemon's socket, on which nothing listens here.
+/// The service's socket is beside the daemon's socket, on which nothing listens here.
 const DAEMON: &str = "sietch.sock";
 const SOCKETS: &str = "sockets.sock";
 

@@ -302,7 +302,7 @@ fn rotten_bit(seed: u64) -> Result<bool, String> {
     let mut world = started(seed, SMALL, 25)?;
     world.settle()?;
     let (byte, bit) = (world.random.index(SMALL), world.random.below(8) as u8);
-    // Mostly where the data lie.
+    // Mostly where the data are.
     let byte = if world.random.chance(700) { byte % (SMALL / 8) } else { byte };
     match world.reopen(|media| media.rot(byte, bit)) {
         (_, Err(refusal)) if refusal.contains("`kv`") && refusal.contains("offset") => Ok(true),

@@ -525,7 +525,7 @@ fn buffers_grow_until_a_long_fat_link_is_full() {
     world.run(3 * SECOND);
     let end = world.end(0, 1).expect("it was accepted");
     let used = (end.received - before) as f64 / (bandwidth as f64 / 8.0);
-    let info = world.hosts[1].engine.flow_info(end.flow).expect("it lives");
+    let info = world.hosts[1].engine.flow_info(end.flow).expect("it is open");
     assert!(used > 0.9, "{used:.2} of the link, {info:?}");
     assert!((2_000_000..=4 << 20).contains(&info.receive_buffer), "{info:?}");
     if let Some(few) = world.end(1, 1).and_then(|end| world.hosts[1].engine.flow_info(end.flow)) {

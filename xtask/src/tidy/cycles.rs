@@ -24,7 +24,7 @@ use resolve::{Crate, Graph};
 const EXCEPTIONS: [(&str, usize); 0] = [];
 
 /// Prints the files of the crate in `folder` (`dataplane/net`) in the order of its layers, lowest
-/// first, each with the files that it imports and the names it takes. Files on a cycle stand under
+/// first, each with the files that it imports and the names it takes. Files on a cycle are under
 /// it.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use crate::sources::SourceFile;
 const FILE_LINES: usize = 800;
 
 /// Lines after which a function hides a second idea. The soft cap of the design is 70; a table or a
-/// flat match may need a few more, so the hard rule stands a little higher.
+/// flat match may need a few more, so the hard limit is a little higher.
 const FUNCTION_LINES: usize = 90;
 
 /// Most columns of a line that is a comment.
@@ -137,7 +137,7 @@ fn check_unsafe(source: &SourceFile, findings: &mut Vec<String>) {
                 index + 1
             ));
         }
-        // The reason stands in the comment block directly above, or above the statement the block
+        // The reason is in the comment block directly above, or above the statement the block
         // ends.
         let above = lines[index.saturating_sub(12)..=index].iter().any(|line| line.contains("SAFETY:"));
         if !above {

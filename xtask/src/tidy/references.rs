@@ -5,7 +5,7 @@
 //!
 //! 1. A path to a `.rs` file, whole or its last parts, names a file.
 //! 2. In a column of a table that is headed `test`, a span in snake case names a test: a function
-//!    with a `test` attribute. If a file stands before it in the same cell, the function is in that
+//!    with a `test` attribute. If a file precedes it in the same cell, the function is in that
 //!    file or in its folder.
 //! 3. Elsewhere a span of at least four words in snake case names a function.
 

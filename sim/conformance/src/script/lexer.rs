@@ -197,7 +197,7 @@ impl<'a> Lexer<'a> {
         self.skip(length);
     }
 
-    /// Takes what lies between an opening of `open` bytes and `close`.
+    /// Takes what is between an opening of `open` bytes and `close`.
     fn delimited(&mut self, open: usize, close: &str, line: usize) -> Result<&'a str, ScriptError> {
         let inside = &self.rest[open..];
         let end = inside

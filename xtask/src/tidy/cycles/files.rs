@@ -144,7 +144,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// The name under which others reach `item`. A module without a body lies in a file of its own.
+/// The name under which others reach `item`. A module without a body is in a file of its own.
 fn name(item: &Item) -> Option<String> {
     let name = match item {
         Item::Const(item) => &item.ident,
