@@ -24,7 +24,7 @@ function __fish_sietch_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c sietch -n "__fish_sietch_needs_command" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_needs_command" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_needs_command" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_needs_command" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "up" -d 'Start the daemon, the service core and the store, and stay until Ctrl-C'
@@ -44,15 +44,15 @@ complete -c sietch -n "__fish_sietch_needs_command" -f -a "reload" -d 'Make the 
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "doctor" -d 'Show what this machine can do, and how to fix what is missing'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "daemon" -d 'Run the control plane alone, for example under systemd'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "kv" -d 'Run the Redis-compatible store alone, with a VNIC and a storage area of the daemon; or check such an area'
-complete -c sietch -n "__fish_sietch_needs_command" -f -a "service" -d 'Run a service core: the switch between VNICs of kind "switch", the storage broker, the sockets of programs under `sietch run`'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "service" -d 'Run a service core: the switch between VNICs of kind "switch", the storage broker, the sockets of programs under `sietch run`, the TCP of VNICs that such programs have'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "completions" -d 'Print the completions of a shell'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "man" -d 'Write the man pages into a folder'
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l net -d 'Data path of the store' -r -f -a "auto\t'A VNIC if the daemon can make one, else kernel sockets'
 af_xdp\t'A VNIC or nothing'
 linux\t'Kernel sockets'"
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l durability -d 'When a reply to a write may leave [default: always]' -r -f -a "always\t'After the write would survive power loss'
-interval\t'At once; written out about every second'
-never\t'At once; written to the disk when the log needs room'
+interval\t'At once; written within 20 ms, flushed every second'
+never\t'At once; written within 20 ms, flushed only at the end'
 none\t'At once; there is no log: every key is lost when the store ends'"
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l port -d 'TCP port of the store [default: 6379]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l shards -d 'Cores that the store\'s keys are divided among, a thread each; may change between two starts [default: one less than there are processors, at least 1]' -r
@@ -71,36 +71,36 @@ complete -c sietch -n "__fish_sietch_using_subcommand up" -l vsa -d 'Name of the
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l uplink -d 'Physical interface that joins the VNICs to a network, by XDP redirect' -r
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l config -d 'The configuration: names, users, limits [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l data -d 'The folder for data, state and logs [default: /var/lib/sietch for root, ~/.local/share/sietch for others]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand up" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l without-io-uring -d 'Use epoll and pwritev2 even where io_uring works'
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l foreground -d 'Stay in the foreground until Ctrl-C (the default)'
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l detach -d 'Return once the store is ready; `sietch down` stops it'
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l detached -d 'Set by `up --detach` for the process that stays'
 complete -c sietch -n "__fish_sietch_using_subcommand up" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sietch -n "__fish_sietch_using_subcommand up" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand down" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand down" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand down" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand down" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand status" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand status" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand status" -l json -d 'Print JSON'
 complete -c sietch -n "__fish_sietch_using_subcommand status" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand status" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -l watch -d 'Print every N seconds, with rates' -r
-complete -c sietch -n "__fish_sietch_using_subcommand stat" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand stat" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -l json -d 'Print JSON (one object a line with --watch)'
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand top" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand top" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand top" -l once -d 'Print one table and exit'
 complete -c sietch -n "__fish_sietch_using_subcommand top" -l json -d 'Print JSON, one object a line'
 complete -c sietch -n "__fish_sietch_using_subcommand top" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand top" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand ss" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand ss" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand ss" -l json -d 'Print JSON; times are in nanoseconds, quantities in bytes'
 complete -c sietch -n "__fish_sietch_using_subcommand ss" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand ss" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand sockets" -l sockets -d 'The service\'s socket [default: as for `sietch run`]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand sockets" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand sockets" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand sockets" -l json -d 'Print JSON'
 complete -c sietch -n "__fish_sietch_using_subcommand sockets" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand sockets" -s V -l version -d 'Print version'
@@ -108,10 +108,10 @@ complete -c sietch -n "__fish_sietch_using_subcommand capture" -s w -l write -d 
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s c -l count -d 'End after this number of frames [default: at Ctrl-C]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -l seconds -d 'End after this number of seconds [default: at Ctrl-C]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s s -l snap -d 'Capture at most this number of bytes of each frame [default: all]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand capture" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand capture" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "create" -d 'Make an area, its blocks zeroed'
@@ -123,60 +123,60 @@ complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_s
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "ls" -d 'List what the holder of an area shows of it'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "delete" -d 'Delete an area that is not held, and its data'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -l uid -d 'The user that it is for [default: the user who runs this command]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from list" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from list" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from list" -l json -d 'Print JSON'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from list" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from usage" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from usage" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from usage" -l json -d 'Print JSON'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from usage" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from usage" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from resize" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from resize" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from resize" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from resize" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -l offset -d 'Where the range begins, in bytes: a multiple of 4096' -r
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -l length -d 'How long it is: a multiple of 4096 [default: to the end of the area]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from trim" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -l view -d 'A file of the view that the holder of the area shows, as `keys/0/NAME` of a store, in the place of the area\'s own bytes' -r
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -l offset -d 'Which byte to begin with' -r
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -l length -d 'How many bytes to write at most [default: to the end]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from cat" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from ls" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from ls" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from ls" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from ls" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from delete" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand mount" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand mount" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -l allow-other -d 'Let other users in; each sees and reads its own areas alone (ordinary users need `user_allow_other` in /etc/fuse.conf)'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l vnic -d 'Give the program this VNIC\'s addresses, and reach other machines through it [default: the host\'s addresses; connections to programs that are not under Sietch go through the kernel]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l publish -d 'Also accept connections for the program\'s PORT on a port of the host: PORT (with --vnic), HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several times' -r
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l sockets -d 'The service\'s socket [default: sockets.sock beside the daemon\'s socket, if `--socket` names one; else $SIETCH_SOCKETS; else beside the daemon\'s]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand run" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l anyway -d 'Run the program on the kernel\'s sockets if Sietch cannot serve it, or does not run'
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l always -d 'Keep short-lived connections too (by default they stay on kernel TCP, where setup is cheaper, if a program makes many of them a second)'
 complete -c sietch -n "__fish_sietch_using_subcommand run" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand run" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand revoke" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand revoke" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand restore" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand restore" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand restore" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand restore" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand reload" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand reload" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand reload" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand reload" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand doctor" -l data -d 'The data directory to examine [default: as for `sietch up`]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand doctor" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand doctor" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand doctor" -l json -d 'Print JSON'
 complete -c sietch -n "__fish_sietch_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand doctor" -s V -l version -d 'Print version'
@@ -184,7 +184,7 @@ complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l uplink -d 'Phys
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l config -d 'The configuration: names, users, limits [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l data -d 'The folder for data, state and logs [default: /var/lib/sietch for root, ~/.local/share/sietch for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l parent -d 'The supervisor\'s process: end when it ends' -r
-complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l without-network -d 'Grant no VNICs'
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -s V -l version -d 'Print version'
@@ -192,8 +192,8 @@ complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_su
 af_xdp\t'A VNIC or nothing'
 linux\t'Kernel sockets'"
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l durability -d 'When a reply to a write may leave [default: always]' -r -f -a "always\t'After the write would survive power loss'
-interval\t'At once; written out about every second'
-never\t'At once; written to the disk when the log needs room'
+interval\t'At once; written within 20 ms, flushed every second'
+never\t'At once; written within 20 ms, flushed only at the end'
 none\t'At once; there is no log: every key is lost when the store ends'"
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l port -d 'TCP port of the store [default: 6379]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l shards -d 'Cores that the store\'s keys are divided among, a thread each; may change between two starts [default: one less than there are processors, at least 1]' -r
@@ -212,12 +212,12 @@ complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_su
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l file-size-limit -d 'Largest file offset the process may ever write, in bytes (RLIMIT_FSIZE)' -r
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l parent -d 'The supervisor\'s process: end when it ends' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l without-io-uring -d 'Use epoll and pwritev2 even where io_uring works'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -f -a "check" -d 'Read a store\'s area and report whether the store would recover all of it; nothing is written. The exit status is 0 if it is good, 1 if it is damaged, 2 if that is unknown: the area is held, does not exist, cannot be read, or holds something else'
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -l json -d 'Print JSON'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -s V -l version -d 'Print version'
@@ -225,14 +225,14 @@ complete -c sietch -n "__fish_sietch_using_subcommand service" -l run-as -d 'Giv
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l sockets -d 'The socket for programs under `sietch run` [default: sockets.sock beside the daemon\'s socket]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l rule -d 'A rule for listening and connecting under `sietch run`: `allow|deny listen|connect|all [user UID] [address NETWORK] [port PORT|FIRST-LAST]`; may be given several times; the first that matches applies [default: allow all]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l parent -d 'The supervisor\'s process: end when it ends' -r
-complete -c sietch -n "__fish_sietch_using_subcommand service" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand service" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l sockets-only -d 'Serve programs under `sietch run` and nothing else; needs no daemon and no privileges. Prints the socket\'s path once it serves'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l succeed -d 'Take over listeners and connections from the service that runs there now, which then ends; no program notices'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand completions" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand completions" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand completions" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand man" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand man" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand man" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand man" -s V -l version -d 'Print version'

@@ -15,7 +15,7 @@ _sietch() {
 
     local context curcontext="$curcontext" state line
     _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -35,8 +35,8 @@ _arguments "${_arguments_options[@]}" : \
 af_xdp\:"A VNIC or nothing"
 linux\:"Kernel sockets"))' \
 '--durability=[When a reply to a write may leave \[default\: always\]]:DURABILITY:((always\:"After the write would survive power loss"
-interval\:"At once; written out about every second"
-never\:"At once; written to the disk when the log needs room"
+interval\:"At once; written within 20 ms, flushed every second"
+never\:"At once; written within 20 ms, flushed only at the end"
 none\:"At once; there is no log\: every key is lost when the store ends"))' \
 '--port=[TCP port of the store \[default\: 6379\]]:PORT:_default' \
 '--shards=[Cores that the store'\''s keys are divided among, a thread each; may change between two starts \[default\: one less than there are processors, at least 1\]]:CORES:_default' \
@@ -48,7 +48,7 @@ none\:"At once; there is no log\: every key is lost when the store ends"))' \
 '--uplink=[Physical interface that joins the VNICs to a network, by XDP redirect]:IFACE:_default' \
 '--config=[The configuration\: names, users, limits \[default\: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start\]]:FILE:_files' \
 '--data=[The folder for data, state and logs \[default\: /var/lib/sietch for root, ~/.local/share/sietch for others\]]:DIR:_files' \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--without-io-uring[Use epoll and pwritev2 even where io_uring works]' \
 '(--detach)--foreground[Stay in the foreground until Ctrl-C (the default)]' \
 '--detach[Return once the store is ready; \`sietch down\` stops it]' \
@@ -61,7 +61,7 @@ none\:"At once; there is no log\: every key is lost when the store ends"))' \
 ;;
 (down)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -70,7 +70,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (status)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--json[Print JSON]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -81,7 +81,7 @@ _arguments "${_arguments_options[@]}" : \
 (stat)
 _arguments "${_arguments_options[@]}" : \
 '--watch=[Print every N seconds, with rates]::SECONDS:_default' \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--json[Print JSON (one object a line with --watch)]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -91,7 +91,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (top)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--once[Print one table and exit]' \
 '--json[Print JSON, one object a line]' \
 '-h[Print help]' \
@@ -102,7 +102,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (ss)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--json[Print JSON; times are in nanoseconds, quantities in bytes]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -114,7 +114,7 @@ _arguments "${_arguments_options[@]}" : \
 (sockets)
 _arguments "${_arguments_options[@]}" : \
 '--sockets=[The service'\''s socket \[default\: as for \`sietch run\`\]]:PATH:_files' \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--json[Print JSON]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -131,7 +131,7 @@ _arguments "${_arguments_options[@]}" : \
 '--seconds=[End after this number of seconds \[default\: at Ctrl-C\]]:SECONDS:_default' \
 '-s+[Capture at most this number of bytes of each frame \[default\: all\]]:BYTES:_default' \
 '--snap=[Capture at most this number of bytes of each frame \[default\: all\]]:BYTES:_default' \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -141,7 +141,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (vsa)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -159,7 +159,7 @@ _arguments "${_arguments_options[@]}" : \
             (create)
 _arguments "${_arguments_options[@]}" : \
 '--uid=[The user that it is for \[default\: the user who runs this command\]]:UID:_default' \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -170,7 +170,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (list)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--json[Print JSON]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -180,7 +180,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (usage)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--json[Print JSON]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -190,7 +190,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (resize)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -203,7 +203,7 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--offset=[Where the range begins, in bytes\: a multiple of 4096]:BYTES:_default' \
 '--length=[How long it is\: a multiple of 4096 \[default\: to the end of the area\]]:BYTES:_default' \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -216,7 +216,7 @@ _arguments "${_arguments_options[@]}" : \
 '--view=[A file of the view that the holder of the area shows, as \`keys/0/NAME\` of a store, in the place of the area'\''s own bytes]:FILE:_default' \
 '--offset=[Which byte to begin with]:BYTES:_default' \
 '--length=[How many bytes to write at most \[default\: to the end\]]:BYTES:_default' \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -226,7 +226,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (ls)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -237,7 +237,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (delete)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -251,7 +251,7 @@ esac
 ;;
 (mount)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--allow-other[Let other users in; each sees and reads its own areas alone (ordinary users need \`user_allow_other\` in /etc/fuse.conf)]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -265,7 +265,7 @@ _arguments "${_arguments_options[@]}" : \
 '--vnic=[Give the program this VNIC'\''s addresses, and reach other machines through it \[default\: the host'\''s addresses; connections to programs that are not under Sietch go through the kernel\]]:NAME:_default' \
 '*--publish=[Also accept connections for the program'\''s PORT on a port of the host\: PORT (with --vnic), HOST_PORT\:PORT, or ADDRESS\:HOST_PORT\:PORT \[default address\: 127.0.0.1\]; may be given several times]:[[ADDRESS:]HOST_PORT:]PORT:_default' \
 '--sockets=[The service'\''s socket \[default\: sockets.sock beside the daemon'\''s socket, if \`--socket\` names one; else \$SIETCH_SOCKETS; else beside the daemon'\''s\]]:PATH:_files' \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--anyway[Run the program on the kernel'\''s sockets if Sietch cannot serve it, or does not run]' \
 '--always[Keep short-lived connections too (by default they stay on kernel TCP, where setup is cheaper, if a program makes many of them a second)]' \
 '-h[Print help]' \
@@ -277,27 +277,27 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (revoke)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
 '--version[Print version]' \
-':name -- The VNIC or storage area, as `sietch status` shows it:_default' \
+':name -- The VNIC or storage area, as `sietch status` shows it; for `revoke` also an application, as `sietch sockets` shows it:_default' \
 && ret=0
 ;;
 (restore)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
 '--version[Print version]' \
-':name -- The VNIC or storage area, as `sietch status` shows it:_default' \
+':name -- The VNIC or storage area, as `sietch status` shows it; for `revoke` also an application, as `sietch sockets` shows it:_default' \
 && ret=0
 ;;
 (reload)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -307,7 +307,7 @@ _arguments "${_arguments_options[@]}" : \
 (doctor)
 _arguments "${_arguments_options[@]}" : \
 '--data=[The data directory to examine \[default\: as for \`sietch up\`\]]:DIR:_files' \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--json[Print JSON]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -321,7 +321,7 @@ _arguments "${_arguments_options[@]}" : \
 '--config=[The configuration\: names, users, limits \[default\: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start\]]:FILE:_files' \
 '--data=[The folder for data, state and logs \[default\: /var/lib/sietch for root, ~/.local/share/sietch for others\]]:DIR:_files' \
 '--parent=[The supervisor'\''s process\: end when it ends]:PID:_default' \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--without-network[Grant no VNICs]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -335,8 +335,8 @@ _arguments "${_arguments_options[@]}" : \
 af_xdp\:"A VNIC or nothing"
 linux\:"Kernel sockets"))' \
 '--durability=[When a reply to a write may leave \[default\: always\]]:DURABILITY:((always\:"After the write would survive power loss"
-interval\:"At once; written out about every second"
-never\:"At once; written to the disk when the log needs room"
+interval\:"At once; written within 20 ms, flushed every second"
+never\:"At once; written within 20 ms, flushed only at the end"
 none\:"At once; there is no log\: every key is lost when the store ends"))' \
 '--port=[TCP port of the store \[default\: 6379\]]:PORT:_default' \
 '--shards=[Cores that the store'\''s keys are divided among, a thread each; may change between two starts \[default\: one less than there are processors, at least 1\]]:CORES:_default' \
@@ -348,7 +348,7 @@ none\:"At once; there is no log\: every key is lost when the store ends"))' \
 '--run-as=[Give up every privilege for this user and group before anything else (root only)]:UID:GID:_default' \
 '--file-size-limit=[Largest file offset the process may ever write, in bytes (RLIMIT_FSIZE)]:BYTES:_default' \
 '--parent=[The supervisor'\''s process\: end when it ends]:PID:_default' \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--without-io-uring[Use epoll and pwritev2 even where io_uring works]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -366,7 +366,7 @@ none\:"At once; there is no log\: every key is lost when the store ends"))' \
         case $line[1] in
             (check)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--json[Print JSON]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -385,7 +385,7 @@ _arguments "${_arguments_options[@]}" : \
 '--sockets=[The socket for programs under \`sietch run\` \[default\: sockets.sock beside the daemon'\''s socket\]]:PATH:_files' \
 '*--rule=[A rule for listening and connecting under \`sietch run\`\: \`allow|deny listen|connect|all \[user UID\] \[address NETWORK\] \[port PORT|FIRST-LAST\]\`; may be given several times; the first that matches applies \[default\: allow all\]]:RULE:_default' \
 '--parent=[The supervisor'\''s process\: end when it ends]:PID:_default' \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--sockets-only[Serve programs under \`sietch run\` and nothing else; needs no daemon and no privileges. Prints the socket'\''s path once it serves]' \
 '--succeed[Take over listeners and connections from the service that runs there now, which then ends; no program notices]' \
 '-h[Print help]' \
@@ -396,7 +396,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (completions)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -406,7 +406,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (man)
 _arguments "${_arguments_options[@]}" : \
-'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -439,7 +439,7 @@ _sietch_commands() {
 'doctor:Show what this machine can do, and how to fix what is missing' \
 'daemon:Run the control plane alone, for example under systemd' \
 'kv:Run the Redis-compatible store alone, with a VNIC and a storage area of the daemon; or check such an area' \
-'service:Run a service core\: the switch between VNICs of kind "switch", the storage broker, the sockets of programs under \`sietch run\`' \
+'service:Run a service core\: the switch between VNICs of kind "switch", the storage broker, the sockets of programs under \`sietch run\`, the TCP of VNICs that such programs have' \
 'completions:Print the completions of a shell' \
 'man:Write the man pages into a folder' \
     )
