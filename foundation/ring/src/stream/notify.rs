@@ -236,8 +236,8 @@ impl Endpoint {
         self.private().doorbell.drained.load(Ordering::Acquire)
     }
 
-    /// Bytes that the other end has counted since `drained` bytes were taken. Fewer than these lie in
-    /// the doorbell for a moment, or where a writer was killed before it wrote its byte.
+    /// Bytes that the other end has counted since `drained` bytes were taken. Fewer than these are
+    /// in the doorbell for a moment, or where a writer was killed before it wrote its byte.
     #[inline]
     pub fn notified_since(&self, drained: u32) -> u32 {
         let notified = self.own_notified().bytes.load(Ordering::Acquire);
