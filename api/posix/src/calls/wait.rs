@@ -19,6 +19,7 @@ use crate::signal::user_memory;
 use crate::system::multiplexing::{Mask, Timeout, timespec as composed};
 use crate::system::sys::{self, Errno, set_errno, to_c_int};
 use crate::system::{kernel, originals};
+use crate::wait::output::Output;
 use crate::wait::select::{self, Sets};
 use crate::wait::{epoll, kernel_only, poll};
 
@@ -82,7 +83,12 @@ unsafe fn wait_in_kernel_only(
         // SAFETY: the caller upholds this function's contract.
         return match unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
             Some(answer) => to_c_int(answer),
-            None => call(),
+            None => {
+                let answer = call();
+                // SAFETY: the kernel has written so many.
+                unsafe { Output::restore_data(events, usize::try_from(answer).unwrap_or(0)) };
+                answer
+            }
         };
     };
     let registered = waiter.registered();
@@ -93,6 +99,8 @@ unsafe fn wait_in_kernel_only(
     match unsafe { waiter.ended(answer, events, most, time, mask.cast()) } {
         Some(answer) => to_c_int(answer),
         None => {
+            // SAFETY: the kernel has written so many.
+            unsafe { Output::restore_data(events, usize::try_from(answer).unwrap_or(0)) };
             set_errno(before);
             answer
         }

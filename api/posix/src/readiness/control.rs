@@ -82,7 +82,7 @@ impl Registrations {
         let event = match what {
             SlotKind::Native | SlotKind::Nothing => {
                 let events = held.map_or(slot.events, |held| native_events(held, slot.events));
-                libc::epoll_event { events, u64: slot.data }
+                libc::epoll_event { events, u64: tag::replacement(slot.data).unwrap_or(slot.data) }
             }
             SlotKind::Stream | SlotKind::Dormant | SlotKind::Nested => {
                 let encoded = tag::encoded(slot.events);
@@ -263,7 +263,7 @@ unsafe fn control_any(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
     let target = table::find(fd).filter(|held| held.kind() != Kind::Free);
     let (Some(target), false) = (target, event.is_null() && call != libc::EPOLL_CTL_DEL) else {
         // SAFETY: the caller upholds this function's contract.
-        return unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) };
+        return unsafe { control_kernel(epfd, call, fd, event) };
     };
     let what = match target.kind() {
         Kind::Stream => SlotKind::Stream,
@@ -273,7 +273,7 @@ unsafe fn control_any(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
     let epoll = match of(epfd, what, call) {
         Ok(Some(epoll)) if epfd != fd => epoll,
         // SAFETY: the caller upholds this function's contract.
-        Ok(_) => return unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) },
+        Ok(_) => return unsafe { control_kernel(epfd, call, fd, event) },
         Err(errno) => return Err(errno),
     };
     let Some(mut locked) = epoll.lock() else { return Err(libc::EDEADLK) };
@@ -312,6 +312,9 @@ unsafe fn control_any(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
         libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD => {
             // SAFETY: not null; the caller's promise.
             let event = unsafe { user_memory::read_event(event) }?;
+            if what == SlotKind::Native {
+                tag::replacement(event.u64)?;
+            }
             let to = Change { call, fd, what, target: &target, event };
             match known {
                 Some(number) if dormant.is_some() => to.revive(&mut locked, number),
@@ -324,6 +327,22 @@ unsafe fn control_any(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
         }
         // SAFETY: the caller upholds this function's contract.
         _ => unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) },
+    }
+}
+
+/// A change that concerns the kernel alone.
+///
+/// # Safety
+/// As [`control`].
+unsafe fn control_kernel(epfd: c_int, call: c_int, fd: c_int, event: *const libc::epoll_event) -> Outcome {
+    // SAFETY: the caller upholds this function's contract. What is not readable the kernel refuses.
+    unsafe {
+        let mut own = match user_memory::read_event(event) {
+            Ok(own) if call != libc::EPOLL_CTL_DEL && !event.is_null() => own,
+            _ => return multiplexing::epoll_ctl(epfd, call, fd, event),
+        };
+        own.u64 = tag::replacement(own.u64)?;
+        multiplexing::epoll_ctl(epfd, call, fd, &raw const own)
     }
 }
 
@@ -382,6 +401,7 @@ fn register_new(epfd: c_int, to: &Change<'_>, slot: Option<&Registration>) -> Ou
     let mut event = slot.map_or(to.event, |slot| slot.event);
     if to.what == SlotKind::Native {
         event.events = native_events(to.target, event.events);
+        event.u64 = tag::replacement(to.event.u64)?;
     }
     // SAFETY: the event outlives the call.
     unsafe { multiplexing::epoll_ctl(epfd, to.call, to.fd, &raw const event) }

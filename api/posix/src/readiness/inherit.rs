@@ -16,7 +16,7 @@ use crate::descriptor::description::Kind;
 use crate::descriptor::table;
 use crate::readiness::control::of;
 use crate::readiness::set::shared::{Flag, SlotKind};
-use crate::readiness::tag::{DATA_BITS, MAX_SLOTS, TAG, TAG_MASK, decoded};
+use crate::readiness::tag::{self, DATA_BITS, MAX_SLOTS, TAG, TAG_MASK, decoded};
 use crate::system::kernel;
 use crate::system::sys::{self, address, address_mut, signed};
 
@@ -72,9 +72,7 @@ fn entry(line: &[u8]) -> Option<Entry> {
     let own = data & ((1 << DATA_BITS) - 1);
     Some(Entry {
         fd: c_int::try_from(after(b"tfd:", 10)?).ok()?,
-        number: u32::try_from((data & !TAG_MASK) >> DATA_BITS)
-            .ok()
-            .filter(|number| (*number as usize) < MAX_SLOTS)?,
+        number: Some(tag::number(data)).filter(|number| (*number as usize) < MAX_SLOTS)?,
         events: decoded(events),
         data: own,
         inode: after(b"ino:", 16)?,

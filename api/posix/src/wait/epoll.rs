@@ -301,8 +301,11 @@ pub(crate) unsafe fn wait(
 ) -> Outcome {
     // SAFETY: the caller upholds this function's contract.
     unsafe {
-        wait_if_ours(epfd, events, most, timeout, mask)
-            .unwrap_or_else(|| sliced::epoll_wait(epfd, events, most, timeout, mask))
+        wait_if_ours(epfd, events, most, timeout, mask).unwrap_or_else(|| {
+            let reported = sliced::epoll_wait(epfd, events, most, timeout, mask)?;
+            Output::restore_data(events, reported);
+            Ok(reported)
+        })
     }
 }
 

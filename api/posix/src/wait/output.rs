@@ -2,7 +2,7 @@
 
 use sietch_ring::guarded;
 
-use crate::readiness::tag::{TAG, TAG_MASK};
+use crate::readiness::tag;
 use crate::signal::user_memory;
 use crate::system::sys::Outcome;
 
@@ -108,8 +108,27 @@ impl Output {
         let first = self.filled;
         for index in first..first + reported {
             let Some(event) = self.reported(index) else { return };
-            if event.u64 & TAG_MASK != TAG {
-                let _ = self.push(event.events, event.u64);
+            if let Some(own) = tag::own_data(event.u64) {
+                let _ = self.push(event.events, own);
+            }
+        }
+    }
+
+    /// Gives the program its own data in all events that the kernel has put into the array, of an
+    /// epoll in which none of ours are registered.
+    ///
+    /// # Safety
+    /// The kernel has just written so many events there.
+    #[inline]
+    pub(crate) unsafe fn restore_data(events: *mut libc::epoll_event, reported: usize) {
+        if tag::any_replaced() {
+            let mut out = Self { to: events, room: reported, filled: reported };
+            for index in 0..reported {
+                if let Some(event) = out.reported(index)
+                    && let Some(own) = tag::own_data(event.u64)
+                {
+                    out.replace(index, event.events, own);
+                }
             }
         }
     }

@@ -28,7 +28,7 @@ use crate::readiness::check::{ANY_EVENT, ONCE};
 use crate::readiness::peek::{Found, Here, report_stream};
 use crate::readiness::set::registrations::{Place, Registrations};
 use crate::readiness::set::shared::Slot;
-use crate::readiness::tag::{TAG, TAG_MASK};
+use crate::readiness::tag;
 use crate::system::originals;
 use crate::wait::output::Output;
 
@@ -352,8 +352,8 @@ impl Registrations {
         let first = out.filled;
         for index in first..first + reported {
             let Some(event) = out.reported(index) else { break };
-            if event.u64 & TAG_MASK != TAG {
-                let _ = out.push(event.events, event.u64);
+            if let Some(own) = tag::own_data(event.u64) {
+                let _ = out.push(event.events, own);
             } else if let Some(number) = self.named(event.u64) {
                 self.note_kernel_event(number, event.events);
             }

@@ -17,7 +17,7 @@ use crate::descriptor::table;
 use crate::readiness::check::{OUTPUT, Seen, is_quiet};
 use crate::readiness::set::shared::{ArrayViews, Flag, Slot, SlotKind, State, bit};
 use crate::readiness::set::sharing;
-use crate::readiness::tag::{DATA_BITS, TAG, TAG_MASK};
+use crate::readiness::tag::{self, TAG, TAG_MASK};
 
 /// The private state of this process about a slot.
 #[derive(Debug)]
@@ -232,7 +232,7 @@ impl Registrations {
 
     /// The slot that the kernel's data names, if it is in use.
     pub(crate) fn named(&self, data: u64) -> Option<u32> {
-        let number = ((data & !TAG_MASK) >> DATA_BITS) as u32;
+        let number = tag::number(data);
         (data & TAG_MASK == TAG
             && self.numbers().contains(&number)
             && self.views.slots[number as usize].kind() != SlotKind::Nothing)

@@ -583,3 +583,35 @@ fn a_placeholder_is_examined_while_its_stream_is_removed_and_not_after_its_numbe
     epoll.add(other.0, IN, 2);
     assert_eq!(examine(&epoll, other.0, false), (number, false));
 }
+
+#[test]
+fn data_of_the_program_that_look_like_ours_are_its_own() {
+    use crate::readiness::tag::TAG;
+
+    for with_stream in [false, true] {
+        let ((stream, peer), (reader, writer), epoll) = (pair(), pipe(), Epoll::new());
+        epoll.add(reader.as_raw_fd(), IN, TAG | 5);
+        if with_stream {
+            epoll.add(stream.0, IN, TAG | 6);
+            peer.send(b"x");
+        }
+        write(&writer);
+        let streams: &[_] = if with_stream { &[(TAG | 6, IN)] } else { &[] };
+        let all = |own| [&[(own, IN)], streams].concat();
+        assert_eq!(epoll.wait(1000), all(TAG | 5));
+        epoll.modify(reader.as_raw_fd(), IN, TAG | 4);
+        assert_eq!(epoll.wait(1000), all(TAG | 4));
+        // Through the C library's call as well.
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 2];
+        // SAFETY: two entries.
+        let got =
+            unsafe { crate::calls::wait::epoll_pwait(epoll.0, events.as_mut_ptr(), 2, 1000, ptr::null()) };
+        let mut found: Vec<_> =
+            events[..got as usize].iter().map(|event| (event.u64, event.events)).collect();
+        found.sort_unstable();
+        assert_eq!(found, all(TAG | 4));
+        assert_eq!(epoll.remove(reader.as_raw_fd()), Ok(0));
+        stream.receive();
+        assert_eq!(epoll.wait(0), []);
+    }
+}
