@@ -30,6 +30,7 @@ use sietch_ring::stream::arrivals::cycles;
 use crate::descriptor::description::{self, Held, Kind};
 use crate::descriptor::table;
 use crate::readiness::check::{self, EDGE, EXCLUSIVE, WAKEUP};
+use crate::readiness::nested;
 use crate::readiness::revise;
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{Flag, SlotKind, bit};
@@ -158,13 +159,17 @@ pub(crate) fn force_report(locked: &mut Registrations, number: u32) -> bool {
 }
 
 /// Has the kernel report an epoll that is nested in this one. It is readable for the kernel if a
-/// stream in it was forced, or one of its own descriptors is ready.
+/// stream in it was forced or has a doorbell byte, or one of its own descriptors is ready. What is
+/// readable already causes no event: the registration is made again.
 fn force_nested(locked: &mut Registrations, number: u32) {
-    let inner = locked.held(number).cloned();
-    let inner = inner.as_ref().and_then(set_of).and_then(EpollSet::lock);
-    if !inner.is_some_and(|mut inner| inner.wake_another()) {
-        locked.register_again(number);
+    if !nested::is_readable(locked.slot(number).fd) {
+        let inner = locked.held(number).cloned();
+        let inner = inner.as_ref().and_then(set_of).and_then(EpollSet::lock);
+        if inner.is_some_and(|mut inner| inner.wake_another()) {
+            return;
+        }
     }
+    locked.register_again(number);
 }
 
 impl Registrations {

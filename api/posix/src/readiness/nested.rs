@@ -7,13 +7,14 @@
 //!    enough to check the list, and to arm all of it before sleeping. From then on the inner epoll
 //!    is shared: everything in it stays armed.
 //! 3. A placeholder with old doorbell bytes keeps the inner epoll readable for the kernel. If the
-//!    kernel reports it as readable and nothing on the list is ready, the bytes are taken out.
-//!    Registrations that were notified or hung up go on the list and are checked, and the kernel is
-//!    polled again. The inner epoll's own waiter is still notified. A placeholder that has hung up,
-//!    or no longer reads, would stay readable without bringing anything: the kernel stops watching
-//!    it. One that was forced is watched for data alone again. Epolls within the inner epoll are
-//!    treated in the same way. A nested one-shot epoll that was reported is watched for nothing
-//!    until it is modified ([`Registrations::report`]).
+//!    kernel reports it as readable, the bytes of what is not ready are taken out. Those of what is
+//!    ready stay: other watchers were woken by them and ask the kernel once more before they
+//!    return. Registrations that were notified or hung up go on the list and are checked, and the
+//!    kernel is polled again. The inner epoll's own waiter is still notified. A placeholder that
+//!    has hung up, or no longer reads, would stay readable without bringing anything: the kernel
+//!    stops watching it. One that was forced is watched for data alone again. Epolls within the
+//!    inner epoll are treated in the same way. A nested one-shot epoll that was reported is watched
+//!    for nothing until it is modified ([`Registrations::report`]).
 //! 4. **Edges.** In the kernel, whatever wakes an item of the inner epoll wakes its watcher, ready
 //!    before or not. So the inner epoll counts what wakes its streams ([`Registrations::notice`],
 //!    against numbers of its own, not those of its waiters). An edge-triggered watcher is due when
@@ -78,7 +79,8 @@ pub(crate) fn check(fd: c_int, held: &Held, reported: bool, arm: bool) -> Found 
     found
 }
 
-fn is_readable(fd: c_int) -> bool {
+/// Whether the kernel has something to report of an epoll.
+pub(crate) fn is_readable(fd: c_int) -> bool {
     let mut one = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
     kernel::poll(&mut one, Some(libc::timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready != 0)
 }
@@ -108,8 +110,8 @@ impl Registrations {
         ready
     }
 
-    /// Takes the bytes out of every placeholder that was notified since it was armed, and puts it
-    /// on the list.
+    /// Puts every registration that was notified since it was armed on the list, and takes the
+    /// bytes out of its placeholder if it is not ready.
     fn take_stale_doorbells(&mut self) {
         for number in self.numbers() {
             let (slot, held) = self.slot_and_held(number);
@@ -139,9 +141,10 @@ impl Registrations {
             // A thread that sleeps in this epoll has not seen the byte yet, and gets what is due to
             // it.
             let counted = if self.sleepers == 0 { self.counted(number) } else { 0 };
+            let is_ready = self.peek(number).0 != 0;
             let slot = self.slot(number);
             slot.state |= bit::NOTIFIED;
-            if table::refers_to(slot.fd, &held) {
+            if !is_ready && table::refers_to(slot.fd, &held) {
                 doorbell::empty(slot.fd, end, counted);
             }
             self.put_on_list(number);

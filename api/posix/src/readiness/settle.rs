@@ -52,7 +52,9 @@ impl Registrations {
         }
         self.rechecked_at = now;
         for number in self.numbers() {
-            self.list_as_reported(number, bit::KERNEL_READY);
+            // An edge that was reported to another process is lost, as with the kernel.
+            let is_edge = self.slot(number).events & check::EDGE != 0;
+            self.list_as_reported(number, if is_edge { 0 } else { bit::KERNEL_READY });
         }
     }
 

@@ -52,6 +52,39 @@ fn an_epoll_within_an_epoll_and_within_poll_is_readable_when_a_stream_is() {
 }
 
 #[test]
+fn every_watcher_of_an_epoll_is_woken() {
+    let ((stream, peer), inner) = (pair(), Epoll::new());
+    inner.add(stream.0, IN, 1);
+    let outers = [IN, IN | EDGE].map(|events| {
+        let outer = Epoll::new();
+        outer.add(inner.0, events, 2);
+        assert_eq!(outer.wait(0), []);
+        outer
+    });
+    let poll = || {
+        let mut one = [libc::pollfd { fd: inner.0, events: libc::POLLIN, revents: 0 }];
+        // SAFETY: one entry.
+        let ready = unsafe { crate::wait::poll::poll(one.as_mut_ptr(), 1, Some(5_000_000_000), ptr::null()) };
+        assert_eq!(ready, Ok(1));
+    };
+    for _ in 0..30 {
+        let began = std::time::Instant::now();
+        std::thread::scope(|threads| {
+            let watchers = [threads.spawn(poll), threads.spawn(poll)];
+            let epolls = outers.each_ref().map(|outer| threads.spawn(|| outer.wait(5000)));
+            until_asleep(&stream);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            peer.send(b"x");
+            watchers.into_iter().for_each(|watcher| watcher.join().expect("a watcher"));
+            epolls.into_iter().for_each(|epoll| assert_eq!(epoll.join().expect("a watcher"), [(2, IN)]));
+        });
+        assert!(began.elapsed() < std::time::Duration::from_secs(4), "one was not woken");
+        stream.receive();
+        assert_eq!(inner.wait(0), []);
+    }
+}
+
+#[test]
 fn threads_that_share_an_epoll_get_every_event_once_with_one_shot() {
     let pairs: Vec<_> = (0..8).map(|_| pair()).collect();
     let epoll = Epoll::new();
