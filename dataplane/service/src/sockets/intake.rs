@@ -8,6 +8,9 @@
 //! 4. In one iteration each user is answered a bounded number of times.
 //! 5. A rejected request is not read. The program then uses the kernel. A thread closes its socket,
 //!    because descriptors in it may take long to close.
+//! 6. All users share the kernel's queue. While requests arrive faster than they are answered, many
+//!    are accepted in one iteration. What a user has beyond its open requests is rejected, so that
+//!    others' requests do not wait behind it.
 //!
 //! Nothing here blocks: the close of a foreign descriptor never runs on the service's thread.
 
