@@ -383,3 +383,34 @@ fn a_stopped_or_dead_owner_is_an_error_in_bounded_time_and_blocks_no_other() {
         wait_for("the next owner", || std::fs::read(&greeting).ok().filter(|bytes| bytes == b"hello"));
     });
 }
+
+/// A folder in memory, removed when this is dropped.
+struct InMemory(PathBuf);
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn up_warns_of_a_volume_whose_areas_cannot_be_revoked() {
+    in_own_network("up_warns_of_a_volume_whose_areas_cannot_be_revoked", || {
+        const WARNING: &str = "revoking an area does not stop a process that has it open; put the volume on";
+        for in_memory in [false, true] {
+            let testbed = Testbed::new("unrevocable");
+            let folder =
+                InMemory(PathBuf::from(format!("/dev/shm/sietch-unrevocable-{}", std::process::id())));
+            if in_memory {
+                std::fs::create_dir(&folder.0).expect("a file system in memory");
+                std::os::unix::fs::symlink(&folder.0, testbed.folder.join("data")).expect("a new name");
+            }
+            let mut up = testbed.up(&["--net", "linux"]);
+            let status = text(&testbed.run(&["status"]).stdout);
+            for printed in [up.remainder(), status] {
+                assert_eq!(printed.contains(WARNING), in_memory, "{printed}");
+            }
+            up.stop();
+        }
+    });
+}

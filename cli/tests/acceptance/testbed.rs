@@ -283,6 +283,15 @@ impl Up {
         i64::from(self.child.id())
     }
 
+    /// What it has printed behind the line about the daemon, read to the end of it.
+    pub(crate) fn remainder(&mut self) -> String {
+        let mut printed = String::new();
+        let output = self.output.take();
+        signal(self.pid(), Signal::INT);
+        output.expect("not read before").read_to_string(&mut printed).expect("read");
+        printed
+    }
+
     /// Ends it as Ctrl-C does, and checks that it has not panicked. Returns its errors.
     pub(crate) fn stop(mut self) -> String {
         signal(self.pid(), Signal::INT);
