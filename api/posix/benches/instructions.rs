@@ -1,4 +1,4 @@
-//! Instructions of a request and its reply through the calls that stand for `write` and `read`,
+//! Instructions of a request and its reply through the calls that replace `write` and `read`,
 //! counted by callgrind: repeatable where time is not.
 //!
 //! Both ends of a connection are in one process, so no call sleeps. The count is the cost for a

@@ -1,6 +1,6 @@
 //! One end of a connection: its state, its doorbell, its peer, and calls that block on it.
 //!
-//! An end lies in memory that both peers share (`sietch_ring::stream`). Its descriptor is a
+//! An end is in memory that both peers share (`sietch_ring::stream`). Its descriptor is a
 //! *placeholder*: a Unix socket whose other end the peer holds. A byte on it is a *doorbell*: it
 //! wakes the sleeping threads, and means "check shared memory again".
 

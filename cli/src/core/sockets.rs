@@ -62,7 +62,7 @@ impl Sockets {
     /// made.
     pub(super) fn open(path: &Path, succeed: bool) -> Result<Listening, Error> {
         // While it still may.
-        sietch_service::sockets::raise_descriptors();
+        limits::raise_descriptors();
         let failed = |source: std::io::Error| Error::SocketService {
             path: path.to_owned(),
             fix: "name another path with `--sockets PATH`",

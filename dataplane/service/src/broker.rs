@@ -90,7 +90,7 @@ impl<D: DiskQueue> Broker<D> {
     }
 
     /// Iterates over the queues that are not broken, for a caller that sleeps on them.
-    pub fn queues(&self) -> impl Iterator<Item = &D> {
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &D> {
         self.volumes.iter().filter(|volume| !volume.broken).map(|volume| &volume.queue)
     }
 
@@ -100,22 +100,22 @@ impl<D: DiskQueue> Broker<D> {
     }
 
     /// Like [`Broker::hosts_mut`].
-    pub fn hosts(&self) -> impl Iterator<Item = &BrokerHost> {
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &BrokerHost> {
         self.areas.iter().flatten().filter(|area| !area.leaving).map(|area| &area.host)
     }
 
     /// Iterates over the counters of the areas.
-    pub fn counters(&self) -> impl Iterator<Item = (AreaId, AreaCounters)> {
+    pub(crate) fn counters(&self) -> impl Iterator<Item = (AreaId, AreaCounters)> {
         self.areas.iter().flatten().map(|area| (area.id, area.counters()))
     }
 
     /// Returns the number of operations in flight at the devices.
-    pub fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.queues().map(DiskQueue::in_flight).sum()
     }
 
     /// Takes the events for the control plane.
-    pub fn take_events(&mut self) -> std::vec::Drain<'_, Event> {
+    pub(crate) fn take_events(&mut self) -> std::vec::Drain<'_, Event> {
         self.events.drain(..)
     }
 
@@ -123,7 +123,7 @@ impl<D: DiskQueue> Broker<D> {
         self.areas.iter().position(|area| area.as_ref().is_some_and(|area| area.id == id))
     }
 
-    /// Serves an area of `volume` that lies at `extents` from now on.
+    /// Serves an area of `volume` at `extents` from now on.
     ///
     /// # Errors
     /// See [`AttachError`]. The host is dropped, so the application sees a hang-up.
@@ -163,7 +163,7 @@ impl<D: DiskQueue> Broker<D> {
     ///
     /// # Errors
     /// The extents are invalid; the area keeps its previous ones.
-    pub fn reshape(&mut self, id: AreaId, extents: &[Span]) -> Result<(), MapError> {
+    pub(crate) fn reshape(&mut self, id: AreaId, extents: &[Span]) -> Result<(), MapError> {
         let Some(area) = self.index_of(id).and_then(|index| self.areas[index].as_mut()) else {
             // The area is released: none of its requests is in flight.
             self.events.push(Event::Reshaped(id));
@@ -180,7 +180,7 @@ impl<D: DiskQueue> Broker<D> {
     }
 
     /// Takes no more requests of an area; [`Event::Detached`] follows when none is in flight.
-    pub fn detach(&mut self, id: AreaId) {
+    pub(crate) fn detach(&mut self, id: AreaId) {
         match self.index_of(id).and_then(|index| self.areas[index].as_mut()) {
             Some(area) => area.leaving = true,
             None => self.events.push(Event::Detached(id)),

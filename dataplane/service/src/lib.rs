@@ -5,10 +5,10 @@
 //!
 //! - [`switch`]: the software switch between shared-memory VNICs, sans-I/O over any
 //!   [`sietch_nic::NicQueue`].
-//! - [`broker`]: the storage broker for areas that lie as extents on one file or device, sans-I/O
+//! - [`broker`]: the storage broker for areas that are extents on one file or device, sans-I/O
 //!   over any [`sietch_disk::DiskQueue`].
 //! - [`sockets`]: the socket service of unmodified programs: set-up, transfer, limits.
-//! - [`tcp`]: the TCP host: TCP/IP engines for applications that live on a VNIC and link none.
+//! - [`tcp`]: the TCP host: TCP/IP engines for applications that use a VNIC and link none.
 //!
 //! Layers, lowest first; each file imports only from those below it:
 //!

@@ -9,7 +9,7 @@
 //! - [`revocation`]: applications whose requests are refused from now on.
 //! - [`limits`]: the bounds of all that, with their reasons.
 //!
-//! Both roles lie above this module; it knows neither.
+//! Both roles are above this module; it knows neither.
 
 pub(crate) mod application;
 pub(crate) mod closer;

@@ -56,8 +56,7 @@ pub use crate::requests::listing::{
 };
 pub use build::BUILD;
 pub use commands::{Command, CommandSender, LocalConnection};
-pub use limits::raise_descriptors;
 pub use metrics::{Counters, SocketReport};
 pub use run::{Options, Source, run};
-pub use sietch_protocol::socket_service::{Action, Rule, Rules};
+pub use sietch_protocol::socket_service::Rules;
 pub use sietch_ring::stream::RegionSizes;

@@ -331,7 +331,7 @@ impl<Q: NicQueue> Switch<Q> {
         }
     }
 
-    /// Judges a frame by the receiver's rules and copies it into the receiver's queue.
+    /// Checks a frame against the receiver's rules and copies it into the receiver's queue.
     fn deliver(&mut self, from: usize, to: usize, frame: &Frame) {
         let Ok([source, target]) = self.ports.get_disjoint_mut([from, to]) else { return };
         let (head, length) = (source.queue.bytes(frame), frame.len());

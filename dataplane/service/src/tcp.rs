@@ -1,4 +1,4 @@
-//! The TCP host: TCP/IP engines that run in the service core, for applications that live on a VNIC
+//! The TCP host: TCP/IP engines that run in the service core, for applications that use a VNIC
 //! and link none.
 //!
 //! ```text

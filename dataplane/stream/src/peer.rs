@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use rustix::io::Errno;
-use sietch_ring::spin::CROWDED;
+use sietch_ring::spin::CONTENDED;
 use sietch_ring::stream::{Endpoint, Notification, flag, state};
 
 use crate::flags::PEER_SHUT_READ;
@@ -93,7 +93,7 @@ pub fn check_peer_closed<P: Placeholder>(placeholder: P, end: &Endpoint) -> bool
         }
         hung_up = placeholder.has_hung_up();
         // Other threads need the processor: the service has run too, or will not run soon.
-        if P::now().saturating_sub(began) > CROWDED {
+        if P::now().saturating_sub(began) > CONTENDED {
             break;
         }
     }

@@ -14,10 +14,10 @@
 //!    on a machine with two cores that may be the very peer that the loop waits for. Where nothing
 //!    else is runnable, a yield costs less than a microsecond. The loop does not yield before an
 //!    answer from memory can have arrived, because it would see that answer late.
-//! 5. A yield that took as long as a slice of the scheduler ([`CROWDED`]) went to another thread
+//! 5. A yield that took as long as a slice of the scheduler ([`CONTENDED`]) went to another thread
 //!    that needs the core. A loop that keeps yielding waits for a slice each time, while the
 //!    scheduler prefers a thread that it has just woken. So the loop sleeps at once for a while
-//!    ([`BACKOFF`], doubled each time that the core is still crowded).
+//!    ([`BACKOFF`], doubled each time that the core is still contended).
 //! 6. On a machine with one core spinning keeps the core from the peer, so the budget is zero.
 
 /// The longest spin, in nanoseconds: five times what sleeping and waking cost.
@@ -38,9 +38,9 @@ pub const TRIAL: u32 = 16;
 /// Nanoseconds of a yield that went to another thread than the peer. The work of a peer between two
 /// waits, fifty requests maybe, is shorter. The slices of the scheduler are longer
 /// (`base_slice_ns`: 0.7 ms times 1 + log2 of the cores, and there are two at least).
-pub const CROWDED: u64 = 1_000_000;
+pub const CONTENDED: u64 = 1_000_000;
 
-/// Nanoseconds for which a crowded core is slept on at once, the first time: some hundred pauses
+/// Nanoseconds for which a contended core is slept on at once, the first time: some hundred pauses
 /// with sleeping.
 pub const BACKOFF: u64 = 10_000_000;
 
@@ -72,8 +72,8 @@ pub struct Spin {
     kept: Option<u64>,
     /// The last answer was to yield.
     yielding: bool,
-    /// Until when the core counts as crowded, and how long that was.
-    crowded_until: u64,
+    /// Until when the core counts as contended, and how long that was.
+    contended_until: u64,
     backoff: u64,
 }
 
@@ -95,7 +95,7 @@ impl Spin {
             long_pauses: 0,
             kept: None,
             yielding: false,
-            crowded_until: 0,
+            contended_until: 0,
             backoff: 0,
         }
     }
@@ -142,7 +142,7 @@ impl Spin {
                 now
             }
         };
-        if now.saturating_sub(since) >= self.budget || now < self.crowded_until {
+        if now.saturating_sub(since) >= self.budget || now < self.contended_until {
             return Idle::Sleep;
         }
         if now.saturating_sub(self.yielded) < YIELD_EVERY {
@@ -156,13 +156,13 @@ impl Spin {
     /// The core was yielded at `yielded`, and is back at `now`.
     fn resumed(&mut self, now: u64) {
         self.yielding = false;
-        if self.most == u64::MAX || now.saturating_sub(self.yielded) <= CROWDED {
+        if self.most == u64::MAX || now.saturating_sub(self.yielded) <= CONTENDED {
             return;
         }
-        // Soon after the last backoff: the core is still crowded.
-        let still = self.backoff != 0 && now < self.crowded_until.saturating_add(self.backoff);
+        // Soon after the last backoff: the core is still contended.
+        let still = self.backoff != 0 && now < self.contended_until.saturating_add(self.backoff);
         self.backoff = if still { (self.backoff * 2).min(LONGEST_BACKOFF) } else { BACKOFF };
-        self.crowded_until = now.saturating_add(self.backoff);
+        self.contended_until = now.saturating_add(self.backoff);
     }
 
     /// Nanoseconds for which it would spin now.

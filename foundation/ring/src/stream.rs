@@ -80,7 +80,7 @@ pub use copy_fault::CopyFault;
 pub use endpoint::{Edge, Endpoint};
 pub use layout::{MAGIC, Names, RegionSizes};
 #[cfg(not(loom))]
-pub use lock::{after_fork, holder, is_dead, lives, own as thread, restrict_system_calls};
+pub use lock::{after_fork, holder, is_dead, is_running, own as thread, restrict_system_calls};
 #[cfg(not(loom))]
 pub use memory::{AttachError, Memory, check_overcommit, set_served};
 #[cfg(not(loom))]

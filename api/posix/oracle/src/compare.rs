@@ -22,7 +22,7 @@ fn body(line: &str) -> &str {
     if number(line) == usize::MAX { line } else { line.split_once(' ').map_or("", |(_, body)| body) }
 }
 
-/// Whether the executor hung or died before the end of the program.
+/// Whether the executor hung or ended before the end of the program.
 pub(crate) fn ended_early(answer: &[String]) -> bool {
     answer.last().is_none_or(|line| number(line) == usize::MAX)
 }

@@ -19,7 +19,7 @@ mod compare;
 pub mod execute;
 pub mod generate;
 mod minimise;
-pub mod operation;
+mod operation;
 pub mod program;
 pub mod session;
 pub mod suite;

@@ -8,8 +8,8 @@
 //!
 //! [`crate::execute`] carries the operations out. Nothing here calls the kernel.
 
-pub mod options;
-pub mod words;
+pub(crate) mod options;
+pub(crate) mod words;
 
 use std::fmt::{self, Display, Formatter};
 
@@ -20,22 +20,17 @@ macro_rules! operations {
     ($( $(#[$doc:meta])* $variant:ident = $name:literal { $( $field:ident : $type:ty ),* $(,)? } )*) => {
         /// One call of a program.
         #[derive(Clone, Debug, PartialEq, Eq)]
-        pub enum Operation {
+        pub(crate) enum Operation {
             $( $(#[$doc])* $variant { $( #[doc = concat!("The ", stringify!($field), ".")] $field: $type ),* } ),*
         }
 
         impl Operation {
             /// Reads what `Display` writes, from its words.
-            pub fn read<'t>(words: &mut impl Iterator<Item = &'t str>) -> Option<Self> {
+            pub(crate) fn read<'t>(words: &mut impl Iterator<Item = &'t str>) -> Option<Self> {
                 match words.next()? {
                     $( $name => Some(Self::$variant { $( $field: <$type as Word>::read(words.next()?)? ),* }), )*
                     _ => None,
                 }
-            }
-
-            /// The name.
-            pub fn name(&self) -> &'static str {
-                match self { $( Self::$variant { .. } => $name ),* }
             }
         }
 

@@ -6,7 +6,7 @@ use crate::operation::Operation;
 
 /// The thread or process that carries out a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Actor {
+pub(crate) enum Actor {
     /// The main thread.
     Main,
     /// Another thread of the main process, 1 or 2.
@@ -17,10 +17,11 @@ pub enum Actor {
 
 impl Actor {
     /// Every actor, at its [`index`](Self::index).
-    pub const ALL: [Self; 5] = [Self::Main, Self::Thread(1), Self::Thread(2), Self::Child(1), Self::Child(2)];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Main, Self::Thread(1), Self::Thread(2), Self::Child(1), Self::Child(2)];
 
     /// The index in [`ALL`](Self::ALL).
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         match self {
             Self::Main => 0,
             Self::Thread(number) => usize::from(number),
@@ -45,7 +46,7 @@ impl Display for Actor {
 
 /// One line of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// A call. With `start`, the program continues as soon as the call sleeps.
     Call {
         /// The actor that calls.
@@ -75,7 +76,7 @@ impl Display for Step {
 
 impl Step {
     /// Reads a line.
-    pub fn read(line: &str) -> Option<Self> {
+    pub(crate) fn read(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace().peekable();
         let first = words.next()?;
         let step = match first {
@@ -95,7 +96,7 @@ impl Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// The steps in their order.
-    pub steps: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
 }
 
 impl Display for Program {

@@ -17,8 +17,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Setting {
     /// The executor.
     pub executor: PathBuf,
-    /// Words in front of the executor on the command line.
-    pub before: Vec<OsString>,
     /// Environment variables, in addition to those of this process.
     pub environment: Vec<(OsString, OsString)>,
 }
@@ -44,10 +42,7 @@ impl Session {
     /// # Errors
     /// It cannot be started.
     pub fn start(setting: &Setting) -> io::Result<Self> {
-        let mut words = setting.before.clone();
-        words.push(setting.executor.clone().into());
-        let mut child = Command::new(&words[0])
-            .args(&words[1..])
+        let mut child = Command::new(&setting.executor)
             .envs(setting.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -66,7 +61,7 @@ impl Session {
         Ok(Self { setting: setting.clone(), child, input, lines })
     }
 
-    /// Runs a program and returns a line for each step. If the executor hangs or dies, the last
+    /// Runs a program and returns a line for each step. If the executor hangs or ends, the last
     /// line says so, and a new executor is started.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! 1. Each worker has one executor of each setting and runs every program in both at the same time.
 //! 2. If the results differ, the other workers pause, and the program runs again several times in
 //!    both, with a longer tick. If the kernel disagrees with itself, the program is counted as
-//!    undetermined. If the shim differs again, or has hung or died, the program is a failure.
+//!    undetermined. If the shim differs again, or has hung or ended, the program is a failure.
 //!    Otherwise the machine was slow, and the program is counted as differing once.
 //! 3. A failure is minimised and reported with its seed.
 
@@ -55,7 +55,7 @@ pub struct Suite {
 pub enum Demand {
     /// They are the kernel's results.
     Same,
-    /// Every call returns, and no process dies.
+    /// Every call returns, and no process ends early.
     Alive,
 }
 
@@ -105,7 +105,7 @@ impl Pair {
     ///
     /// # Errors
     /// An executor cannot be started anew.
-    pub fn run(&mut self, program: &Program, tick: u32) -> std::io::Result<(Vec<String>, Vec<String>)> {
+    fn run(&mut self, program: &Program, tick: u32) -> std::io::Result<(Vec<String>, Vec<String>)> {
         let (kernel, shim) = (&mut self.kernel, &mut self.shim);
         std::thread::scope(|scope| {
             let one = scope.spawn(|| kernel.run(program, tick));

@@ -37,7 +37,7 @@ unsafe extern "C" fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void {
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn dlmopen(namespace: c_long, file: *const c_char, mode: c_int) -> *mut c_void {
-    // Only in the program's own namespace (LM_ID_BASE, 0) is there anything to stand before.
+    // Only in the program's own namespace (LM_ID_BASE, 0) is there anything to come before.
     naked_asm!(
         "push rdi",
         "push rsi",
@@ -86,7 +86,7 @@ unsafe extern "C" fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void {
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn dlmopen(namespace: c_long, file: *const c_char, mode: c_int) -> *mut c_void {
-    // Only in the program's own namespace (LM_ID_BASE, 0) is there anything to stand before.
+    // Only in the program's own namespace (LM_ID_BASE, 0) is there anything to come before.
     naked_asm!(
         "stp x29, x30, [sp, #-48]!",
         "stp x0, x1, [sp, #16]",

@@ -31,8 +31,8 @@ use crate::signal::longjmp;
 use crate::system::sys::Errno;
 use crate::system::{kernel, seccomp};
 
-/// Longest sleep where a byte lies that other waiters need, and no epoll could be made that would
-/// ignore it.
+/// Longest sleep where a byte is queued that other waiters need, and no epoll could be made that
+/// would ignore it.
 pub(crate) const SLICE: u64 = 20_000_000;
 
 /// Longest sleep of a writer: another thread may shut down writing, which the placeholder does not
@@ -133,7 +133,7 @@ pub(crate) struct BlockedCall<'a> {
     held: &'a Held,
     fd: c_int,
     handled: HandlerCount,
-    /// A byte has ended its last sleep, and may lie there still.
+    /// A byte has ended its last sleep, and may still be queued there.
     woken: bool,
     /// The kind of waiter that it is counted as.
     pub(crate) armed: Cell<Option<Want>>,
@@ -300,7 +300,7 @@ fn sleep_in_receive(fd: c_int, end: &Endpoint) -> Result<bool, Errno> {
     }
 }
 
-/// An epoll that ignores the bytes that lie on a placeholder, and reports new ones.
+/// An epoll that ignores the bytes that are queued on a placeholder, and reports new ones.
 #[cold]
 fn edges_of(fd: c_int, end: &Endpoint) -> Option<Edges> {
     doorbell::thin(fd, end);

@@ -10,7 +10,7 @@ use crate::connection::placeholder::Number;
 use crate::signal::handlers::Section;
 
 /// Takes all bytes out of a placeholder, if no thread waits at this end but `own` waiters of the
-/// caller. False: others do, and a byte may lie there.
+/// caller. False: others do, and a byte may be queued there.
 pub(crate) fn empty(fd: c_int, end: &Endpoint, own: u32) -> bool {
     let _section = Section::enter();
     doorbell::empty(Number(fd), end, own)
@@ -36,7 +36,7 @@ fn thin_now(fd: c_int, end: &Endpoint) {
     doorbell::thin(Number(fd), end);
 }
 
-/// Judges what lies on a placeholder, and takes none of it.
+/// Checks the bytes that are queued on a placeholder, and takes none of them.
 #[cold]
 pub(crate) fn examine(fd: c_int, end: &Endpoint) {
     foreign_bytes::examine(Number(fd), end);

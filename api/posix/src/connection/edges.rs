@@ -1,5 +1,5 @@
-//! An epoll of the library that reports new doorbell bytes, and ignores bytes that lie there
-//! already.
+//! An epoll of the library that reports new doorbell bytes, and ignores bytes that are already
+//! queued there.
 //!
 //! It watches placeholders edge-triggered. A call sleeps on it where a byte must stay for another
 //! waiter of the same end, and would end the sleep at once.

@@ -16,7 +16,7 @@ pub(crate) const WRITER: usize = 1;
 /// Polls until `ready` returns true, no longer than it pays and for `most` nanoseconds at most.
 /// [`Spun::Interrupted`] means that a handler ran that was installed without `SA_RESTART`: return
 /// EINTR. A caller that then sleeps keeps the pause, and calls [`Pause::finished`] when what it
-/// waited for has come. A timeout teaches nothing.
+/// waited for has come. Nothing is learned from a timeout.
 pub(crate) fn pause<'a>(
     held: &'a Held,
     which: usize,

@@ -16,7 +16,7 @@
 //!    thousand times a second.
 //! 4. Two threads that wait for each other can put each other to sleep: each finds its pauses long
 //!    because the other has to be woken. Hence the trials, which poll for the longest time. If one
-//!    meets the answer, both stay awake from then on.
+//!    receives the answer, both stay awake from then on.
 //! 5. Every [`YIELD_EVERY`] the thread yields the processor. Runnable threads (perhaps the peer)
 //!    run at once; without any, the yield costs less than a microsecond.
 //! 6. A peer that was last seen on the caller's processor cannot answer before the caller leaves
@@ -26,18 +26,20 @@
 //!    runnable threads. (Measured: redis-benchmark with 50 connections on a busy machine of two
 //!    processors: 140 thousand requests a second with sleeping, 450 thousand with yielding.) A
 //!    machine with one processor does not poll.
-//! 7. A yield that took as long as a time slice of the scheduler ([`CROWDED`]) went to a thread
-//!    that needs the processor: the processor is *crowded*. There each yield waits for a whole time
-//!    slice, while a sleeper is scheduled first when it is woken. So for a while ([`BACKOFF`],
-//!    longer each time that the processor is still crowded) this thread sleeps at once. (Measured:
-//!    nginx and wrk on two processors beside six compilers: 330 to 960 requests a second with
-//!    yielding, 2400 with sleeping, as over kernel sockets.)
+//! 7. A yield that took as long as a time slice of the scheduler ([`CONTENDED`]) went to a thread
+//!    that needs the processor: the processor is *contended*. There each yield waits for a whole
+//!    time slice, while a sleeper is scheduled first when it is woken. So for a while ([`BACKOFF`],
+//!    longer each time that the processor is still contended) this thread sleeps at once.
+//!    (Measured: nginx and wrk on two processors beside six compilers: 330 to 960 requests a second
+//!    with yielding, 2400 with sleeping, as over kernel sockets.)
 //! 8. A signal handler that ran meanwhile ends the polling ([`handlers::count`]), as it would have
 //!    ended the sleep.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+
+use sietch_ring::spin::CONTENDED;
 
 use crate::signal::handlers;
 use crate::system::kernel;
@@ -72,11 +74,7 @@ pub(crate) const RAREST_TRIAL: u16 = 256;
 /// Long pauses in a row, all with the shortest budget, after which there is none but in trials.
 pub(crate) const HOPELESS: u16 = 4;
 
-/// Nanoseconds of a yield that went to another thread than the peer, as
-/// [`sietch_ring::spin::CROWDED`].
-pub(crate) const CROWDED: u64 = sietch_ring::spin::CROWDED;
-
-/// Nanoseconds for which a crowded processor is slept on at once, the first time: some hundred
+/// Nanoseconds for which a contended processor is slept on at once, the first time: some hundred
 /// pauses with sleeping.
 pub(crate) const BACKOFF: u64 = 10_000_000;
 
@@ -169,18 +167,18 @@ impl Learned {
 }
 
 /// Whether other threads need the processor of the calling thread.
-struct Crowd {
+struct Contention {
     /// Until when it sleeps at once.
     until: Cell<u64>,
     /// How long that was.
     backoff: Cell<u64>,
 }
 
-impl Crowd {
+impl Contention {
     /// A yield that ended at `now` was long.
     fn found(&self, now: u64) {
         let (until, backoff) = (self.until.get(), self.backoff.get());
-        // Soon after the last time: it is crowded still.
+        // Soon after the last time: it is still contended.
         let still = backoff != 0 && now < until.saturating_add(backoff);
         let next = if still { (backoff * 2).min(LONGEST_BACKOFF) } else { BACKOFF };
         self.backoff.set(next);
@@ -188,13 +186,13 @@ impl Crowd {
     }
 
     /// Whether to sleep at once at `now`.
-    fn is_there(&self, now: u64) -> bool {
+    fn is_present(&self, now: u64) -> bool {
         now < self.until.get()
     }
 }
 
 thread_local! {
-    static CROWD: Crowd = const { Crowd { until: Cell::new(0), backoff: Cell::new(0) } };
+    static CONTENTION: Contention = const { Contention { until: Cell::new(0), backoff: Cell::new(0) } };
 }
 
 /// A pause that has begun, and the word that will learn from it.
@@ -232,7 +230,8 @@ impl<'a> Pause<'a> {
         mut ready: impl FnMut() -> bool,
     ) -> Spun {
         let budget = Learned::of(self.word.load(Relaxed)).budget().min(most);
-        if budget == 0 || processors() == 1 || CROWD.with(|crowd| crowd.is_there(self.began)) {
+        if budget == 0 || processors() == 1 || CONTENTION.with(|contention| contention.is_present(self.began))
+        {
             return Spun::Sleep;
         }
         let same_processor = peer.is_some_and(|peer| peer == processor());
@@ -255,16 +254,16 @@ impl<'a> Pause<'a> {
             if now.saturating_sub(yielded) >= yield_every {
                 yield_now();
                 yielded = kernel::now();
-                if yielded.saturating_sub(now) > CROWDED {
-                    CROWD.with(|crowd| crowd.found(yielded));
+                if yielded.saturating_sub(now) > CONTENDED {
+                    CONTENTION.with(|contention| contention.found(yielded));
                     return if ready() { Spun::Ready } else { Spun::Sleep };
                 }
             }
         }
     }
 
-    /// The pause is over because what was waited for is there. A pause that a timeout or a signal
-    /// ended teaches nothing.
+    /// The pause is over because what was waited for is there. Nothing is learned from a
+    /// pause that a timeout or a signal ended.
     pub(crate) fn finished(self) {
         self.finish();
     }
@@ -335,25 +334,25 @@ mod tests {
     }
 
     #[test]
-    fn a_crowded_processor_is_tried_less_and_less_often_and_forgotten_when_it_is_free() {
-        let crowd = Crowd { until: Cell::new(0), backoff: Cell::new(0) };
+    fn a_contended_processor_is_tried_less_and_less_often_and_forgotten_when_it_is_free() {
+        let contention = Contention { until: Cell::new(0), backoff: Cell::new(0) };
         let (mut now, mut tried) = (1_000_000_000, 0);
         let begun = now;
         while now < begun + 10_000_000_000 {
-            if crowd.is_there(now) {
+            if contention.is_present(now) {
                 now += 1_000_000;
             } else {
                 // Another's slice.
                 now += 4_000_000;
                 tried += 1;
-                crowd.found(now);
+                contention.found(now);
             }
         }
         assert!((20..60).contains(&tried), "{tried}");
         now += 10_000_000_000;
-        assert!(!crowd.is_there(now));
-        crowd.found(now);
-        assert!(crowd.is_there(now + BACKOFF - 1) && !crowd.is_there(now + BACKOFF));
+        assert!(!contention.is_present(now));
+        contention.found(now);
+        assert!(contention.is_present(now + BACKOFF - 1) && !contention.is_present(now + BACKOFF));
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn run<F: FnOnce() -> T, T>(stack: usize, task: &mut Task<F, T>) {
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
     let top = sys::pointer(stack + STACK);
     let argument = std::ptr::from_mut(task).cast::<c_void>();
-    // SAFETY: the stack grows down from there. The caller's thread stands still until the child has
+    // SAFETY: the stack grows down from there. The caller's thread is suspended until the child has
     // ended. So the child may use the references here, and thread-local variables.
     let process = unsafe { libc::clone(child::<F, T>, top, flags, argument) };
     if process >= 0 {

@@ -1,6 +1,6 @@
-//! Descriptions: what stands behind one or more descriptors that are ours.
+//! Descriptions: what is behind one or more descriptors that are ours.
 //!
-//! 1. Descriptions lie in chunks of memory that are mapped when first needed and never unmapped.
+//! 1. Descriptions are in chunks of memory that are mapped when first needed and never unmapped.
 //!    The state word of a description holds its generation and its reference count: one reference
 //!    for each word of the table, one for each call that uses it ([`Held`]).
 //! 2. A call takes a reference by compare-and-swap on the state word. It succeeds only if the count
@@ -217,7 +217,7 @@ impl Deref for Held {
 }
 
 impl Held {
-    /// The word of the table that stands for this reference and takes it over.
+    /// The word of the table that represents this reference and takes it over.
     pub(crate) fn into_word(self) -> u64 {
         self.0.descriptors.fetch_add(1, AcqRel);
         let word = self.0.identity();
@@ -270,13 +270,13 @@ impl Description {
         self.descriptors.load(Acquire)
     }
 
-    /// A number that no other live description has.
+    /// A number that no other description in use has.
     pub(crate) fn number(&self) -> u32 {
         self.number.load(Relaxed)
     }
 
-    /// The word that names it in the table: number and generation. Differs from every other
-    /// description that ever was (until a generation comes round after four billion lives).
+    /// The word that names it in the table: number and generation. Differs from that of
+    /// every earlier description (until a generation wraps around after four billion reuses).
     pub(crate) fn identity(&self) -> u64 {
         word(self.number(), (self.state.load(Relaxed) >> 32) as u32)
     }

@@ -1,5 +1,5 @@
-//! Hidden descriptors: descriptors of this library that belong to a socket of the program. They lie
-//! at numbers that the program does not use, and each use checks that the file is still the same.
+//! Hidden descriptors: descriptors of this library that belong to a socket of the program. They
+//! have numbers that the program does not use, and each use checks that the file is still the same.
 //!
 //! 1. They are placed at numbers from [`LOWEST_HIDDEN`] up, are closed on exec, and are copied by
 //!    fork, as the socket is.
@@ -67,7 +67,7 @@ impl HiddenDescriptor {
         self.number.store(socket.cast_unsigned() + 1, Release);
     }
 
-    /// The number at which a descriptor was kept, even if the number stands for another file now.
+    /// The number at which a descriptor was kept, even if the number names another file now.
     pub(crate) fn number(&self) -> Option<c_int> {
         self.number.load(Acquire).checked_sub(1).map(u32::cast_signed)
     }

@@ -57,7 +57,7 @@ static HOLDERS: AtomicU32 = AtomicU32::new(0);
 /// The limits that the process had, soft and hard.
 static BEFORE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Room for as long as this lives.
+/// Room for as long as this exists.
 #[derive(Debug)]
 pub(crate) struct Room {
     raised: bool,

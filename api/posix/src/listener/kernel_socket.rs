@@ -1,6 +1,6 @@
 //! The kernel's listening socket behind a listener, which the program keeps open.
 //!
-//! It lies at a number out of the program's way ([`crate::descriptor::hidden`]). The port and the
+//! It has a number out of the program's way ([`crate::descriptor::hidden`]). The port and the
 //! queue of connections survive the service, and the processes of a fork continue to share the
 //! socket.
 

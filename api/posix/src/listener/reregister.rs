@@ -1,7 +1,7 @@
 //! Listeners that outlive the service.
 //!
 //! 1. The kernel's listening socket stays open in the program ([`crate::listener::kernel_socket`]).
-//! 2. The service's end of a placeholder closes if the service dies. The next accept finds that,
+//! 2. The service's end of a placeholder closes if the service ends. The next accept finds that,
 //!    and registers the socket with the restarted service ([`reregister`]).
 //! 3. Without a service, the kernel socket itself takes the placeholder's place: the listener is
 //!    *on the kernel*. From then on no `epoll_wait`, `poll`, `select` or `accept` of this program

@@ -135,7 +135,7 @@ impl Registrations {
                         doorbell::thin(slot.fd, end);
                         let nothing =
                             || readiness(end, slot.events & OUTPUT != 0) & (slot.events | ALWAYS) == 0;
-                        // The bytes that woke the thread may be no doorbells, or lie beside one. If
+                        // The bytes that woke the thread may be no doorbells, or be beside one. If
                         // there is something to serve as well, that comes first.
                         if events & libc::EPOLLIN as u32 != 0 {
                             if nothing() {

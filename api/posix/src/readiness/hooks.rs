@@ -66,7 +66,7 @@ pub(crate) fn closing(fd: c_int, held: &Held) {
 
 #[cold]
 fn forget(fd: c_int, held: &Held) {
-    if sharing::any_relative_lives() {
+    if sharing::any_relative_exists() {
         leave(held);
         return;
     }

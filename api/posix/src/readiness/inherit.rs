@@ -146,7 +146,7 @@ fn each_line(file: usize, mut each: impl FnMut(&[u8])) {
 
 /// Whether a descriptor is of a file.
 fn is_of(fd: c_int, inode: u64) -> bool {
-    // SAFETY: plain numbers, for which zeros stand; the kernel writes them.
+    // SAFETY: plain numbers, for which zeros are valid; the kernel writes them.
     unsafe {
         let mut status: libc::stat = std::mem::zeroed();
         let arguments = [signed(fd), address_mut(&raw mut status), 0, 0, 0, 0];

@@ -78,7 +78,7 @@ const fn is_reported_on_change(slot: &Slot) -> bool {
     slot.state & bit::IDLE != 0 || waits_for_edge(slot)
 }
 
-/// As [`peek_stream`], where the kernel need not be asked.
+/// As [`peek_stream`], where the kernel need not be queried.
 #[inline(always)]
 fn peek_edges(slot: &mut Slot, end: &Endpoint, edges: Edge) -> Option<(u32, Seen)> {
     let seen = Seen::from_edge(end, edges, slot.events);
@@ -252,7 +252,7 @@ impl Registrations {
 
     /// Counts what would wake a watcher of this epoll. Returns whether the registration is ready.
     pub(crate) fn notice(&mut self, number: u32) -> bool {
-        if self.is_foreign(number) {
+        if self.is_unknown(number) {
             return false;
         }
         let before = *self.noticed(number);

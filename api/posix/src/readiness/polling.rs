@@ -9,7 +9,7 @@
 //! 2. The peer makes a system call for each armed connection that it answers. A program that has
 //!    just written to a connection polls for the answer. So the connection goes back on the list,
 //!    and the peer need not notify ([`note_write`]). This holds only for a program that polls:
-//!    where a thread sleeps, the request stands.
+//!    where a thread sleeps, the request stays.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -58,7 +58,7 @@ impl Registrations {
             if stays_armed || sleeps.wrapping_sub(slot.ready_at) < limits::COOL_AFTER {
                 continue;
             }
-            if self.is_foreign(number) || self.peek(number).0 != 0 {
+            if self.is_unknown(number) || self.peek(number).0 != 0 {
                 continue;
             }
             self.arm(number);

@@ -91,7 +91,7 @@ const MISSED: u64 = 1 << 32;
 /// Checks of a held lock between two yields.
 const SPINS: u32 = 100;
 
-/// Checks of a held lock between two queries whether its holder lives.
+/// Checks of a held lock between two queries whether its holder runs.
 const OWNER_CHECK_EVERY: u32 = 10_000;
 
 /// Nanoseconds to wait for a lock: its holder may be a relative that was stopped, or that is
@@ -224,7 +224,7 @@ impl EpollSet {
     /// A child uses its parent's epoll.
     #[cold]
     pub(crate) fn join(&self) {
-        let alone = !sharing::any_relative_lives();
+        let alone = !sharing::any_relative_exists();
         let Some(mut locked) = self.lock() else { return };
         if !self.inherited.swap(false, Relaxed) {
             // Another thread was first, and may sleep here by now.

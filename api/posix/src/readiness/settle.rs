@@ -61,7 +61,7 @@ impl Registrations {
     /// Puts a registration on the list as if the kernel had reported it, with `bits`.
     fn list_as_reported(&mut self, number: u32, bits: u16) {
         let is_watched = matches!(self.slot(number).kind(), SlotKind::Stream | SlotKind::Nested);
-        if is_watched && !self.is_foreign(number) {
+        if is_watched && !self.is_unknown(number) {
             self.slot(number).state |= bits;
             self.put_on_list(number);
         }
@@ -81,7 +81,7 @@ impl Registrations {
         while position != 0 {
             position -= 1;
             let number = self.at(position);
-            if self.is_foreign(number) {
+            if self.is_unknown(number) {
                 continue;
             }
             if self.slot(number).state & bit::AMONG_MANY != 0
@@ -161,7 +161,7 @@ impl Registrations {
 
     /// The same for one registration.
     fn sleep_limit_of(&mut self, number: u32) -> Option<u64> {
-        if self.is_foreign(number) {
+        if self.is_unknown(number) {
             return None;
         }
         let (slot, held) = self.slot_and_held(number);
@@ -180,7 +180,7 @@ impl Registrations {
         }
         for position in 0..self.listed() {
             let number = self.at(position);
-            if self.is_foreign(number) || self.slot(number).state & bit::SILENT != 0 {
+            if self.is_unknown(number) || self.slot(number).state & bit::SILENT != 0 {
                 continue;
             }
             let held_back = self.end(number).is_some_and(|end| end.corked_for().is_some());

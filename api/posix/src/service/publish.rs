@@ -3,7 +3,7 @@
 //! 1. When a program listens on a published port, the library makes a kernel socket of the same
 //!    family for each published name, and listens there. The right to do so is the program's own,
 //!    and so is the error: `listen` fails with it.
-//! 2. The sockets go to the service together with the listener, and live as long as it does
+//! 2. The sockets go to the service together with the listener, and stay open as long as it does
 //!    ([`crate::service::client::listen`]). Nothing of them stays here; a listener that is made
 //!    again makes them again.
 //! 3. A name that is in use may belong to a listener of ours that was closed just now. The service

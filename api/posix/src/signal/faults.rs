@@ -42,7 +42,7 @@ const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// action.
 const RESTORER: c_int = 0x0400_0000;
 
-/// Checks of a held lock between two yields, and between two queries whether its holder lives.
+/// Checks of a held lock between two yields, and between two queries whether its holder runs.
 const SPINS: u32 = 100;
 
 const OWNER_CHECK_EVERY: u32 = 10_000;
@@ -96,8 +96,8 @@ impl ProgramAction {
 /// Held while the kernel's dispositions change. No handler runs in this thread meanwhile.
 ///
 /// The word is the holder's thread id. In a child of fork it is 0 again, because the holder does
-/// not exist there; a child of vfork has the parent's. So a live holder releases the lock, and is
-/// waited for, however long others have its processor. Only the lock of a dead holder is taken
+/// not exist there; a child of vfork has the parent's. So a running holder releases the lock, and
+/// is waited for, however long others have its processor. Only the lock of a dead holder is taken
 /// over.
 struct Changing {
     word: &'static AtomicU32,
@@ -144,7 +144,7 @@ fn is_lost(owner: u32, checks: u32, restricted: bool) -> bool {
     if restricted {
         return checks >= RESTRICTED_CHECKS;
     }
-    checks != 0 && checks.is_multiple_of(OWNER_CHECK_EVERY) && !stream::lives(owner)
+    checks != 0 && checks.is_multiple_of(OWNER_CHECK_EVERY) && !stream::is_running(owner)
 }
 
 impl Drop for Changing {
@@ -316,7 +316,7 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context:
         if RESTRICTED.load(Relaxed) {
             return;
         }
-        if default_stands(signal, wanted) {
+        if install_default(signal, wanted) {
             return disposition::resend(signal, information);
         }
     }
@@ -324,7 +324,7 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context:
 
 /// Installs the default in the kernel. False: the program has set another action meanwhile, which
 /// is installed again.
-fn default_stands(signal: c_int, wanted: usize) -> bool {
+fn install_default(signal: c_int, wanted: usize) -> bool {
     let kept = ProgramAction::of(signal);
     // SAFETY: an action on the stack.
     let _ = unsafe { original(signal, &none(), ptr::null_mut()) };

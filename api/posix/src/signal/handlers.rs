@@ -91,7 +91,7 @@ pub(crate) fn interrupting() -> u32 {
     LOCAL.with(|local| local.interrupting.get())
 }
 
-/// No handler of the program runs in this thread while one of these lives. They nest.
+/// No handler of the program runs in this thread while one of these exists. They nest.
 ///
 /// Points to the thread's own state, because finding that takes a call. The pointer also keeps the
 /// section in its thread.

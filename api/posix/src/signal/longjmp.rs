@@ -5,7 +5,7 @@
 //!    So each call that waits is registered, by thread, with a function that releases what it holds
 //!    ([`Abandon`]).
 //! 2. The C library's jumps are intercepted. Before a jump happens, the interrupted frames are
-//!    still whole. Registered calls whose frames lie below the target stack pointer are released
+//!    still whole. Registered calls whose frames are below the target stack pointer are released
 //!    then ([`abandon_below`]). Where the target cannot be read (processors other than x86-64), no
 //!    call is released.
 //! 3. Copies and locks run in a section ([`crate::signal::handlers`]), in which no handler runs. So
@@ -32,7 +32,7 @@ pub(crate) trait Abandon {
     unsafe fn abandon(this: *const Self);
 }
 
-/// One call: where what it holds lies on the stack, and the function that releases it.
+/// One call: where what it holds is on the stack, and the function that releases it.
 type Record = (usize, unsafe fn(usize));
 
 thread_local! {

@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 
-use crate::system::seccomp::{self, dies_of_sigpipe};
+use crate::system::seccomp::{self, sigpipe_ends_process};
 use crate::system::sys::{self, Errno, Outcome, raw_syscall, signed, syscall};
 
 /// Sets O_NONBLOCK on a socket.
@@ -160,7 +160,7 @@ pub(crate) fn send_restricted(fd: c_int, bytes: &[u8]) -> Outcome {
     if bytes.is_empty() {
         return Ok(0);
     }
-    if dies_of_sigpipe() {
+    if sigpipe_ends_process() {
         let found = ready_now(fd, libc::POLLOUT)?;
         if found & (libc::POLLHUP | libc::POLLERR) != 0 {
             return Err(libc::EPIPE);

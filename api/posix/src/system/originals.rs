@@ -31,7 +31,7 @@ pub(crate) fn count() {
     CALLS.store(CALLS.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
-/// Makes the system call that a function of the C library stands for, with that function's
+/// Makes the system call that a function of the C library makes, with that function's
 /// arguments. The kernel also needs the size of a signal set; it writes the remaining time into a
 /// copy.
 ///
@@ -52,8 +52,8 @@ unsafe fn system_call(number: c_long, mut arguments: [usize; 6]) -> Outcome {
         libc::SYS_pselect6 => arguments[5] = address(mask_and_size.as_ptr()),
         _ => {}
     }
-    // SAFETY: the caller upholds this function's contract; what was put in lives until the call is
-    // over.
+    // SAFETY: the caller upholds this function's contract; what was put in is valid until the call
+    // is over.
     unsafe { sys::syscall(number, arguments) }
 }
 

@@ -24,7 +24,7 @@ static RESTRICTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether SIGPIPE would have ended the process when it became restricted. Servers ignore the
 /// signal.
-static DIES_OF_SIGPIPE: AtomicBool = AtomicBool::new(true);
+static SIGPIPE_ENDS_PROCESS: AtomicBool = AtomicBool::new(true);
 
 /// Whether this process is restricted.
 #[inline]
@@ -32,13 +32,13 @@ pub(crate) fn is_restricted() -> bool {
     RESTRICTED.load(Relaxed)
 }
 
-/// The process becomes restricted; `dies`: SIGPIPE would end it.
-pub(crate) fn restrict(dies: bool) {
-    DIES_OF_SIGPIPE.store(dies, Relaxed);
+/// The process becomes restricted; `sigpipe_ends_process`: SIGPIPE would end it.
+pub(crate) fn restrict(sigpipe_ends_process: bool) {
+    SIGPIPE_ENDS_PROCESS.store(sigpipe_ends_process, Relaxed);
     RESTRICTED.store(true, Relaxed);
 }
 
 /// Whether SIGPIPE would end the process.
-pub(crate) fn dies_of_sigpipe() -> bool {
-    DIES_OF_SIGPIPE.load(Relaxed)
+pub(crate) fn sigpipe_ends_process() -> bool {
+    SIGPIPE_ENDS_PROCESS.load(Relaxed)
 }

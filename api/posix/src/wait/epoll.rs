@@ -196,7 +196,7 @@ impl Call {
         let Some(mut locked) = set.lock() else { return false };
         let now = cycles();
         if now.wrapping_sub(locked.kernel_polled_at) > KERNEL_EVERY_IDLE {
-            // The sleep would meet an error again.
+            // The sleep would return an error again.
             let _ = self.poll_kernel(&mut locked, now, ptr::null());
         }
         locked.scan(&mut self.out);

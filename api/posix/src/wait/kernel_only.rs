@@ -45,7 +45,7 @@ impl KernelOnlyWaiter {
     }
 
     /// Registers itself for handlers that jump out of the call. It must stay where it is as long as
-    /// the result lives.
+    /// the result exists.
     pub(crate) fn registered(&self) -> Registered {
         longjmp::registered(std::ptr::from_ref(self))
     }

@@ -2,7 +2,7 @@
 //!
 //! 1. A call that names none of our streams, and no epoll that holds some, goes to the kernel
 //!    unchanged.
-//! 2. Otherwise the call makes a second array for the kernel. Kernel descriptors and epolls stand
+//! 2. Otherwise the call makes a second array for the kernel. Kernel descriptors and epolls are
 //!    in it as the program requested. Our streams are left out at first.
 //! 3. Check shared memory. If something is ready, or no time was given, the call polls the kernel
 //!    without waiting and is done. The kernel decides about its own descriptors and about hang-ups.
@@ -11,8 +11,8 @@
 //!    which has to apply from here on.
 //! 5. Then take old doorbell bytes out of the placeholders, arm each for its events, and check once
 //!    more. Sleep in the kernel on the placeholders and everything else; afterwards disarm. If
-//!    others wait at the same end, the byte that lies there may be theirs: it stays. Then the
-//!    placeholder itself is polled for hang-ups only, and an epoll that reports new bytes stands
+//!    others wait at the same end, the byte that is queued there may be theirs: it stays. Then the
+//!    placeholder itself is polled for hang-ups only, and an epoll that reports new bytes is
 //!    behind it in the array ([`crate::connection::edges`]).
 //! 6. A listener is never writable, as its placeholder would be, so it is not polled for that.
 //! 7. A stream whose peer's end no process holds is not given to the kernel: its hang-up would end
@@ -53,7 +53,7 @@ struct Ours {
     held: Option<Held>,
     data: bool,
     room: bool,
-    /// A byte that lay on it has ended a sleep for nothing.
+    /// A byte that was queued on it has ended a sleep for nothing.
     woken: bool,
 }
 
@@ -67,7 +67,7 @@ struct Set<'a> {
     mixed: bool,
     /// Where a peer was seen.
     peer: Option<u32>,
-    /// For placeholders on which a byte lies that others need.
+    /// For placeholders on which a byte is queued that others need.
     edges: Option<Edges>,
 }
 
@@ -184,7 +184,7 @@ fn all(
 impl longjmp::Abandon for Set<'_> {
     unsafe fn abandon(this: *const Self) {
         // SAFETY: the jump abandons the frame that owns this value, so this is its only use and
-        // drop. The arrays lie in the same frames.
+        // drop. The arrays are in the same frames.
         let mut set = unsafe { this.read() };
         set.disarm();
         set.ours.iter_mut().for_each(|our| our.held = None);
@@ -379,7 +379,7 @@ impl Set<'_> {
         slice
     }
 
-    /// Has the kernel watch the placeholders of ours: directly where no byte lies, otherwise
+    /// Has the kernel watch the placeholders of ours: directly where no byte is queued, otherwise
     /// through the epoll behind the array. Returns the longest sleep if there is no epoll.
     fn watch(&mut self) -> Option<u64> {
         let mut slice = None;

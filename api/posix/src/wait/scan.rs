@@ -26,7 +26,7 @@ use sietch_stream::limits::MAX_HOT;
 use crate::descriptor::description::Held;
 use crate::readiness::check::{ANY_EVENT, ONCE};
 use crate::readiness::peek::{Found, Here, report_stream};
-use crate::readiness::set::registrations::{Place, Registrations};
+use crate::readiness::set::registrations::{Listed, Registrations};
 use crate::readiness::set::shared::Slot;
 use crate::readiness::tag;
 use crate::system::originals;
@@ -109,14 +109,14 @@ struct Report {
 impl Report {
     /// Adds a registration if it is ready.
     #[inline(always)]
-    fn add(&mut self, place: Place, slot: &mut Slot, held: &Held) {
+    fn add(&mut self, listed: Listed, slot: &mut Slot, held: &Held) {
         let here = || *self.here.get_or_insert_with(Here::now);
         let push = |events, data| self.out.push_one_of(events, data);
         let found = report_stream(slot, held, self.sleeps, here, push);
         if let Some((since, events)) = found
             && let Some(entry) = self.reported.get_mut(self.count)
         {
-            let Place { position, number } = place;
+            let Listed { position, number } = listed;
             entry.write(Reported { since, number, position: position as u16, events: events as u16 });
             self.count += 1;
             self.in_order &= since >= self.latest;

@@ -61,7 +61,7 @@ pub(super) struct Area {
     counters: AreaCounters,
 }
 
-/// Judges whether a submission is valid in an area with this map. `holds` says whether a range lies
+/// Checks whether a submission is valid in an area with this map. `holds` says whether a range is
 /// inside the data region.
 pub(super) fn judge(
     submission: &Submission,
@@ -131,7 +131,7 @@ impl Area {
         }
     }
 
-    /// Judges a submission. Returns the number of the new request, or answers the submission.
+    /// Checks a submission. Returns the number of the new request, or answers the submission.
     pub(super) fn admit(&mut self, submission: &Submission, block: usize) -> Option<u32> {
         let host = &self.host;
         let judged = judge(submission, &self.map, block, |data, length| host.holds(data, length));

@@ -28,7 +28,7 @@ pub enum Command {
         id: AreaId,
         /// The name of its volume.
         volume: String,
-        /// Where it lies on the volume.
+        /// Where it is on the volume.
         extents: Vec<Span>,
         /// The broker's end of its memory.
         fds: BrokerFds,
@@ -41,7 +41,7 @@ pub enum Command {
     Reshape {
         /// The number of its grant.
         id: AreaId,
-        /// Where it lies from now on.
+        /// Where it is from now on.
         extents: Vec<Span>,
         /// Receives the result, or why the extents are refused.
         reply: Sender<Result<(), String>>,

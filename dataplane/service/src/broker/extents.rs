@@ -1,4 +1,4 @@
-//! Where the bytes of an area lie on its volume.
+//! Where the bytes of an area are on its volume.
 //!
 //! Extents are in the order of the area's bytes. The control plane decides which they are. They are
 //! validated all the same: a span outside the volume, or two that overlap, are refused.
@@ -29,13 +29,13 @@ pub enum MapError {
 /// A translation from an area's bytes to its volume's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Map {
-    /// Where each extent begins in the area, and where it lies on the volume, in that order.
+    /// Where each extent begins in the area, and where it is on the volume, in that order.
     spans: Vec<(u64, Span)>,
     capacity: u64,
 }
 
 impl Map {
-    /// Makes the map of an area that lies at `extents` of a volume of `volume` bytes.
+    /// Makes the map of an area at `extents` of a volume of `volume` bytes.
     ///
     /// # Errors
     /// See [`MapError`].
@@ -65,12 +65,12 @@ impl Map {
         Ok(Self { spans, capacity: at })
     }
 
-    /// Returns whether `length` bytes at `offset` lie inside the area.
+    /// Returns whether `length` bytes at `offset` are inside the area.
     pub(super) fn holds(&self, offset: u64, length: u64) -> bool {
         offset.checked_add(length).is_some_and(|end| end <= self.capacity)
     }
 
-    /// Returns where byte `offset` of the area lies, and how many of the following `length` bytes
+    /// Returns where byte `offset` of the area is, and how many of the following `length` bytes
     /// are contiguous with it. Returns `None` outside the area.
     pub(super) fn locate(&self, offset: u64, length: u64) -> Option<Span> {
         let next = self.spans.partition_point(|(at, _)| *at <= offset);
@@ -80,7 +80,7 @@ impl Map {
         Some(Span { start: span.start + into, length: left.min(length) })
     }
 
-    /// Returns whether every byte of `other` lies at the same place in this map.
+    /// Returns whether every byte of `other` is at the same place in this map.
     pub(super) fn begins_with(&self, other: &Self) -> bool {
         let mut at = 0;
         while at < other.capacity {

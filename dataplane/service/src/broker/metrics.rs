@@ -19,9 +19,9 @@ pub enum Refusal {
     Operation,
     /// The offset or length is not whole blocks, or the length exceeds the maximum.
     Alignment,
-    /// The range lies outside the area.
+    /// The range is outside the area.
     Range,
-    /// The data lies outside the data region.
+    /// The data is outside the data region.
     Data,
 }
 

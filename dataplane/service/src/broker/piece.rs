@@ -1,4 +1,4 @@
-//! A piece of a request: as much as lies in one extent, before and after it is submitted.
+//! A piece of a request: as much as is in one extent, before and after it is submitted.
 
 use sietch_disk::Priority;
 

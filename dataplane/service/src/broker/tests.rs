@@ -386,7 +386,7 @@ proptest! {
         let (prey, victims) = (span(8, 16), [span(32, 8), span(4, 2)]);
         let mut attacker = scene.attach_raw(1, &[prey]);
         let mut victim = scene.attach(2, &victims);
-        let mut lives = true;
+        let mut is_attached = true;
         for (round, (what, place, value, other)) in writes.into_iter().enumerate() {
             let near = |value: u32| u64::from(value % 40) * 2048;
             match what {
@@ -406,9 +406,9 @@ proptest! {
             prop_assert!(done.result.is_ok());
             let done = scene.execute(&mut victim, read(offset, 512));
             prop_assert!(done.buffer.expect("it comes back")[..512].iter().all(|byte| *byte == round as u8));
-            if lives && scene.broker.counters().all(|(id, _)| id != 1) {
+            if is_attached && scene.broker.counters().all(|(id, _)| id != 1) {
                 // It broke its ring and was released: it begins again with fresh memory.
-                lives = false;
+                is_attached = false;
                 prop_assert!(scene.events().contains(&Event::Detached(1)));
                 attacker = scene.attach_raw(3, &[prey]);
             }

@@ -143,7 +143,7 @@ impl<D: DiskQueue> Volume<D> {
                     issued = Issue::Some;
                 }
                 Err(SubmitError::Full(operation) | SubmitError::OutOfRange(operation)) => {
-                    // The map lies inside the volume and the queue has room: only a broken queue
+                    // The map is inside the volume and the queue has room: only a broken queue
                     // refuses.
                     self.spare.push(number);
                     if let Some(buffer) = operation.into_buffers().0 {

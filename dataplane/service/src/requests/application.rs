@@ -35,7 +35,7 @@ pub struct Names {
     pub peer: SocketAddr,
 }
 
-/// The two names as they lie in the private page of a connection's memory.
+/// The two names as they are in the private page of a connection's memory.
 pub fn page_names(local: SocketAddr, peer: SocketAddr) -> sietch_ring::stream::Names {
     use sietch_protocol::socket_service::Name;
     let (local, peer) = (Name::from(local), Name::from(peer));

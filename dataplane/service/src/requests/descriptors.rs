@@ -26,7 +26,7 @@ impl RequestDescriptors {
     }
 
     /// Returns the first descriptor.
-    pub fn first(&self) -> Option<&OwnedFd> {
+    pub(crate) fn first(&self) -> Option<&OwnedFd> {
         self.descriptors.iter().flatten().next()
     }
 
@@ -68,7 +68,7 @@ impl Drop for RequestDescriptors {
 }
 
 /// A listener's pair, the service's end and the placeholder, on its way to a VNIC. Dropped, the
-/// threads of the closer close it, because connections to published ports may lie in it.
+/// threads of the closer close it, because connections to published ports may be queued in it.
 #[derive(Debug)]
 pub struct ListenerPair {
     ends: Option<[OwnedFd; 2]>,
@@ -82,12 +82,12 @@ impl ListenerPair {
     }
 
     /// Returns both ends, until they are taken out.
-    pub fn ends(&self) -> Option<&[OwnedFd; 2]> {
+    pub(crate) fn ends(&self) -> Option<&[OwnedFd; 2]> {
         self.ends.as_ref()
     }
 
     /// Takes both ends out.
-    pub fn take(mut self) -> Option<[OwnedFd; 2]> {
+    pub(crate) fn take(mut self) -> Option<[OwnedFd; 2]> {
         self.ends.take()
     }
 }

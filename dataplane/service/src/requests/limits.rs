@@ -3,7 +3,7 @@
 
 /// Connections that wait at one listener, for any backlog that the program requests: the kernel's
 /// own bound (`net.core.somaxconn`).
-pub const MOST_BACKLOG: u32 = 4096;
+pub(crate) const MOST_BACKLOG: u32 = 4096;
 
 /// Threads that close descriptors which applications sent. Any of them may hang: the application
 /// may serve the file system of the file, and a TCP socket may linger. A thread takes a process id
@@ -32,7 +32,7 @@ pub const PARKED_PER_USER: usize = 4000;
 
 /// Returns how many descriptors of one user may wait to be closed while `free` are free. A user has
 /// no more of them than it leaves to others.
-pub const fn most_unclosed(free: usize) -> usize {
+pub(crate) const fn most_unclosed(free: usize) -> usize {
     if free < UNCLOSED_ALWAYS {
         UNCLOSED_ALWAYS
     } else if free < UNCLOSED {

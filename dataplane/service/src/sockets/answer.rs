@@ -15,7 +15,7 @@ use crate::requests::listing::sealed;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caller {
     pub uid: u32,
-    /// 0: the process lives outside the PID namespace of the service.
+    /// 0: the process runs outside the PID namespace of the service.
     pub pid: i32,
     /// The request came over the administrators' socket. A uid alone never makes an administrator:
     /// a container's root has uid 0 too.

@@ -1,4 +1,4 @@
-//! The memory of open connections, found by the placeholders that stand for them.
+//! The memory of open connections, found by the placeholders that represent them.
 //!
 //! 1. A placeholder is identified by its socket's cookie, a number that the kernel gives to no
 //!    other socket. A program that sends a placeholder has it, and so may have what belongs to it.
@@ -22,7 +22,7 @@ use sietch_ring::stream::Memory;
 use super::table::{ConnectionId, ListenerId};
 use close_watcher::{CloseWatcher, Watch};
 
-/// What a placeholder stands for.
+/// What a placeholder represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placeholder {
     /// An end of a connection: end 0 connected, end 1 accepted.
@@ -47,7 +47,7 @@ pub(super) struct Entry {
     found: bool,
 }
 
-/// The open connections, and what each placeholder stands for.
+/// The open connections, and what each placeholder represents.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     entries: BTreeMap<ConnectionId, Entry>,
@@ -143,7 +143,7 @@ impl Registry {
         self.cookies.insert(cookie, Placeholder::Listener(id));
     }
 
-    /// Returns what a socket stands for.
+    /// Returns what a socket represents.
     pub(super) fn find(&self, socket: impl AsFd) -> Option<Placeholder> {
         self.cookies.get(&cookie_of(socket).ok()?).copied()
     }

@@ -46,7 +46,7 @@ struct NewListener {
 }
 
 impl SocketService {
-    /// Judges and answers a request.
+    /// Checks and answers a request.
     pub(super) fn answer(
         &mut self,
         caller: Caller,
@@ -76,7 +76,7 @@ impl SocketService {
                 return match self.connect(application, request, &socket) {
                     // The program has the placeholder instead: it cannot see when this is closed.
                     Ok(mut answer) if let Some((id, _)) = answer.memory => {
-                        // While the connection lives, its name stays in use in the kernel too.
+                        // While the connection exists, its name stays in use in the kernel too.
                         match answer.bound {
                             true => answer.later.extend(self.bound_sockets.insert(id, socket)),
                             false => answer.later.push(socket),
@@ -385,7 +385,7 @@ impl SocketService {
                     reply.limit = listener.backlog.saturating_add(1);
                 }
                 let mut answer = Answer::from(reply);
-                // The program keeps it in case this service dies. Without it, it makes a new one
+                // The program keeps it in case this service ends. Without it, it makes a new one
                 // then.
                 let kernel = self.listeners.get(&id).and_then(|open| open.kernel.as_ref());
                 answer.own[0] = kernel.and_then(|kernel| kernel.try_clone().ok());

@@ -115,7 +115,7 @@ pub(super) struct Table {
 
 impl Table {
     /// Makes an empty table that searches ephemeral ports from an arbitrary one on. A new service
-    /// does not know the connections of one that died, and should not start with the ports that
+    /// does not know the connections of one that ended, and should not start with the ports that
     /// they use.
     pub(super) fn beginning_at(random: u16) -> Self {
         let of = |first: u16, last: u16| first + random % (last - first + 1);

@@ -5,7 +5,7 @@
 //! 2. A doorbell each way. The application sleeps in the kernel and publishes that; then
 //!    [`Channel::notify`] wakes it, and costs a system call only then. The host publishes with
 //!    [`Channel::arm`] what it waits for itself, and is notified through its loop.
-//! 3. The application's end of the doorbell closes when its last holder closes it or dies:
+//! 3. The application's end of the doorbell closes when its last holder closes it or ends:
 //!    [`Channel::hung_up`].
 //!
 //! The application writes the memory in which a channel sees what it does. An implementation

@@ -1,4 +1,4 @@
-//! An engine with the applications that live on its VNIC, sans-I/O.
+//! An engine with the applications that use its VNIC, sans-I/O.
 //!
 //! One iteration ([`Host::poll`]):
 //!

@@ -19,7 +19,7 @@ use sietch_service::broker::{Broker, Command, Event, EventSink, Span, run};
 
 /// Bytes of a volume with room around the area.
 const VOLUME: usize = 4 * CAPACITY;
-/// Its first half lies behind its second.
+/// Its first half is behind its second.
 const EXTENTS: [Span; 2] = [
     Span { start: 2 * CAPACITY as u64, length: CAPACITY as u64 / 2 },
     Span { start: CAPACITY as u64 / 2, length: CAPACITY as u64 / 2 },
@@ -73,7 +73,7 @@ impl Bench for InMemory {
         let layout = BrokerLayout::usual(512);
         let BrokerPair { application, host } = create_pair(layout, self.grants).expect("memory");
         let host = BrokerHost::open(host, layout).expect("fresh memory");
-        self.orders.send((self.grants, host)).expect("the broker lives");
+        self.orders.send((self.grants, host)).expect("the broker runs");
         Box::new(BrokerQueue::open(application, layout, CAPACITY as u64).expect("fresh memory"))
     }
 

@@ -83,7 +83,7 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
         let mut copy = one.allocate(length).expect("a fresh link");
         one.bytes_mut(&mut copy).copy_from_slice(&frame);
         one.transmit(copy).expect("an allocated frame has a slot");
-        one.flush().expect("the core lives");
+        one.flush().expect("the core runs");
         assert_eq!(receive(&mut two), frame);
     }
     let (reply, report) = channel();

@@ -298,7 +298,7 @@ fn connections_that_one_process_leaves_go_to_another() {
     for expected in &names[1..] {
         assert_eq!(arrival(&worker).0.peer.address(), Some(*expected), "all but the first");
     }
-    // A process that dies loses the connection that it was given; waiting ones go to the other.
+    // A process that ends loses the connection that it was given; waiting ones go to the other.
     let (_given, later) = (connect(&service, address), connect(&service, address));
     drop(worker);
     service.until(|shown| shown.listeners == 1);

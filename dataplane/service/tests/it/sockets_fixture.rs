@@ -102,7 +102,7 @@ impl TestService {
         };
         let thread = std::thread::spawn(move || run(options, &orders, &own, &shown));
         let before = self.thread.replace(thread).expect("it runs");
-        before.join().expect("no panic").expect("it handed everything over");
+        before.join().expect("no panic").expect("it transferred everything");
         (self.commands, self.doorbell, self.report) = (commands, doorbell, report);
     }
 

@@ -1,4 +1,4 @@
-//! Applications that lie, flood, stop and die: the service lives, others are undisturbed, and
+//! Applications that lie, flood, stop and die: the service stays up, others are undisturbed, and
 //! everything that such an application had is freed.
 //!
 //! The service runs in this process. Tests that count its descriptors run in a process of their own
@@ -450,9 +450,9 @@ fn in_own_namespace(name: &str, test: impl FnOnce() + Send) {
 fn bound_freely(name: &str, keep: bool) -> OwnedFd {
     use rustix::net::sockopt::set_ip_freebind;
     let socket = client(AddressFamily::INET);
-    set_ip_freebind(&socket, true).expect("everybody may");
+    set_ip_freebind(&socket, true).expect("any user may");
     rustix::net::bind(&socket, &name.parse::<SocketAddr>().expect("a name")).expect("any address");
-    set_ip_freebind(&socket, keep).expect("everybody may");
+    set_ip_freebind(&socket, keep).expect("any user may");
     socket
 }
 
@@ -487,7 +487,7 @@ fn a_forged_address_of_a_bound_socket_is_refused() {
         assert_eq!(connects(&client(AddressFamily::INET), "198.51.100.9", port), ReplyKind::UseKernel);
         let socket = client(AddressFamily::INET);
         let forged: SocketAddr = "198.51.100.7:0".parse().expect("a name");
-        rustix::net::bind(&socket, &forged).expect("everybody may");
+        rustix::net::bind(&socket, &forged).expect("any user may");
         assert_eq!(connects(&socket, "127.0.0.1", port), ReplyKind::UseKernel);
         // An address of the host is accepted as before.
         let own = bound_freely("192.0.2.5:0", true);

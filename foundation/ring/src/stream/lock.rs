@@ -198,7 +198,7 @@ pub(super) fn give_way() {
 /// Whether a holder is known to be dead: one of this PID namespace that the kernel has no thread
 /// for.
 pub fn is_dead(holder: u32) -> bool {
-    holder >> ID_BITS == mark() >> ID_BITS && !lives(holder & ((1 << ID_BITS) - 1))
+    holder >> ID_BITS == mark() >> ID_BITS && !is_running(holder & ((1 << ID_BITS) - 1))
 }
 
 /// The rest of the time that a caller spends on the holders of a word, all of them together.
@@ -248,7 +248,7 @@ pub(super) fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
 /// Takes a word from a dead thread.
 #[cold]
 pub(super) fn free_of_dead(word: &AtomicU32) {
-    // Querying the kernel for the threads that live may end a process that gave up system calls.
+    // Querying the kernel for the threads that run may end a process that gave up system calls.
     let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
     let found = word.load(Ordering::Relaxed);
     if found != 0 && !restricted && is_dead(found) {
@@ -256,8 +256,8 @@ pub(super) fn free_of_dead(word: &AtomicU32) {
     }
 }
 
-/// Whether there is a thread of that id.
-pub fn lives(thread: u32) -> bool {
+/// Whether a thread of that id exists.
+pub fn is_running(thread: u32) -> bool {
     let Some(id) = i32::try_from(thread).ok().and_then(rustix::process::Pid::from_raw) else { return false };
     !matches!(rustix::process::test_kill_process(id), Err(rustix::io::Errno::SRCH))
 }

@@ -372,7 +372,7 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
     };
     let ended = std::thread::scope(|scope| scope.spawn(ended).join().expect("the thread only reads its id"));
     // A thread that was joined may still be on its way out of the kernel.
-    while lives(ended & ((1 << 22) - 1)) {
+    while is_running(ended & ((1 << 22) - 1)) {
         std::thread::yield_now();
     }
     mine.private().doorbell.draining.store(ended, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The bytes that steps send, and the hash that stands for received bytes in a result.
+//! The bytes that steps send, and the hash that represents received bytes in a result.
 //!
 //! The bytes depend on the step, or for `fill` on the position in the stream. A lost, duplicated or
 //! reordered byte therefore changes the hash.

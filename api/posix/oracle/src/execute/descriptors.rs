@@ -227,8 +227,8 @@ fn getsockopt(fd: i32, option: SocketOption, room: i64) -> String {
 fn fault(call: Faulty, fd: i32) -> Returned {
     let null = std::ptr::null_mut::<libc::c_void>();
     let mut storage = [0_u8; ROOM];
-    // SAFETY: nothing lies at a null pointer, so the kernel (or the shim in its place) must return
-    // EFAULT or refuse the call for another reason. Every other argument outlives the call.
+    // SAFETY: nothing is mapped at a null pointer, so the kernel (or the shim in its place) must
+    // return EFAULT or refuse the call for another reason. Every other argument outlives the call.
     unsafe {
         match call.name() {
             "sendmsg" => Returned::of_length(libc::sendmsg(fd, null.cast(), libc::MSG_DONTWAIT)),

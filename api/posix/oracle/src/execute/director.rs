@@ -113,8 +113,8 @@ pub(super) fn run() -> ExitCode {
 }
 
 /// Opens the files of a thread that the director reads while calls are in flight. Their descriptors
-/// lie beyond those of the program: a low number would change which descriptor the program's next
-/// call gets.
+/// have numbers above those of the program: a low number would change which descriptor the
+/// program's next call gets.
 fn open_thread_files(process: i32, thread: i32) -> std::io::Result<[File; 2]> {
     let open = |name: &str| {
         let file = File::open(format!("/proc/{process}/task/{thread}/{name}"))?;

@@ -58,7 +58,7 @@ pub(super) struct SlotState {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     slots: [SlotState; Slot::COUNT as usize],
-    /// Which children live.
+    /// Which children run.
     pub children: [bool; 2],
     /// Whether a call was started that has not been joined.
     pub thread_sleeps: bool,

@@ -3,7 +3,7 @@
 //! 1. [`TABLE`] has a line for each option: name, level, number, the comparable part
 //!    ([`Compared`]), and the values that generated programs set.
 //! 2. Generated programs draw an option by its place in the table. Options for named programs alone
-//!    stand at the end, beyond [`SocketOption::COUNT`].
+//!    are at the end, beyond [`SocketOption::COUNT`].
 //! 3. A value that depends on the machine's memory or on the moment is compared by its length
 //!    alone.
 
@@ -13,7 +13,7 @@ use super::words::Word;
 
 /// The part of an option's value on which two runs must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compared {
+pub(crate) enum Compared {
     /// The value.
     Value,
     /// Its length alone: the value depends on the machine's memory, on the path or on the moment.
@@ -24,7 +24,7 @@ pub enum Compared {
 
 /// A socket option by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SocketOption(usize);
+pub(crate) struct SocketOption(usize);
 
 struct Entry {
     name: &'static str,
@@ -116,40 +116,40 @@ const NAMED_ALONE: usize = 1;
 
 impl SocketOption {
     /// How many options generated programs draw from.
-    pub const COUNT: usize = TABLE.len() - NAMED_ALONE;
+    pub(crate) const COUNT: usize = TABLE.len() - NAMED_ALONE;
 
     /// The option at that place of the table.
-    pub fn at(index: usize) -> Self {
+    pub(crate) fn at(index: usize) -> Self {
         Self(index % Self::COUNT)
     }
 
     /// The option with that name; a name that is not in the table is a mistake in this crate.
-    pub fn named(name: &str) -> Self {
+    pub(crate) fn named(name: &str) -> Self {
         <Self as Word>::read(name).expect("a name of the table")
     }
 
     /// Its name.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         TABLE[self.0].name
     }
 
     /// Its level.
-    pub fn level(self) -> i32 {
+    pub(crate) fn level(self) -> i32 {
         TABLE[self.0].level
     }
 
     /// Its number.
-    pub fn number(self) -> i32 {
+    pub(crate) fn number(self) -> i32 {
         TABLE[self.0].number
     }
 
     /// The part that may be compared.
-    pub fn compared(self) -> Compared {
+    pub(crate) fn compared(self) -> Compared {
         TABLE[self.0].compared
     }
 
     /// Values that programs set.
-    pub fn settings(self) -> &'static [i64] {
+    pub(crate) fn settings(self) -> &'static [i64] {
         TABLE[self.0].settings
     }
 }

@@ -12,7 +12,7 @@
 use std::fmt::{self, Display, Formatter};
 
 /// An argument as one word without spaces.
-pub trait Word: Sized + Display {
+pub(crate) trait Word: Sized + Display {
     /// Reads the word that `Display` writes.
     fn read(text: &str) -> Option<Self>;
 }
@@ -25,14 +25,14 @@ impl Word for i64 {
 
 /// A slot for a descriptor, `f0` to `f11`. Each process has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot(pub u8);
+pub(crate) struct Slot(pub u8);
 
 impl Slot {
     /// How many slots there are.
-    pub const COUNT: u8 = 12;
+    pub(crate) const COUNT: u8 = 12;
 
     /// The index of the slot.
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
 }
@@ -50,31 +50,42 @@ impl Word for Slot {
     }
 }
 
-/// Makes a type whose values are one name of a table.
+/// Makes a type whose values are one name of a table, each with the number that the kernel knows it
+/// by, or names alone.
 macro_rules! choice {
     ($(#[$doc:meta])* $type:ident { $( $name:literal => $value:expr ),* $(,)? }) => {
+        choice!(@type $(#[$doc])* $type { $( $name ),* });
+
+        impl $type {
+            /// The number that the kernel knows it by.
+            pub(crate) fn value(self) -> i32 {
+                match self.0 { $( $name => $value, )* _ => -1 }
+            }
+        }
+    };
+    ($(#[$doc:meta])* $type:ident { $( $name:literal ),* $(,)? }) => {
+        choice!(@type $(#[$doc])* $type { $( $name ),* });
+
+        impl $type {
+            /// The name.
+            pub(crate) fn name(self) -> &'static str {
+                self.0
+            }
+        }
+    };
+    (@type $(#[$doc:meta])* $type:ident { $( $name:literal ),* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub struct $type(&'static str);
+        pub(crate) struct $type(&'static str);
 
         impl $type {
             /// Every name.
-            pub const NAMES: &'static [&'static str] = &[$( $name ),*];
+            pub(crate) const NAMES: &'static [&'static str] = &[$( $name ),*];
 
             /// The value with that name; a name that is not in the table is a mistake in this
             /// crate.
-            pub fn named(name: &str) -> Self {
+            pub(crate) fn named(name: &str) -> Self {
                 <Self as Word>::read(name).expect("a name of the table")
-            }
-
-            /// The name.
-            pub fn name(self) -> &'static str {
-                self.0
-            }
-
-            /// The number that the kernel knows it by.
-            pub fn value(self) -> i32 {
-                match self.0 { $( $name => $value, )* _ => -1 }
             }
         }
 
@@ -97,15 +108,15 @@ macro_rules! flags {
     ($(#[$doc:meta])* $type:ident { $( $name:literal => $value:expr ),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $type(pub i32);
+        pub(crate) struct $type(pub i32);
 
         impl $type {
             /// Every name with its bits.
-            pub const NAMES: &'static [(&'static str, i32)] = &[$( ($name, $value) ),*];
+            pub(crate) const NAMES: &'static [(&'static str, i32)] = &[$( ($name, $value) ),*];
 
             /// The flags of a word such as `a+b`; a name that is not in the table is a mistake in
             /// this crate.
-            pub fn of(text: &str) -> Self {
+            pub(crate) fn of(text: &str) -> Self {
                 <Self as Word>::read(text).expect("names of the table")
             }
         }
@@ -169,8 +180,8 @@ choice! {
 choice! {
     /// The host of an address.
     Host {
-        "lo4" => 0, "lo6" => 1, "map4" => 2, "any4" => 3, "any6" => 4, "two4" => 5, "away4" => 6, "unspec" => 7, "short" => 8,
-        "long" => 9,
+        "lo4", "lo6", "map4", "any4", "any6", "two4", "away4", "unspec", "short",
+        "long",
     }
 }
 
@@ -182,9 +193,9 @@ choice! {
 choice! {
     /// A call with a null pointer in place of an address, a structure or an option.
     Faulty {
-        "sendmsg" => 0, "recvmsg" => 1, "bind" => 2, "connect" => 3, "getsockname" => 4, "getpeername" => 5,
-        "getsockopt" => 6, "setsockopt" => 7, "epoll_ctl" => 8, "epoll_wait" => 9, "poll" => 10, "fionread" => 11,
-        "socketpair" => 12, "accept" => 13, "read" => 14, "write" => 15, "recv" => 16, "send" => 17, "readv" => 18, "writev" => 19,
+        "sendmsg", "recvmsg", "bind", "connect", "getsockname", "getpeername",
+        "getsockopt", "setsockopt", "epoll_ctl", "epoll_wait", "poll", "fionread",
+        "socketpair", "accept", "read", "write", "recv", "send", "readv", "writev",
     }
 }
 
@@ -215,7 +226,7 @@ flags! {
 
 /// The port of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Port {
+pub(crate) enum Port {
     /// Zero: the kernel chooses.
     Any,
     /// The port that the descriptor in the slot was bound to last.
@@ -224,7 +235,7 @@ pub enum Port {
 
 /// An address of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address {
+pub(crate) struct Address {
     /// The host.
     pub host: Host,
     /// Its port.
@@ -233,7 +244,7 @@ pub struct Address {
 
 impl Address {
     /// An address by the name of its host.
-    pub fn new(host: &str, port: Port) -> Self {
+    pub(crate) fn new(host: &str, port: Port) -> Self {
         Self { host: Host::named(host), port }
     }
 }
@@ -257,7 +268,7 @@ impl Word for Address {
 
 /// The descriptors that `poll` and `select` watch, with their events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Watched(pub Vec<(Slot, Events)>);
+pub(crate) struct Watched(pub Vec<(Slot, Events)>);
 
 impl Display for Watched {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,7 @@
 //! Programs by name (`tests/programs/*.txt`): each must do under the shim what it does under the
 //! kernel.
 //!
-//! `pair fA fB [HOST]` stands for the steps that make a connection, A the client, through a
+//! `pair fA fB [HOST]` is short for the steps that make a connection, A the client, through a
 //! listener that is closed afterwards.
 
 use sietch_posix_oracle::program::Program;
@@ -36,7 +36,7 @@ fn programs() -> Vec<(&'static str, Program)> {
         .collect()
 }
 
-/// A line, or the steps that `pair` stands for.
+/// A line, or the steps that `pair` is short for.
 fn connected(line: &str) -> String {
     let mut words = line.split_whitespace();
     let (Some("pair"), Some(client), Some(server)) = (words.next(), words.next(), words.next()) else {

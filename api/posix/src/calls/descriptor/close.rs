@@ -50,7 +50,7 @@ pub fn close(fd: c_int) -> c_int {
         }
         // Closing a file makes no other descriptor ready, so it is not counted
         // (`originals::count`). Otherwise a web server, which closes a file with every request,
-        // would poll the kernel's epoll as often. If the number stands for something else by now,
+        // would poll the kernel's epoll as often. If the number names another file by now,
         // the kernel is polled a little later.
         if fd >= 0 && FILE.load(Relaxed) == fd {
             FILE.store(-1, Relaxed);

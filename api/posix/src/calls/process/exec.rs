@@ -224,7 +224,7 @@ impl<'texts> Environment<'texts> {
         let bytes = room * size_of::<*const c_char>() + own.len() + 1 + others.len() + 1;
         let Ok(pages) = map(bytes) else { return Self::same(given) };
         let list = ptr::with_exposed_provenance_mut::<*const c_char>(pages);
-        // SAFETY: both lie in the pages, which hold `bytes` bytes, are this function's alone, and
+        // SAFETY: both are in the pages, which hold `bytes` bytes, are this function's alone, and
         // begin at a page.
         let (list, text) = unsafe {
             let text = list.add(room).cast::<u8>();
@@ -279,7 +279,7 @@ impl<'texts> Environment<'texts> {
         let bytes = bytes + room * size_of::<*const c_char>();
         let Ok(pages) = map(bytes) else { return Self::same(given) };
         let list = ptr::with_exposed_provenance_mut::<*const c_char>(pages);
-        // SAFETY: both lie in the pages, which hold `bytes` bytes, are this function's alone, and
+        // SAFETY: both are in the pages, which hold `bytes` bytes, are this function's alone, and
         // begin at a page.
         let (list, mut left) = unsafe {
             let text = list.add(room).cast::<u8>();
@@ -392,7 +392,7 @@ pub unsafe extern "C" fn execlp(file: *const c_char, arguments: List) -> c_int {
     unsafe { execvp(file, arguments) }
 }
 
-/// `execle(3)`, whose arguments are a list by now: behind its end stands the environment.
+/// `execle(3)`, whose arguments are a list by now: the environment follows its end.
 ///
 /// # Safety
 /// As `execle(3)`.

@@ -46,7 +46,7 @@ pub fn begin() {
     if context::get().is_some() {
         let before = sys::errno();
         stream::check_overcommit();
-        // SAFETY: the function lives as long as the process.
+        // SAFETY: the function is mapped as long as the process runs.
         unsafe { libc::pthread_atfork(Some(parent), None, Some(child)) };
         adopt::adopt_inherited();
         sys::set_errno(before);

@@ -14,12 +14,12 @@ fn begin() {
     faults::restrict();
     processor::processors();
     // SAFETY: an action of zeros is a value of it; the kernel writes the present one there.
-    let dies = unsafe {
+    let sigpipe_ends_process = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action) != 0
             || action.sa_sigaction == libc::SIG_DFL
     };
-    restrict(dies);
+    restrict(sigpipe_ends_process);
 }
 
 /// `prctl(2)`.

@@ -7,7 +7,7 @@
 //!    sure of room before it takes the message. Otherwise it returns EMFILE, and the connection
 //!    continues to wait, as with the kernel. Where one number is free and no more are to be had,
 //!    that is enough (`service::arrival`).
-//! 3. The service's end of the placeholder closes if the service dies
+//! 3. The service's end of the placeholder closes if the service ends
 //!    (`listener::reregister`).
 
 use std::cell::Cell;

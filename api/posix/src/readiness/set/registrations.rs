@@ -31,7 +31,7 @@ pub(crate) struct Known {
 
 /// A registration that is on the list.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Listed {
     pub(crate) position: u32,
     pub(crate) number: u32,
 }
@@ -155,7 +155,7 @@ impl Registrations {
         let index = self.index(number);
         let known = !self.views.state.multi_process.is_yes() || self.is_known(number);
         // SAFETY: `index` is less than the length of `known`, which `new` has found to be that of
-        // the slots. Both live in this process's own memory.
+        // the slots. Both are in this process's own memory.
         let (slot, of_slot) =
             unsafe { (self.views.slots.get_unchecked_mut(index), self.known.get_unchecked(index)) };
         (slot, of_slot.as_ref().filter(|_| known).map(|known| &known.held))
@@ -179,9 +179,9 @@ impl Registrations {
         self.known[index].as_ref().is_some_and(|known| known.mark == self.views.makers[index])
     }
 
-    /// Whether a registration means nothing to this process.
+    /// Whether this process does not know a registration: a relative made it.
     #[inline]
-    pub(crate) fn is_foreign(&self, number: u32) -> bool {
+    pub(crate) fn is_unknown(&self, number: u32) -> bool {
         self.views.state.multi_process.is_yes() && !self.is_known(number)
     }
 
@@ -245,10 +245,10 @@ impl Registrations {
         read(&self.views.list[self.index(position)])
     }
 
-    /// Calls `each` with place, slot and description of the streams that are on the list and not
+    /// Calls `each` with position, slot and description of the streams that are on the list and not
     /// [`bit::SILENT`]. For a set that this process alone uses.
     #[inline(always)]
-    pub(crate) fn each_listed_stream(&mut self, mut each: impl FnMut(Place, &mut Slot, &Held)) {
+    pub(crate) fn each_listed_stream(&mut self, mut each: impl FnMut(Listed, &mut Slot, &Held)) {
         let listed = self.listed() as usize;
         let (list, slots) = (&*self.views.list, &mut *self.views.slots);
         let (known, last) = (&*self.known, self.known.len() - 1);
@@ -261,7 +261,7 @@ impl Registrations {
                 && slot.state & bit::SILENT == 0
                 && let Some(known) = known
             {
-                each(Place { position, number }, slot, &known.held);
+                each(Listed { position, number }, slot, &known.held);
             }
         }
     }
@@ -403,7 +403,7 @@ impl Registrations {
     }
 
     /// The program has removed a stream that is not armed, and the kernel keeps its placeholder.
-    /// Bytes that must be examined lie there still. If it is on the list, it stays there until the
+    /// Bytes that must be examined are still there. If it is on the list, it stays there until the
     /// next sleep: by then the program has often added it again, in the order of the list.
     #[inline]
     pub(crate) fn make_dormant(&mut self, number: u32) {

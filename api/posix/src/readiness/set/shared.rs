@@ -88,8 +88,8 @@ pub(crate) mod bit {
     pub(crate) const PENDING: u16 = 16384;
     /// Forced in the present period, see [`super::State::forcing_since`].
     pub(crate) const FORCED_LATELY: u16 = 32768;
-    /// What the kernel's registration of a stream consists of, and what lies on its placeholder.
-    /// The program may remove the stream and add it again meanwhile.
+    /// What the kernel's registration of a stream consists of, and what is queued on its
+    /// placeholder. The program may remove the stream and add it again meanwhile.
     pub(crate) const OF_PLACEHOLDER: u16 = UNWATCHED | FORCED | PENDING | FORCED_LATELY | EXAMINE;
 }
 

@@ -9,7 +9,7 @@
 //!    registration ([`crate::readiness::set::registrations::Known`]). Under another mark, the slot
 //!    is not the one that was known.
 //! 3. The library queries the kernel whether another process may still hold a file only while a
-//!    related process lives ([`any_relative_lives`]).
+//!    related process exists ([`any_relative_exists`]).
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;
@@ -65,9 +65,9 @@ pub(crate) fn begin() {
     PARENT.store(parent_now(), Relaxed);
 }
 
-/// Whether a relative lives: the parent of a child, or a child (dead and not waited for, or another
-/// program by now, included).
-pub(crate) fn any_relative_lives() -> bool {
+/// Whether a relative exists: the parent of a child, or a child (dead and not waited for, or
+/// another program by now, included).
+pub(crate) fn any_relative_exists() -> bool {
     let parent = PARENT.load(Relaxed);
     parent != 0 && parent_now() == parent || FORKS.load(Relaxed) != 0 && has_children()
 }

@@ -30,12 +30,12 @@ fn a_holder_that_lives_is_waited_for_and_a_dead_one_is_not() {
     let own = kernel::thread();
     let dead = std::thread::spawn(kernel::thread).join().expect("a thread id");
     // Joined, it may still be on its way out of the kernel.
-    while stream::lives(dead) {
+    while stream::is_running(dead) {
         std::thread::yield_now();
     }
     assert!(
         (0..50 * OWNER_CHECK_EVERY).all(|checks| !is_lost(own, checks, false)),
-        "the lock of a holder that lives is broken"
+        "the lock of a holder that runs is broken"
     );
     let word = AtomicU32::new(dead);
     assert!(take(&word, own, false));
@@ -97,11 +97,11 @@ fn a_handler_that_comes_while_the_default_is_installed_is_not_lost() {
         action.sa_sigaction = address_of_the_program();
         // What another thread has done since the default was found.
         ProgramAction::of(libc::SIGBUS).set(&action);
-        let stands = default_stands(libc::SIGBUS, libc::SIG_DFL);
+        let installed = install_default(libc::SIGBUS, libc::SIG_DFL);
         let mut now = none();
         // SAFETY: an action on the stack.
         let previous = unsafe { original(libc::SIGBUS, ptr::null(), &raw mut now) };
-        !stands && previous.is_ok() && now.sa_sigaction == ours()
+        !installed && previous.is_ok() && now.sa_sigaction == ours()
     });
     assert_eq!(status, 0);
 }

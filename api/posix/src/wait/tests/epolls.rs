@@ -421,7 +421,7 @@ fn closing_removes_registrations_and_a_duplicate_keeps_them() {
     peer.send(b"x");
     assert_eq!(epoll.wait(-1), [(1, IN), (2, IN)]);
     crate::calls::descriptor::close::close(other);
-    assert_eq!(epoll.wait(-1), [(1, IN), (2, IN)], "the description lives on, as in the kernel");
+    assert_eq!(epoll.wait(-1), [(1, IN), (2, IN)], "the description stays, as in the kernel");
     drop(stream);
     assert_eq!(epoll.wait(0), []);
     // The memory of the connection is freed with the last registration.

@@ -69,7 +69,7 @@ fn a_lock_that_a_relative_never_releases_is_not_waited_for_forever() {
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 1);
     let word = set(&epoll).owner_among_relatives();
-    // A thread that lives and is none of this process: the first of the machine.
+    // A thread that runs and is none of this process: the first of the machine.
     word.store(1, SeqCst);
     assert_eq!(epoll.try_wait(4, 0), Err(libc::EINTR));
     word.store(0, SeqCst);

@@ -217,7 +217,7 @@ fn signals_end_waits_that_poll_and_waits_that_sleep() {
             let thread = identity.recv().expect("the waiter began");
             // Again and again, as a handler may run before the call begins.
             while !waiter.is_finished() {
-                // SAFETY: the thread lives: it was not joined.
+                // SAFETY: the thread exists: it was not joined.
                 unsafe { libc::pthread_kill(thread, libc::SIGWINCH) };
                 std::thread::yield_now();
             }

@@ -26,7 +26,7 @@ pub(crate) struct NewConnection {
     pub remote: SocketAddr,
 }
 
-/// An engine with the applications that live on its VNIC.
+/// An engine with the applications that use its VNIC.
 #[derive(Debug)]
 pub(crate) struct Host<C> {
     pub(super) engine: Engine,

@@ -277,7 +277,7 @@ fn deadlines_of_delivered_bytes_do_not_pile_up() {
     let plan = Plan { application: 0, peer: 60_000, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
     let plans = (0..500).map(|number| Plan { at: number * 10_000_000, ..plan }).collect();
     let mut world = World::new(LinkConfig::perfect(), plans, Random::new(11));
-    // One that is never read stands before all others.
+    // One that is never read is before all others.
     world.stop(0);
     world.run(100 * SECOND);
     assert!((1..250).contains(&world.host.undelivered_count), "most were read, and one was not");

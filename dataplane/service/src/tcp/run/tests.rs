@@ -145,7 +145,7 @@ fn vnics_change_threads_while_bytes_flow() {
                 *back += 1;
             }
         }
-        assert!(start.elapsed() < PATIENCE, "it stands still: {:?}", pool.report().read());
+        assert!(start.elapsed() < PATIENCE, "nothing moves: {:?}", pool.report().read());
     }
     assert!(moved > 0);
 }

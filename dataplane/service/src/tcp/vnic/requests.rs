@@ -39,7 +39,7 @@ const MESSAGE: usize = 1024;
 /// The most arrivals in a pair; the others wait in the service, which can close them.
 const IN_PAIR: usize = 64;
 
-/// Returns the number that stands for a VNIC where network namespaces are distinguished. The kernel
+/// Returns the number that identifies a VNIC where network namespaces are distinguished. The kernel
 /// counts its own up from 1, so it never gives this number.
 fn namespace(name: &str) -> u64 {
     // FNV-1a.
@@ -334,7 +334,7 @@ impl<Q: Device> Vnic<Q> {
         self.host.ports().get(binding).and_then(|binding| binding.listening).map_or(0, |it| it.backlog)
     }
 
-    /// Answers what a placeholder stands for.
+    /// Answers what a placeholder represents.
     fn adopt(&mut self, placeholder: &OwnedFd) -> Result<Answer, Errno> {
         let cookie = sockopt::socket_cookie(placeholder).map_err(|_| Errno::NOTSOCK)?;
         let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|_| Errno::MFILE);

@@ -46,7 +46,7 @@ pub(super) struct Reservation {
     pub cookie: u64,
 }
 
-/// What a placeholder stands for.
+/// What a placeholder represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placeholder {
     Connection(Key),

@@ -226,7 +226,7 @@ fn program_takes_library(file: &File, first: &[u8]) -> bool {
         && File::open(libc::AT_FDCWD, name.as_ptr().cast()).is_none_or(|loader| has_version(&loader))
 }
 
-/// Where a segment lies in its file.
+/// Where a segment is in its file.
 enum Segment {
     /// Offset and bytes.
     At(u64, u64),

@@ -39,13 +39,13 @@ pub(super) struct Pipe {
     pub hostile: bool,
     /// What the application has set, until the service has read it.
     pub socket_options: Option<SocketOptions>,
-    lies: u32,
+    random: u32,
     caught: bool,
 }
 
 impl Pipe {
     pub(super) fn new(hostile: bool) -> Self {
-        Self { hostile, lies: 1, ..Self::default() }
+        Self { hostile, random: 1, ..Self::default() }
     }
 
     /// The application sends, and notifies the service if that is armed.
@@ -79,19 +79,19 @@ impl Pipe {
 pub(super) struct ServiceEnd(pub Rc<RefCell<Pipe>>);
 
 impl ServiceEnd {
-    /// Whether the next answer is a lie.
-    fn lies(&self) -> Option<u32> {
+    /// A random value if the next answer is false.
+    fn false_answer(&self) -> Option<u32> {
         let mut pipe = self.0.borrow_mut();
-        pipe.lies = pipe.lies.wrapping_mul(1_103_515_245).wrapping_add(12_345);
-        (pipe.hostile && pipe.lies & 0x30_0000 == 0).then_some(pipe.lies >> 8)
+        pipe.random = pipe.random.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+        (pipe.hostile && pipe.random & 0x30_0000 == 0).then_some(pipe.random >> 8)
     }
 }
 
 impl Channel for ServiceEnd {
     fn drain(&mut self, limit: usize, mut take: impl FnMut(Untrusted<'_>) -> usize) -> usize {
-        if let Some(lie) = self.lies() {
+        if let Some(value) = self.false_answer() {
             // Memory that holds anything.
-            let nonsense = vec![lie as u8; (lie as usize % 5000).min(limit)];
+            let nonsense = vec![value as u8; (value as usize % 5000).min(limit)];
             return take(Untrusted::from_slice(&nonsense)).min(nonsense.len());
         }
         let mut pipe = self.0.borrow_mut();
@@ -116,7 +116,7 @@ impl Channel for ServiceEnd {
     }
 
     fn has_sent(&self) -> bool {
-        self.lies().is_some() || !self.0.borrow().out.is_empty()
+        self.false_answer().is_some() || !self.0.borrow().out.is_empty()
     }
 
     fn has_ended(&self) -> bool {
@@ -134,12 +134,12 @@ impl Channel for ServiceEnd {
 
     fn is_broken(&self) -> bool {
         let mut pipe = self.0.borrow_mut();
-        pipe.caught |= pipe.hostile && pipe.lies & 0xfff_0000 == 0;
+        pipe.caught |= pipe.hostile && pipe.random & 0xfff_0000 == 0;
         pipe.caught
     }
 
     fn deliver(&mut self, bytes: &[u8]) -> usize {
-        if self.lies().is_some() {
+        if self.false_answer().is_some() {
             return 0;
         }
         let mut pipe = self.0.borrow_mut();
