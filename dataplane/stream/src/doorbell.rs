@@ -6,7 +6,7 @@
 //! and not many more than [`DRAIN_THRESHOLD`], because a full placeholder takes no more. A sleep
 //! that such a byte would end at once uses an edge-triggered epoll instead.
 
-use sietch_ring::stream::Endpoint;
+use sietch_ring::stream::{Endpoint, Taken};
 
 use crate::foreign_bytes;
 use crate::placeholder::Placeholder;
@@ -52,29 +52,31 @@ pub fn thin<P: Placeholder>(placeholder: P, end: &Endpoint) {
     end.drain(0, |_| take(placeholder, end, true));
 }
 
-/// Returns false if the process may not ask how many bytes are there. Then no byte is taken.
-fn take<P: Placeholder>(placeholder: P, end: &Endpoint, leave: bool) -> bool {
+/// None if the process may not ask how many bytes are there. Then none is taken.
+fn take<P: Placeholder>(placeholder: P, end: &Endpoint, leave: bool) -> Option<Taken> {
     if leave && P::is_restricted() {
-        return false;
+        return None;
     }
     let drained = end.drained();
     let mut bytes = [0_u8; 256];
-    let mut left = usize::MAX;
+    let mut room = usize::MAX;
+    let mut left = 0;
     if leave {
-        let Some(queued) = placeholder.queued() else { return false };
-        left = queued.saturating_sub(1);
+        let queued = placeholder.queued()?;
+        room = queued.saturating_sub(1);
+        left = u32::from(queued != 0);
     }
     let mut all = 0_usize;
-    while left != 0 {
-        let wanted = left.min(bytes.len());
+    while room != 0 {
+        let wanted = room.min(bytes.len());
         let taken = placeholder.take(&mut bytes[..wanted]);
         let got = bytes.get(..taken.unwrap_or(0)).unwrap_or_default();
         all = all.saturating_add(got.len());
         foreign_bytes::check(placeholder, end, got, foreign_bytes::Found { all, drained });
         match taken {
-            Ok(got) if got == wanted => left -= got,
+            Ok(got) if got == wanted => room -= got,
             _ => break,
         }
     }
-    true
+    Some(Taken { bytes: u32::try_from(all).unwrap_or(u32::MAX), left })
 }

@@ -84,7 +84,7 @@ pub use lock::{after_fork, holder, is_dead, is_running, own as thread, restrict_
 #[cfg(not(loom))]
 pub use memory::{AttachError, Memory, check_overcommit, set_served};
 #[cfg(not(loom))]
-pub use notify::{Notification, Want};
+pub use notify::{Notification, Taken, Want};
 #[cfg(not(loom))]
 pub use private::{OPTIONS_OFFSET, Private, STATE_OFFSET, flag, option, state};
 #[cfg(not(loom))]

@@ -25,6 +25,10 @@ use crate::sync::{AtomicU64, Ordering};
 /// More than a few in a row come from a hostile process that holds this end.
 const DRAINS: u32 = 64;
 
+/// Bytes at most that are counted and about to be written. Of a writer that was killed in between,
+/// one stays counted.
+const MAX_UNWRITTEN: i32 = 64;
+
 /// Nanoseconds of a sleep while a drain of the doorbell does not end.
 const UNSURE: u64 = 20_000_000;
 
@@ -38,6 +42,15 @@ pub enum Want {
     Data,
     /// Room to write.
     Room,
+}
+
+/// What [`Endpoint::drain`] has taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// Bytes that were taken.
+    pub bytes: u32,
+    /// Bytes that were found and left.
+    pub left: u32,
 }
 
 /// What is due to a waiter at the other end: perhaps a byte in its doorbell.
@@ -253,11 +266,14 @@ impl Endpoint {
         if left.cast_signed() < 0 { 0 } else { left }
     }
 
-    /// Takes bytes from the doorbell by calling `take(leave)`, which returns whether it took them.
-    /// With `leave` it takes all bytes but one. Without it takes all, because no waiter is counted
-    /// at this end but `own`. Returns whether no byte had to stay; false also if another thread is
-    /// taking some.
-    pub fn drain(&self, own: u32, take: impl FnOnce(bool) -> bool) -> bool {
+    /// Takes bytes from the doorbell by calling `take(leave)`, which returns how many it took; none
+    /// if it could not see how many there are. With `leave` it takes all bytes but one. Without it
+    /// takes all, because no waiter is counted at this end but `own`. Returns whether no byte had
+    /// to stay; false also if another thread is taking some.
+    ///
+    /// What is counted and was not there is about to be written, and stays counted: up to
+    /// [`MAX_UNWRITTEN`] bytes.
+    pub fn drain(&self, own: u32, take: impl FnOnce(bool) -> Option<Taken>) -> bool {
         let doorbell = &self.private().doorbell;
         let Some(drain) = waiters::Drain::begin(&doorbell.draining, lock::holder()) else {
             lock::free_of_dead(&doorbell.draining);
@@ -265,8 +281,12 @@ impl Endpoint {
         };
         let notified = self.own_notified().bytes.load(Ordering::Acquire);
         let leave = self.waiting() > own;
-        if take(leave) {
-            doorbell.drained.store(notified.wrapping_sub(u32::from(leave)), Ordering::Release);
+        if let Some(Taken { bytes, left }) = take(leave) {
+            let before = doorbell.drained.load(Ordering::Relaxed).wrapping_add(bytes);
+            let unwritten = notified.wrapping_sub(before).wrapping_sub(left).cast_signed();
+            let is_exact = (0..=MAX_UNWRITTEN).contains(&unwritten);
+            let now = if is_exact { before } else { notified.wrapping_sub(left) };
+            doorbell.drained.store(now, Ordering::Release);
         }
         drop(drain);
         !leave

@@ -158,7 +158,7 @@ proptest! {
             }
             let _ = write(&mine, &[7; 3000]);
             mine.notify_with([mine.data_notification()], || true);
-            let _ = mine.drain(0, |_| true);
+            let _ = mine.drain(0, |_| Some(Taken { bytes: value as u32, left: value as u32 % 3 }));
             let _ = (mine.readable(), mine.writable(), mine.is_writable(), mine.ended(), mine.may_be_hung_up());
             prop_assert!(read(&mine, 100_000).len() <= 3 << SMALL.largest);
             // A reader that reads on while something can be read reaches an end, with its reason.
@@ -352,7 +352,10 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
     let [mine, theirs] = pair(SMALL);
     let left = |own| {
         let mut left = None;
-        let emptied = mine.drain(own, |leave| left.replace(leave).is_none());
+        let emptied = mine.drain(own, |leave| {
+            left = Some(leave);
+            None
+        });
         (emptied, left)
     };
     assert_eq!(left(0), (true, Some(false)));
@@ -365,7 +368,11 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
     mine.withdraw_request(Want::Room);
     assert_eq!(left(1), (true, Some(false)));
     // One drainer at a time; a thread that has ended drains nothing.
-    assert!(mine.drain(1, |_| left(1) == (false, None)));
+    let within = |_| {
+        assert_eq!(left(1), (false, None));
+        None
+    };
+    assert!(mine.drain(1, within));
     let ended = || {
         let _held = mine.receive().expect("free");
         mine.private().receiving.lock.load(Ordering::Relaxed)
@@ -467,9 +474,14 @@ fn a_doorbell_that_could_not_be_drained_is_full_still() {
         mine.disarm(Want::Data);
     }
     let before = mine.drained();
-    assert!(mine.drain(0, |_| false));
+    assert!(mine.drain(0, |_| None));
     assert_eq!((mine.undrained(), mine.notified_since(before)), (3, 3));
-    assert!(mine.drain(0, |_| true));
+    let taken = |bytes, left| mine.drain(0, |_| Some(Taken { bytes, left }));
+    assert!(taken(2, 0));
+    assert_eq!(mine.undrained(), 1, "the third is about to be written");
+    assert!(taken(0, 0));
+    assert_eq!(mine.undrained(), 1);
+    assert!(taken(1, 0));
     assert_eq!((mine.undrained(), mine.notified_since(before)), (0, 3));
 }
 
