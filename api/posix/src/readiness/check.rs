@@ -112,7 +112,7 @@ pub(crate) fn check_hinted(fd: c_int, end: &Endpoint) {
 
 /// A descriptor of a description that is open: `fd` if that is still one. The one that was
 /// registered may be another socket now.
-fn open_descriptor(fd: c_int, held: &Held) -> Option<c_int> {
+pub(crate) fn open_descriptor(fd: c_int, held: &Held) -> Option<c_int> {
     let mut open = table::refers_to(fd, held).then_some(fd);
     if open.is_none() {
         table::each_of(held, |other| open = Some(other));

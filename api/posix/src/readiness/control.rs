@@ -162,12 +162,12 @@ pub(crate) fn force_report(locked: &mut Registrations, number: u32) -> bool {
 /// stream in it was forced or has a doorbell byte, or one of its own descriptors is ready. What is
 /// readable already causes no event: the registration is made again.
 fn force_nested(locked: &mut Registrations, number: u32) {
-    if !nested::is_readable(locked.slot(number).fd) {
-        let inner = locked.held(number).cloned();
-        let inner = inner.as_ref().and_then(set_of).and_then(EpollSet::lock);
-        if inner.is_some_and(|mut inner| inner.wake_another()) {
-            return;
-        }
+    let fd = locked.slot(number).fd;
+    let Some(inner) = locked.held(number).cloned() else { return };
+    if !nested::is_readable(fd, &inner)
+        && set_of(&inner).and_then(EpollSet::lock).is_some_and(|mut inner| inner.wake_another())
+    {
+        return;
     }
     locked.register_again(number);
 }

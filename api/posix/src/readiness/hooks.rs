@@ -24,11 +24,13 @@ use crate::readiness::control;
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{SlotKind, bit};
 use crate::readiness::set::{self, sharing};
+use crate::readiness::tag;
 use crate::system::multiplexing;
 
 /// Before a fork, in the parent.
 pub(crate) fn before_fork() {
     sharing::before_fork();
+    tag::before_fork();
 }
 
 /// In the child of a fork, before anything else runs there.

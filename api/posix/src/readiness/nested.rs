@@ -75,12 +75,14 @@ pub(crate) fn check(fd: c_int, held: &Held, reported: bool, arm: bool) -> Found 
         found.memory = locked.notice_all();
         found.edges = locked.edges;
     }
-    found.kernel = reported && is_readable(fd);
+    found.kernel = reported && is_readable(fd, held);
     found
 }
 
-/// Whether the kernel has something to report of an epoll.
-pub(crate) fn is_readable(fd: c_int) -> bool {
+/// Whether the kernel has something to report of an epoll: through `fd`, by which it was
+/// registered, or another of its descriptors if that is closed or another file by now.
+pub(crate) fn is_readable(fd: c_int, held: &Held) -> bool {
+    let Some(fd) = check::open_descriptor(fd, held) else { return false };
     let mut one = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
     kernel::poll(&mut one, Some(libc::timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready != 0)
 }

@@ -15,6 +15,7 @@ use sietch_ring::stream::Endpoint;
 
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{SlotKind, bit};
+use crate::readiness::set::sharing;
 use crate::readiness::{check, nested};
 use crate::system::kernel;
 use sietch_stream::limits::{AS_MANY_SLEEPS, COOL_AFTER, MAX_HOT};
@@ -26,12 +27,13 @@ const RECHECK_EVERY: u64 = 100_000_000;
 const RECHECK_EVERY_PER_SLOT: u64 = 20_000;
 
 impl Registrations {
-    /// Nanoseconds between two calls of [`Registrations::recheck`] that check; none if this process
-    /// alone uses the epoll.
+    /// Nanoseconds between two calls of [`Registrations::recheck`] that check, and of the longest
+    /// sleep; none if no other process can use the epoll. A child of fork may begin to use it while
+    /// a thread sleeps here.
     fn recheck_every(&self) -> Option<u64> {
         let slots = self.numbers().end;
         let every = RECHECK_EVERY.max(u64::from(slots) * RECHECK_EVERY_PER_SLOT);
-        self.multi_process.is_yes().then_some(every)
+        (self.multi_process.is_yes() || self.forks != sharing::forks()).then_some(every)
     }
 
     /// Puts all registrations on the list if several processes use the epoll and it is time: a

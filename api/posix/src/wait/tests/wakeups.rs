@@ -333,26 +333,35 @@ fn a_thread_that_missed_the_lock_is_uncounted_as_it_was_counted() {
     with(&epoll, |locked| locked.sleepers = 0);
 }
 
-/// A child of fork waits in an epoll for a stream. The kernel reports it to the child, which is
-/// killed before it has the lock.
-fn lose_a_report_with_its_receiver(epoll: &Epoll, stream: &Stream, peer: &Peer) {
-    // One that was killed in its sleep counts for ever.
-    let sleepers = with(epoll, |locked| locked.sleepers);
+/// A child of fork waits in an epoll for a stream after `first` has run. The kernel reports it to
+/// the child, which is killed before it has the lock.
+fn lose_a_report_with_its_receiver(epoll: &Epoll, stream: &Stream, peer: &Peer, first: impl FnOnce()) {
+    let (reader, writer) = pipe();
+    hooks::before_fork();
     // SAFETY: the child calls what may be called in a child of a process with threads: no
     // allocation, no lock of the C library.
     let child = unsafe { libc::fork() };
     if child == 0 {
         hooks::after_fork();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
-        // SAFETY: four entries.
-        let _ = unsafe { epoll::wait(epoll.0, events.as_mut_ptr(), 4, None, ptr::null()) };
+        // SAFETY: a byte, and four entries.
+        let _ = unsafe {
+            libc::read(reader.as_raw_fd(), events.as_mut_ptr().cast(), 1);
+            epoll::wait(epoll.0, events.as_mut_ptr(), 4, None, ptr::null())
+        };
         // SAFETY: ends the child.
         unsafe { libc::_exit(1) };
     }
+    first();
+    // One that was killed in its sleep counts for ever.
+    let sleepers = with(epoll, |locked| locked.sleepers);
+    write(&writer);
     until_asleep(stream);
     while with(epoll, |locked| locked.sleepers) == sleepers {
         std::thread::yield_now();
     }
+    // The kernel reports to the thread that has begun to sleep last.
+    std::thread::sleep(Duration::from_millis(20));
     with(epoll, |_| {
         peer.send(b"x");
         // The kernel has a report for it until it takes it.
@@ -374,14 +383,14 @@ fn a_report_that_was_lost_with_its_receiver_is_found_by_a_relative() {
     let ((stream, peer), (other, _other_peer), epoll) = (pair(), pair(), Epoll::new());
     epoll.add(stream.0, IN, 1);
     epoll.add(other.0, IN, 2);
-    lose_a_report_with_its_receiver(&epoll, &stream, &peer);
+    lose_a_report_with_its_receiver(&epoll, &stream, &peer, || ());
     // Also by one that never sleeps.
     let began = Instant::now();
     while epoll.wait(0) != [(1, IN)] {
         assert!(began.elapsed() < Duration::from_secs(5), "nothing is reported");
     }
     stream.receive();
-    lose_a_report_with_its_receiver(&epoll, &stream, &peer);
+    lose_a_report_with_its_receiver(&epoll, &stream, &peer, || ());
     assert_eq!(epoll.wait(5000), [(1, IN)]);
 }
 
@@ -392,14 +401,47 @@ fn a_report_of_a_nested_epoll_that_was_lost_is_found_by_a_relative() {
         outer.add(inner.0, IN | edge, 1);
         inner.add(stream.0, IN, 2);
         assert_eq!(outer.wait(0), []);
-        lose_a_report_with_its_receiver(&outer, &stream, &peer);
+        lose_a_report_with_its_receiver(&outer, &stream, &peer, || ());
         assert_eq!(outer.wait(5000), [(1, IN)]);
         assert_eq!(inner.wait(0), [(2, IN)]);
         stream.receive();
-        lose_a_report_with_its_receiver(&outer, &stream, &peer);
+        lose_a_report_with_its_receiver(&outer, &stream, &peer, || ());
         let mut one = [libc::pollfd { fd: outer.0, events: libc::POLLIN, revents: 0 }];
         // SAFETY: one entry.
         let ready = unsafe { crate::wait::poll::poll(one.as_mut_ptr(), 1, Some(5_000_000_000), ptr::null()) };
         assert_eq!((ready, one[0].revents), (Ok(1), libc::POLLIN));
     }
+}
+
+#[test]
+fn a_thread_that_slept_before_a_child_used_its_epoll_finds_what_the_child_lost() {
+    let ((stream, peer), epoll) = (pair(), Epoll::new());
+    epoll.add(stream.0, IN, 1);
+    let began = Instant::now();
+    std::thread::scope(|threads| {
+        let mut waiter = None;
+        lose_a_report_with_its_receiver(&epoll, &stream, &peer, || {
+            waiter = Some(threads.spawn(|| epoll.wait(5000)));
+            while with(&epoll, |locked| locked.sleepers) == 0 {
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(waiter.expect("it was started").join().expect("the waiter"), [(1, IN)]);
+    });
+    assert!(began.elapsed() < Duration::from_secs(4), "it was not woken");
+}
+
+#[test]
+fn a_nested_epoll_whose_number_was_closed_is_asked_through_another() {
+    let ((stream, peer), inner, outer) = (pair(), Epoll::new(), Epoll::new());
+    inner.add(stream.0, IN, 2);
+    outer.add(inner.0, IN, 1);
+    let other = Epoll(crate::calls::descriptor::duplicate::dup(inner.0));
+    drop(inner);
+    assert_eq!(outer.wait(0), []);
+    peer.send(b"x");
+    assert_eq!(outer.wait(1000), [(1, IN)]);
+    assert_eq!(other.wait(0), [(2, IN)]);
+    stream.receive();
+    assert_eq!(outer.wait(0), []);
 }
