@@ -137,6 +137,22 @@ fn a_section_runs_a_bounded_number_of_commands() {
     }
 }
 
+/// Goes on until nothing is left to do. Calls `check` after each step with a section, with the
+/// commands that ran in it.
+fn each_section(cluster: &mut Cluster, mut check: impl FnMut(&Cluster, u64)) {
+    let ran = |cluster: &Cluster| cluster.shards.iter().map(|shard| shard.metrics().commands).sum::<u64>();
+    loop {
+        (0..2).for_each(|number| cluster.end_iteration(number));
+        let (sections, before) = (cluster.sections, ran(cluster));
+        if !cluster.step() {
+            break;
+        }
+        if cluster.sections != sections {
+            check(cluster, ran(cluster) - before);
+        }
+    }
+}
+
 #[test]
 fn a_section_runs_a_bounded_number_of_postponed_commands() {
     let mut cluster = Cluster::new(2, 25);
@@ -148,16 +164,7 @@ fn a_section_runs_a_bounded_number_of_postponed_commands() {
     }
     cluster.settle();
     cluster.send_command(admin, "CLIENT UNPAUSE");
-    let ran = |cluster: &Cluster| cluster.shards.iter().map(|shard| shard.metrics().commands).sum::<u64>();
-    loop {
-        (0..2).for_each(|number| cluster.end_iteration(number));
-        let (sections, before) = (cluster.sections, ran(&cluster));
-        if !cluster.step() {
-            break;
-        }
-        let more = ran(&cluster) - before;
-        assert!(cluster.sections == sections || more <= 1024, "{more} commands in a section");
-    }
+    each_section(&mut cluster, |_, more| assert!(more <= 1024, "{more} commands in a section"));
     assert_eq!(text(cluster.take(admin)), "+OK\r\n");
     for (number, &client) in many.iter().enumerate() {
         assert_eq!(text(cluster.take(client)), format!(":{}\r\n", number / 2 + 1));
@@ -189,20 +196,13 @@ fn a_section_begins_no_command_after_its_time() {
         cluster.send(client, "DBSIZE\r\n".repeat(20).as_bytes());
     }
     cluster.send(other, b"MULTI\r\nDBSIZE\r\nDBSIZE\r\nDBSIZE\r\nDBSIZE\r\nDBSIZE\r\nEXEC\r\n");
-    let ran = |cluster: &Cluster| cluster.shards.iter().map(|shard| shard.metrics().commands).sum::<u64>();
-    loop {
-        (0..2).for_each(|number| cluster.end_iteration(number));
-        let (sections, before) = (cluster.sections, ran(&cluster));
-        if !cluster.step() {
-            break;
-        }
-        let more = ran(&cluster) - before;
-        assert!(cluster.sections == sections || (1..=6).contains(&more), "{more} commands in a section");
+    each_section(&mut cluster, |cluster, more| {
+        assert!((1..=6).contains(&more), "{more} commands in a section");
         if cluster.sections == 2 {
             // It begins with the other shard, and its transaction is one command.
             assert!(cluster.shards[1].metrics().commands >= 6, "the other shard has no turn");
         }
-    }
+    });
     assert!(cluster.sections > 400 / 6, "{} sections", cluster.sections);
     assert!(text(cluster.take(other)).ends_with(&format!("*5\r\n{}", ":0\r\n".repeat(5))));
     assert!(many.iter().all(|&client| text(cluster.take(client)) == ":0\r\n".repeat(20)));
