@@ -3,7 +3,7 @@
 use crate::sources::SourceFile;
 
 /// A crate of the workspace: its name, the path of its manifest, its layer (higher may use lower).
-const CRATES: [(&str, &str, u32); 24] = [
+const CRATES: [(&str, &str, u32); 26] = [
     ("sietch-structures", "foundation/structures/Cargo.toml", 0),
     ("sietch-ring", "foundation/ring/Cargo.toml", 0),
     ("sietch-protocol", "foundation/protocol/Cargo.toml", 0),
@@ -12,9 +12,11 @@ const CRATES: [(&str, &str, u32); 24] = [
     ("sietch-socket", "device/socket/Cargo.toml", 1),
     ("sietch-net", "dataplane/net/Cargo.toml", 2),
     ("sietch-persist", "dataplane/persist/Cargo.toml", 2),
+    ("sietch-fs", "dataplane/fs/Cargo.toml", 2),
     ("sietch-stream", "dataplane/stream/Cargo.toml", 2),
     ("sietch-volume", "control/volume/Cargo.toml", 2),
     ("sietch-service", "dataplane/service/Cargo.toml", 3),
+    ("sietch-fuse", "api/fuse/Cargo.toml", 3),
     ("sietch", "api/sietch/Cargo.toml", 3),
     ("sietch-posix", "api/posix/Cargo.toml", 3),
     ("sietch-posix-preload", "api/posix/preload/Cargo.toml", 4),

@@ -1,0 +1,94 @@
+//! The digested state of the file system, as a client and the digest see it below what the logs
+//! add.
+
+use crate::error::Fault;
+use crate::inode::{InodeNumber, Kind, Timestamp};
+use crate::name::{Cookie, NameKey};
+
+/// An inode, as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// What it is.
+    pub kind: Kind,
+    /// Mode bits.
+    pub mode: u16,
+    /// Names; of a directory, 2 and its subdirectories. 0: it waits for its last reference to go.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number.
+    pub device: u64,
+    /// Bytes; of a symbolic link, its target's; of a directory, its entries.
+    pub size: u64,
+    /// Blocks of [`crate::limits::BLOCK`] bytes that its data take.
+    pub blocks: u64,
+    /// The directory that has this directory; its own number for the root; 0 for other kinds.
+    pub parent: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of its content.
+    pub mtime: Timestamp,
+    /// Last change of its attributes.
+    pub ctime: Timestamp,
+    /// When it was created.
+    pub btime: Timestamp,
+    /// The last change that was applied: its log, and its sequence there.
+    pub applied: (u32, u64),
+}
+
+/// An entry of a directory, without its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its place.
+    pub cookie: Cookie,
+    /// The inode that it names.
+    pub inode: InodeNumber,
+    /// What that is.
+    pub kind: Kind,
+}
+
+/// What is below the log. Methods take `&mut self`, because they fill caches.
+///
+/// # Errors
+/// All methods: a medium failed, or returned something that does not have its checksum.
+pub trait Base {
+    /// The key of the name hashes.
+    fn name_key(&self) -> NameKey;
+
+    /// An inode.
+    fn inode(&mut self, inode: InodeNumber) -> Result<Option<Inode>, Fault>;
+
+    /// The entry with this name.
+    fn entry(&mut self, directory: InodeNumber, name: &[u8]) -> Result<Option<Entry>, Fault>;
+
+    /// The first entry whose cookie is at least `from`, with its name.
+    fn entry_from(
+        &mut self,
+        directory: InodeNumber,
+        from: Cookie,
+    ) -> Result<Option<(Entry, Box<[u8]>)>, Fault>;
+
+    /// The target of a symbolic link.
+    fn target(&mut self, inode: InodeNumber) -> Result<Vec<u8>, Fault>;
+
+    /// The value of an extended attribute.
+    fn xattr(&mut self, inode: InodeNumber, name: &[u8]) -> Result<Option<Vec<u8>>, Fault>;
+
+    /// The names of all extended attributes.
+    fn xattr_names(&mut self, inode: InodeNumber) -> Result<Vec<Box<[u8]>>, Fault>;
+
+    /// Reads data; holes are zeros.
+    fn read(&mut self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<(), Fault>;
+
+    /// The first range with data at or behind `offset`, in bytes. A range that is reserved and was
+    /// never written is not data.
+    fn data_from(&mut self, inode: InodeNumber, offset: u64) -> Result<Option<std::ops::Range<u64>>, Fault>;
+
+    /// Blocks for data that no file has, and blocks in all.
+    fn free_blocks(&self) -> (u64, u64);
+
+    /// Inodes in use.
+    fn inodes(&self) -> u64;
+}

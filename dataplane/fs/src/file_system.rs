@@ -1,0 +1,372 @@
+//! The operations of a file system, by inode: what every front end calls.
+//!
+//! A front end resolves paths, holds descriptors and applies the umask. The file system checks
+//! permissions, with the errno that Linux returns, and each operation that changes something is
+//! atomic.
+//!
+//! An inode stays as long as it has a name, an open [`Handle`] or a reference
+//! ([`FileSystem::retain`]).
+
+use rustix::io::Errno;
+
+use crate::access::Caller;
+use crate::inode::{Attributes, InodeNumber, Kind, Timestamp};
+use crate::name::Cookie;
+
+/// An inode that an operation creates.
+#[derive(Clone, Copy, Debug)]
+pub struct NewInode<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// Its mode, after the umask. Ignored for a symbolic link, which has 0777.
+    pub mode: u16,
+    /// Device number of a device.
+    pub device: u64,
+    /// Target of a symbolic link.
+    pub target: &'a [u8],
+}
+
+/// A time that an operation sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewTime {
+    /// The caller's now (`UTIME_NOW`).
+    Now,
+    /// A given one.
+    At(Timestamp),
+}
+
+/// What [`FileSystem::set_attributes`] changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttributeChange {
+    /// `chmod`.
+    pub mode: Option<u16>,
+    /// `chown`, the owner.
+    pub uid: Option<u32>,
+    /// `chown`, the group.
+    pub gid: Option<u32>,
+    /// `truncate`.
+    pub size: Option<u64>,
+    /// `utimensat`, last access.
+    pub atime: Option<NewTime>,
+    /// `utimensat`, last modification.
+    pub mtime: Option<NewTime>,
+}
+
+/// What `rename` does where the new name exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenameMode {
+    /// Replaces it.
+    Replace,
+    /// Refuses (`RENAME_NOREPLACE`).
+    NoReplace,
+    /// Exchanges the two (`RENAME_EXCHANGE`).
+    Exchange,
+}
+
+/// What a descriptor may be used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenMode {
+    /// Reading.
+    pub read: bool,
+    /// Writing.
+    pub write: bool,
+    /// The content is discarded on the way (`O_TRUNC`).
+    pub truncate: bool,
+}
+
+/// An open file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle(pub u64);
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteAt {
+    /// At this byte.
+    Offset(u64),
+    /// At the end of the file (`O_APPEND`).
+    End,
+}
+
+/// What `fallocate(2)` does with a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// Reserves room; the file grows.
+    Reserve,
+    /// Reserves room; the file keeps its size (`FALLOC_FL_KEEP_SIZE`).
+    ReserveKeepSize,
+    /// Frees what is there; it reads as zeros (`FALLOC_FL_PUNCH_HOLE`).
+    Punch,
+    /// Reads as zeros, and has room; the file grows (`FALLOC_FL_ZERO_RANGE`).
+    Zero,
+    /// Reads as zeros, and has room; the file keeps its size.
+    ZeroKeepSize,
+}
+
+/// What `lseek(2)` looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// `SEEK_DATA`.
+    Data,
+    /// `SEEK_HOLE`.
+    Hole,
+}
+
+/// Whether `setxattr(2)` creates, replaces or does either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Either.
+    Set,
+    /// `XATTR_CREATE`.
+    Create,
+    /// `XATTR_REPLACE`.
+    Replace,
+}
+
+/// One entry of a directory, without `.` and `..`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// Its place: listing continues behind it.
+    pub cookie: Cookie,
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// The inode that it names.
+    pub inode: InodeNumber,
+    /// What that is.
+    pub kind: Kind,
+}
+
+/// What `statfs(2)` reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes in a block.
+    pub block_bytes: u32,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Blocks that are free.
+    pub free: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+}
+
+/// Errors are those that the man pages of section 2 list for the call. `EIO` says that a medium
+/// failed, or that its data did not have their checksum.
+pub trait FileSystem {
+    /// The inode that `name` has in `directory`.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `EACCES` (no search permission), `ENAMETOOLONG`.
+    fn lookup(
+        &mut self,
+        caller: Caller<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Attributes, Errno>;
+
+    /// The directory that `..` of `directory` names; the root's is the root.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, `ENOENT`: no such inode.
+    fn parent(&mut self, directory: InodeNumber) -> Result<InodeNumber, Errno>;
+
+    /// What `stat` reports.
+    ///
+    /// # Errors
+    /// `ENOENT`: no such inode.
+    fn attributes(&mut self, inode: InodeNumber) -> Result<Attributes, Errno>;
+
+    /// `chmod`, `chown`, `truncate` and `utimensat`, together atomic. With a handle that is open
+    /// for writing, the size is changed without regard to permissions (`ftruncate`).
+    ///
+    /// # Errors
+    /// `EPERM`, `EACCES`, `EISDIR`, `EINVAL`, `EFBIG`, `ENOSPC`.
+    fn set_attributes(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        handle: Option<Handle>,
+        change: &AttributeChange,
+    ) -> Result<Attributes, Errno>;
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is not one.
+    fn read_link(&mut self, inode: InodeNumber) -> Result<Vec<u8>, Errno>;
+
+    /// Creates an inode with a name: `open` with `O_CREAT`, `mkdir`, `symlink`, `mknod`.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOENT` (the directory was removed), `EACCES`, `EPERM`, `ENAMETOOLONG`, `ENOSPC`.
+    fn create(
+        &mut self,
+        caller: Caller<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Attributes, Errno>;
+
+    /// Creates a file without a name (`O_TMPFILE`) and opens it for reading and writing.
+    ///
+    /// # Errors
+    /// `EACCES`, `ENOSPC`.
+    fn create_unnamed(
+        &mut self,
+        caller: Caller<'_>,
+        directory: InodeNumber,
+        mode: u16,
+    ) -> Result<(Attributes, Handle), Errno>;
+
+    /// Gives an inode a further name.
+    ///
+    /// # Errors
+    /// `EPERM` (a directory), `EEXIST`, `ENOENT` (it has no name any more), `EMLINK`, `EACCES`.
+    fn link(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Attributes, Errno>;
+
+    /// Removes a name that is not a directory's.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR`, `EACCES`, `EPERM` (sticky directory).
+    fn unlink(&mut self, caller: Caller<'_>, directory: InodeNumber, name: &[u8]) -> Result<(), Errno>;
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, `EACCES`, `EPERM`.
+    fn remove_directory(
+        &mut self,
+        caller: Caller<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<(), Errno>;
+
+    /// Renames an entry, within a directory or across two.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EEXIST`, `EISDIR`, `ENOTDIR`, `ENOTEMPTY`, `EINVAL` (a directory into itself),
+    /// `EACCES`, `EPERM`.
+    fn rename(
+        &mut self,
+        caller: Caller<'_>,
+        from: (InodeNumber, &[u8]),
+        to: (InodeNumber, &[u8]),
+        mode: RenameMode,
+    ) -> Result<(), Errno>;
+
+    /// Opens a file or a directory.
+    ///
+    /// # Errors
+    /// `EACCES`, `EISDIR` (a directory for writing), `ELOOP` (a symbolic link).
+    fn open(&mut self, caller: Caller<'_>, inode: InodeNumber, mode: OpenMode) -> Result<Handle, Errno>;
+
+    /// Opens an inode that the caller has just created, whatever its mode permits.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    fn open_created(&mut self, inode: InodeNumber, mode: OpenMode) -> Result<Handle, Errno>;
+
+    /// Closes a handle; an unknown one is ignored.
+    fn close(&mut self, handle: Handle);
+
+    /// Keeps an inode although its last name goes.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    fn retain(&mut self, inode: InodeNumber) -> Result<(), Errno>;
+
+    /// Takes `count` references back.
+    fn release(&mut self, inode: InodeNumber, count: u64);
+
+    /// Reads at an offset: the bytes read, fewer than requested only at the end of the file.
+    ///
+    /// # Errors
+    /// `EBADF` (no handle, or not open for reading), `EISDIR`, `EIO`.
+    fn read(&mut self, handle: Handle, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Writes all of `bytes`, and returns where they begin.
+    ///
+    /// # Errors
+    /// `EBADF`, `EFBIG`, `ENOSPC`. On `ENOSPC` and `EFBIG`, nothing was written.
+    fn write(&mut self, caller: Caller<'_>, handle: Handle, at: WriteAt, bytes: &[u8]) -> Result<u64, Errno>;
+
+    /// `fallocate(2)`.
+    ///
+    /// # Errors
+    /// `EBADF`, `EINVAL` (no length), `EFBIG`, `ENOSPC`, `ENODEV` (not a file).
+    fn allocate(
+        &mut self,
+        caller: Caller<'_>,
+        handle: Handle,
+        range: std::ops::Range<u64>,
+        allocation: Allocation,
+    ) -> Result<(), Errno>;
+
+    /// The next data, or the next hole, from `offset` on.
+    ///
+    /// # Errors
+    /// `EBADF`, `ENXIO` (at or behind the end).
+    fn seek(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<u64, Errno>;
+
+    /// Returns when everything that was done before survives what the medium promises.
+    ///
+    /// # Errors
+    /// `EIO`.
+    fn sync(&mut self) -> Result<(), Errno>;
+
+    /// Lists entries behind `after` in the order of their cookies, until `take` returns `false`
+    /// (that entry was not taken).
+    ///
+    /// # Errors
+    /// `EBADF`, `ENOTDIR`, `EIO`.
+    fn read_directory(
+        &mut self,
+        handle: Handle,
+        after: Cookie,
+        take: &mut dyn FnMut(DirectoryEntry) -> bool,
+    ) -> Result<(), Errno>;
+
+    /// Checks permissions, a sum of [`crate::access::READ`] and its siblings (`access(2)`).
+    ///
+    /// # Errors
+    /// `EACCES`.
+    fn check_access(&mut self, caller: Caller<'_>, inode: InodeNumber, wanted: u8) -> Result<(), Errno>;
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA`, `EACCES`, `EPERM`, `EOPNOTSUPP` (an unknown namespace).
+    fn xattr(&mut self, caller: Caller<'_>, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, Errno>;
+
+    /// The names of the extended attributes that the caller may see, in any order.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    fn xattr_names(&mut self, caller: Caller<'_>, inode: InodeNumber) -> Result<Vec<Box<[u8]>>, Errno>;
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENODATA`, `E2BIG`, `EACCES`, `EPERM`, `EOPNOTSUPP`, `ERANGE` (the name), `ENOSPC`.
+    fn set_xattr(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), Errno>;
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// As of [`FileSystem::set_xattr`].
+    fn remove_xattr(&mut self, caller: Caller<'_>, inode: InodeNumber, name: &[u8]) -> Result<(), Errno>;
+
+    /// What is in use.
+    fn usage(&mut self) -> Usage;
+}
