@@ -2,6 +2,7 @@
 //! add.
 
 use crate::error::Fault;
+use crate::file_system::DirectoryEntry;
 use crate::inode::{InodeNumber, Kind, Timestamp};
 use crate::name::{Cookie, NameKey};
 
@@ -63,12 +64,8 @@ pub trait Base {
     /// The entry with this name.
     fn entry(&mut self, directory: InodeNumber, name: &[u8]) -> Result<Option<Entry>, Fault>;
 
-    /// The first entry whose cookie is at least `from`, with its name.
-    fn entry_from(
-        &mut self,
-        directory: InodeNumber,
-        from: Cookie,
-    ) -> Result<Option<(Entry, Box<[u8]>)>, Fault>;
+    /// The first entry whose cookie is at least `from`.
+    fn entry_from(&mut self, directory: InodeNumber, from: Cookie) -> Result<Option<DirectoryEntry>, Fault>;
 
     /// The target of a symbolic link.
     fn target(&mut self, inode: InodeNumber) -> Result<Vec<u8>, Fault>;

@@ -165,7 +165,7 @@ pub struct Record<'a> {
     pub time: Timestamp,
     /// What it says.
     pub change: Change<'a>,
-    /// Its data, for [`Change::Write`] and [`Change::SetXattr`]: where they begin, in bytes since the
-    /// log was made, and the bytes.
+    /// The data of a [`Change::Write`] or [`Change::SetXattr`]: where they begin, in bytes since
+    /// the log was made, and the bytes.
     pub data: (u64, &'a [u8]),
 }

@@ -351,7 +351,8 @@ pub trait FileSystem {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// `EEXIST`, `ENODATA`, `E2BIG`, `EACCES`, `EPERM`, `EOPNOTSUPP`, `ERANGE` (the name), `ENOSPC`.
+    /// `EEXIST`, `ENODATA`, `E2BIG`, `EACCES`, `EPERM`, `EOPNOTSUPP`, `ERANGE` (the name),
+    /// `ENOSPC`.
     fn set_xattr(
         &mut self,
         caller: Caller<'_>,

@@ -1,9 +1,9 @@
 //! Names of directory entries, and the order in which a directory lists them.
 //!
 //! 1. A name has 1 to 255 bytes, without `/` and NUL, and is not `.` or `..`.
-//! 2. Entries are listed in the order of their [`Cookie`]s. A cookie follows from the name: 55 bits
-//!    of a keyed hash, and a slot of 7 bits which distinguishes names with equal hashes. So a cookie
-//!    stays valid while other entries come and go, and after a restart (`telldir(3)`, NFS).
+//! 2. Entries are listed in the order of their [`Cookie`]s. A cookie follows from the name: 56 bits
+//!    of a keyed hash, and a slot of 7 bits which distinguishes names with equal hashes. So it stays
+//!    valid while other entries come and go, and after a restart (`telldir(3)`, NFS).
 //! 3. The key belongs to the file system: a user who does not know it cannot prepare names that
 //!    collide. A directory with 128 names of one hash refuses a further one (`ENOSPC`).
 
@@ -42,7 +42,7 @@ impl NameKey {
 /// Refuses what cannot be the name of an entry.
 ///
 /// # Errors
-/// `ENAMETOOLONG`, `EINVAL` (empty, `/` or NUL), `EEXIST` (`.` and `..`, which every directory has).
+/// `ENAMETOOLONG`, `EINVAL` (empty, `/` or NUL), `EEXIST` (`.` and `..`: every directory has them).
 pub fn check(name: &[u8]) -> Result<(), Errno> {
     match name {
         _ if name.len() > MAX_NAME => Err(Errno::NAMETOOLONG),
