@@ -104,7 +104,8 @@ pub enum Change<'a> {
         /// Bytes.
         size: u64,
     },
-    /// Room is reserved where there is none; it reads as zeros.
+    /// Room is reserved where there is none; it reads as zeros. With `zero`, what is there reads as
+    /// zeros too.
     Reserve {
         /// The file.
         inode: InodeNumber,
@@ -114,6 +115,8 @@ pub enum Change<'a> {
         length: u64,
         /// The new size of the file.
         size: u64,
+        /// What is there is discarded first.
+        zero: bool,
     },
     /// A range reads as zeros and gives its blocks back.
     Punch {
