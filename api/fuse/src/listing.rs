@@ -1,0 +1,103 @@
+//! Listing directories.
+//!
+//! 1. `.` has cookie 1 and `..` has cookie 2. The cookies of the file system's entries are larger
+//!    ([`FIRST_COOKIE`]), so an offset says which of the two lists goes on behind it.
+//! 2. Entries are added until the kernel's buffer is full. The file system continues behind a
+//!    cookie whatever was added or removed meanwhile.
+//! 3. A listing with attributes (`READDIRPLUS`) counts as a lookup of each entry in it, except `.`
+//!    and `..`.
+
+use fuser::{FileHandle, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use rustix::io::Errno;
+use sietch_fs::FileSystem;
+use sietch_fs::file_system::{DirectoryEntry, Handle};
+use sietch_fs::inode::InodeNumber;
+use sietch_fs::name::{Cookie, FIRST_COOKIE};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use crate::attributes::{file_attributes, file_type, inode, number};
+use crate::state::State;
+
+/// Entries that are read before they are added to a listing with attributes: about what fits the
+/// page that the kernel gives room for.
+const ENTRIES_AT_ONCE: usize = 32;
+
+/// Cookies of the two entries that every directory has.
+const ITSELF: u64 = 1;
+const PARENT: u64 = 2;
+const _: () = assert!(PARENT < FIRST_COOKIE.0);
+
+/// `.` and `..`, as far as they are behind `offset`.
+fn first_entries<F: FileSystem>(
+    state: &mut State<F>,
+    directory: InodeNumber,
+    offset: u64,
+) -> impl Iterator<Item = (u64, &'static str, InodeNumber)> + use<F> {
+    // A directory that was removed has no parent any more.
+    let parent = if offset < PARENT { state.file_system.parent(directory).ok() } else { None };
+    [(ITSELF, ".", directory), (PARENT, "..", parent.unwrap_or(directory))]
+        .into_iter()
+        .filter(move |(cookie, ..)| *cookie > offset)
+}
+
+/// Adds entries behind `offset`.
+pub(crate) fn list<F: FileSystem>(
+    state: &mut State<F>,
+    directory: INodeNo,
+    handle: FileHandle,
+    offset: u64,
+    reply: &mut ReplyDirectory,
+) -> Result<(), Errno> {
+    for (cookie, name, inode) in first_entries(state, inode(directory), offset) {
+        if reply.add(number(inode), cookie, FileType::Directory, name) {
+            return Ok(());
+        }
+    }
+    state.file_system.read_directory(Handle(handle.0), Cookie(offset.max(PARENT)), &mut |entry| {
+        let DirectoryEntry { cookie, name, inode, kind } = entry;
+        !reply.add(number(inode), cookie.0, file_type(kind), OsStr::from_bytes(&name))
+    })
+}
+
+/// Adds entries behind `offset`, with their attributes, which the kernel may keep for `keep`.
+pub(crate) fn list_with_attributes<F: FileSystem>(
+    state: &mut State<F>,
+    directory: INodeNo,
+    handle: FileHandle,
+    offset: u64,
+    keep: Duration,
+    reply: &mut ReplyDirectoryPlus,
+) -> Result<(), Errno> {
+    for (cookie, name, inode) in first_entries(state, inode(directory), offset) {
+        let shown = file_attributes(&state.file_system.attributes(inode)?);
+        if reply.add(number(inode), cookie, name, &keep, &shown, Generation(0)) {
+            return Ok(());
+        }
+    }
+    let mut after = Cookie(offset.max(PARENT));
+    loop {
+        let mut entries = Vec::with_capacity(ENTRIES_AT_ONCE);
+        state.file_system.read_directory(Handle(handle.0), after, &mut |entry| {
+            let room = entries.len() < ENTRIES_AT_ONCE;
+            if room {
+                entries.push(entry);
+            }
+            room
+        })?;
+        let Some(last) = entries.last() else { return Ok(()) };
+        after = last.cookie;
+        for entry in entries {
+            // Another client may have removed it since.
+            let Ok(shown) = state.file_system.attributes(entry.inode) else { continue };
+            let Ok(shown) = state.retain(shown) else { continue };
+            let name = OsStr::from_bytes(&entry.name);
+            let number = number(entry.inode);
+            if reply.add(number, entry.cookie.0, name, &keep, &file_attributes(&shown), Generation(0)) {
+                state.forget(entry.inode, 1);
+                return Ok(());
+            }
+        }
+    }
+}

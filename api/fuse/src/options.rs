@@ -1,0 +1,38 @@
+//! How a file system is mounted.
+
+use std::time::Duration;
+
+/// Threads that serve requests, unless the options say otherwise. The file system is behind one
+/// lock; further threads copy data and parse requests meanwhile.
+const THREADS: usize = 4;
+
+/// How a file system is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The source in the mount table. It also says which dead mounts are ours to clear.
+    pub source: String,
+    /// Users other than the mounting one may use it, as the modes of its files permit.
+    pub allow_other: bool,
+    /// Nothing can be changed.
+    pub read_only: bool,
+    /// Set-user-ID bits and file capabilities take effect, and device files open devices.
+    pub trusted: bool,
+    /// How long the kernel may cache names and attributes: zero where other clients change the file
+    /// system beside this mount.
+    pub keep: Duration,
+    /// Threads that serve requests, at least 1.
+    pub threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            source: "sietch-fs".to_owned(),
+            allow_other: false,
+            read_only: false,
+            trusted: false,
+            keep: Duration::ZERO,
+            threads: THREADS,
+        }
+    }
+}

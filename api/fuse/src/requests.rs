@@ -1,0 +1,764 @@
+//! The kernel's requests, one by one, as operations of the file system.
+//!
+//! 1. Permissions were checked by the kernel, so the file system gets privileged credentials with
+//!    the caller's user and group ([`permitted`]).
+//! 2. Where the privilege itself matters, it gets the caller's: a change of the content by someone
+//!    without privilege clears set-ID bits ([`own`]). `fuser` does not pass the flag by which the
+//!    kernel asks for that in `open` and `setattr`; there, every user but root is taken to lack it.
+//! 3. A request without any attribute to set is the kernel's way to ask for set-ID bits to be
+//!    cleared, and what `chown(2)` with two times -1 becomes.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use rustix::fs::{FallocateFlags, OFlags, XattrFlags};
+use rustix::io::Errno;
+use sietch_fs::FileSystem;
+use sietch_fs::access::{Caller, Credentials};
+use sietch_fs::file_system::{
+    Allocation, AttributeChange, Handle, NewInode, OpenMode, RenameMode, Seek, WriteAt, XattrMode,
+};
+use sietch_fs::inode::{Attributes, Kind};
+use sietch_fs::limits::MAX_RECORD_DATA;
+use sietch_fs::name::MAX_NAME;
+
+use crate::attributes::{
+    errno, file_attributes, inode, kind_and_mode, new_time, now, permissions, without_set_id,
+};
+use crate::listing::{list, list_with_attributes};
+use crate::stale::Stale;
+use crate::state::{Shared, State};
+
+/// Largest write and read: what one record of the log takes, so that a write is atomic.
+const MAX_TRANSFER: u32 = MAX_RECORD_DATA as u32;
+/// Requests of the kernel's own (read-ahead, write-back) that may be under way: enough to keep all
+/// threads busy.
+const MAX_BACKGROUND: u16 = 64;
+/// Most that one copy request copies before it answers; the program asks for the rest.
+const MAX_COPY: u64 = 16 << 20;
+
+thread_local! {
+    /// What was read last, so that a read does not clear a new buffer each time.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The kernel has checked that the caller may do this.
+fn permitted(request: &Request) -> Credentials {
+    Credentials { uid: request.uid(), gid: request.gid(), groups: Vec::new(), is_privileged: true }
+}
+
+/// The caller, with the privilege that root has.
+fn own(request: &Request) -> Credentials {
+    Credentials { is_privileged: request.uid() == 0, ..permitted(request) }
+}
+
+/// How a descriptor is used that is opened with `flags`.
+fn open_mode(flags: OpenFlags) -> OpenMode {
+    let (read, write) = match flags.acc_mode() {
+        OpenAccMode::O_RDONLY => (true, false),
+        OpenAccMode::O_WRONLY => (false, true),
+        OpenAccMode::O_RDWR => (true, true),
+    };
+    OpenMode { read, write, truncate: has(flags, OFlags::TRUNC) }
+}
+
+fn has(flags: OpenFlags, flag: OFlags) -> bool {
+    flags.0 & flag.bits() as i32 != 0
+}
+
+/// Answers the kernel's requests.
+pub(crate) struct Requests<F> {
+    shared: Arc<Shared<F>>,
+    stale: Arc<Stale>,
+    keep: Duration,
+}
+
+impl<F: FileSystem> Requests<F> {
+    /// The kernel may keep names and attributes for `keep`.
+    pub(crate) fn new(shared: Arc<Shared<F>>, stale: Arc<Stale>, keep: Duration) -> Self {
+        Self { shared, stale, keep }
+    }
+
+    fn run<T>(&self, operation: impl FnOnce(&mut State<F>) -> Result<T, Errno>) -> Result<T, fuser::Errno> {
+        self.shared.run(operation).map_err(errno)
+    }
+
+    fn run_as<T>(
+        &self,
+        credentials: &Credentials,
+        operation: impl FnOnce(&mut State<F>, Caller<'_>) -> Result<T, Errno>,
+    ) -> Result<T, fuser::Errno> {
+        self.run(|state| operation(state, Caller { credentials, now: now() }))
+    }
+
+    /// Replies with an inode that the kernel knows from now on.
+    fn reply_entry(&self, found: Result<Attributes, fuser::Errno>, reply: ReplyEntry) {
+        match found {
+            Ok(shown) => reply.entry(&self.keep, &file_attributes(&shown), Generation(0)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn reply_attributes(&self, found: Result<Attributes, fuser::Errno>, reply: ReplyAttr) {
+        match found {
+            Ok(shown) => reply.attr(&self.keep, &file_attributes(&shown)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn make(
+        &self,
+        request: &Request,
+        directory: INodeNo,
+        name: &OsStr,
+        new: &NewInode<'_>,
+        reply: ReplyEntry,
+    ) {
+        let made = self.run_as(&permitted(request), |state, caller| {
+            let shown = state.file_system.create(caller, inode(directory), name.as_bytes(), new)?;
+            state.retain(shown)
+        });
+        self.reply_entry(made, reply);
+    }
+}
+
+fn reply_empty(result: Result<(), fuser::Errno>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+/// Replies with a value as `getxattr(2)` and `listxattr(2)` want it: its size if `room` is 0.
+fn reply_value(value: Result<Vec<u8>, fuser::Errno>, room: u32, reply: ReplyXattr) {
+    match value {
+        Err(errno) => reply.error(errno),
+        Ok(value) => match u32::try_from(value.len()) {
+            Ok(size) if room == 0 => reply.size(size),
+            Ok(size) if size <= room => reply.data(&value),
+            _ => reply.error(fuser::Errno::ERANGE),
+        },
+    }
+}
+
+/// Clears set-ID bits, if there are any.
+fn clear_set_id<F: FileSystem>(
+    state: &mut State<F>,
+    caller: Caller<'_>,
+    number: INodeNo,
+) -> Result<(), Errno> {
+    let shown = state.file_system.attributes(inode(number))?;
+    let mode = without_set_id(&shown);
+    if mode != shown.mode {
+        let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
+        state.file_system.set_attributes(caller, inode(number), None, &change)?;
+    }
+    Ok(())
+}
+
+/// Sets attributes, and clears set-ID bits where Linux does.
+fn set_attributes<F: FileSystem>(
+    state: &mut State<F>,
+    caller: Caller<'_>,
+    number: INodeNo,
+    handle: Option<Handle>,
+    mut change: AttributeChange,
+) -> Result<Attributes, Errno> {
+    let AttributeChange { mode, uid, gid, size, atime, mtime } = change;
+    let nothing = uid.is_none() && gid.is_none() && size.is_none() && atime.is_none() && mtime.is_none();
+    let truncated = size.is_some() && caller.credentials.uid != 0;
+    if mode.is_none() && (nothing || uid.is_some() || gid.is_some() || truncated) {
+        let shown = state.file_system.attributes(inode(number))?;
+        let cleared = without_set_id(&shown);
+        if nothing || cleared != shown.mode {
+            change.mode = Some(cleared);
+        }
+    }
+    state.file_system.set_attributes(caller, inode(number), handle, &change)
+}
+
+/// Copies between two files; each piece is atomic. Returns the bytes copied, fewer at the end of
+/// the source.
+fn copy<F: FileSystem>(
+    state: &mut State<F>,
+    caller: Caller<'_>,
+    (from, from_offset): (Handle, u64),
+    (to, to_offset): (Handle, u64),
+    length: u64,
+) -> Result<u32, Errno> {
+    let mut bytes = vec![0; length.min(MAX_RECORD_DATA as u64) as usize];
+    let length = length.min(MAX_COPY);
+    let mut copied = 0;
+    while copied < length {
+        let piece = (length - copied).min(bytes.len() as u64) as usize;
+        let result = state.file_system.read(from, from_offset.saturating_add(copied), &mut bytes[..piece]);
+        let result = result.and_then(|count| {
+            if count > 0 {
+                let at = WriteAt::Offset(to_offset.saturating_add(copied));
+                state.file_system.write(caller, to, at, &bytes[..count])?;
+            }
+            Ok(count as u64)
+        });
+        match result {
+            Ok(0) => break,
+            Ok(count) => copied += count,
+            // What was copied counts.
+            Err(_) if copied > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    // At most MAX_COPY.
+    Ok(copied as u32)
+}
+
+fn allocation(mode: i32) -> Option<Allocation> {
+    let mode = FallocateFlags::from_bits_retain(mode as u32);
+    if mode == FallocateFlags::empty() {
+        Some(Allocation::Reserve)
+    } else if mode == FallocateFlags::KEEP_SIZE {
+        Some(Allocation::ReserveKeepSize)
+    } else if mode == FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE {
+        Some(Allocation::Punch)
+    } else if mode == FallocateFlags::ZERO_RANGE {
+        Some(Allocation::Zero)
+    } else if mode == FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE {
+        Some(Allocation::ZeroKeepSize)
+    } else {
+        None
+    }
+}
+
+fn rename_mode(flags: RenameFlags) -> Option<RenameMode> {
+    if flags.is_empty() {
+        Some(RenameMode::Replace)
+    } else if flags == RenameFlags::RENAME_NOREPLACE {
+        Some(RenameMode::NoReplace)
+    } else if flags == RenameFlags::RENAME_EXCHANGE {
+        Some(RenameMode::Exchange)
+    } else {
+        None
+    }
+}
+
+impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let mut wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_AUTO_INVAL_DATA
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_EXPORT_SUPPORT
+            | InitFlags::FUSE_ASYNC_DIO;
+        if !self.keep.is_zero() {
+            // Attributes that the kernel may not keep are of no use in a listing.
+            wanted |= InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+        }
+        // A kernel without one of them works by further requests.
+        if let Err(missing) = config.add_capabilities(wanted) {
+            let _ = config.add_capabilities(wanted & !missing);
+        }
+        // The kernel's own bound on read-ahead may be lower, and then it stays.
+        let _ = config.set_max_write(MAX_TRANSFER);
+        let _ = config.set_max_readahead(MAX_TRANSFER);
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.run_as(&permitted(request), |state, caller| {
+            // The first two are for handles of `open_by_handle_at(2)` and NFS.
+            let shown = match name.as_bytes() {
+                b"." => state.file_system.attributes(inode(parent))?,
+                b".." => {
+                    let above = state.file_system.parent(inode(parent))?;
+                    state.file_system.attributes(above)?
+                }
+                name => state.file_system.lookup(caller, inode(parent), name)?,
+            };
+            state.retain(shown)
+        });
+        self.reply_entry(found, reply);
+    }
+
+    fn forget(&self, _request: &Request, number: INodeNo, lookups: u64) {
+        // After a panic nothing is left to release.
+        let _ = self.run(|state| {
+            state.forget(inode(number), lookups);
+            Ok(())
+        });
+    }
+
+    fn getattr(&self, _request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        self.reply_attributes(self.run(|state| state.file_system.attributes(inode(number))), reply);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = AttributeChange {
+            mode: mode.map(|mode| permissions(mode, 0)),
+            uid,
+            gid,
+            size,
+            atime: atime.map(new_time),
+            mtime: mtime.map(new_time),
+        };
+        let handle = handle.map(|handle| Handle(handle.0));
+        let set = self.run_as(&permitted(request), |state, caller| {
+            set_attributes(state, caller, number, handle, change)
+        });
+        self.reply_attributes(set, reply);
+    }
+
+    fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
+        match self.run(|state| state.file_system.read_link(inode(number))) {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let Some((kind, mode)) = kind_and_mode(mode, umask) else {
+            return reply.error(fuser::Errno::EINVAL);
+        };
+        let device = match kind {
+            Kind::CharacterDevice | Kind::BlockDevice => rdev.into(),
+            _ => 0,
+        };
+        self.make(request, parent, name, &NewInode { kind, mode, device, target: &[] }, reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let mode = permissions(mode, umask);
+        let new = NewInode { kind: Kind::Directory, mode, device: 0, target: &[] };
+        self.make(request, parent, name, &new, reply);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let removed = self.run_as(&permitted(request), |state, caller| {
+            state.file_system.unlink(caller, inode(parent), name.as_bytes())
+        });
+        reply_empty(removed, reply);
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let removed = self.run_as(&permitted(request), |state, caller| {
+            state.file_system.remove_directory(caller, inode(parent), name.as_bytes())
+        });
+        reply_empty(removed, reply);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        let new = NewInode { kind: Kind::Symlink, mode: 0o777, device: 0, target };
+        self.make(request, parent, name, &new, reply);
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let Some(mode) = rename_mode(flags) else { return reply.error(fuser::Errno::EINVAL) };
+        let renamed = self.run_as(&permitted(request), |state, caller| {
+            let from = (inode(parent), name.as_bytes());
+            state.file_system.rename(caller, from, (inode(new_parent), new_name.as_bytes()), mode)
+        });
+        reply_empty(renamed, reply);
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let linked = self.run_as(&permitted(request), |state, caller| {
+            let (number, directory) = (inode(number), inode(new_parent));
+            let shown = state.file_system.link(caller, number, directory, new_name.as_bytes())?;
+            state.retain(shown)
+        });
+        self.reply_entry(linked, reply);
+    }
+
+    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let opened = self.run_as(&permitted(request), |state, caller| {
+            let mode = open_mode(flags);
+            if mode.truncate && request.uid() != 0 {
+                clear_set_id(state, caller, number)?;
+            }
+            let handle = state.file_system.open(caller, inode(number), mode)?;
+            Ok(state.opened(handle))
+        });
+        match opened {
+            Ok(handle) => reply.opened(FileHandle(handle.0), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let flags = OpenFlags(flags);
+        let mode = permissions(mode, umask);
+        let new = NewInode { kind: Kind::File, mode, device: 0, target: &[] };
+        let created = self.run_as(&permitted(request), |state, caller| {
+            let shown = match state.file_system.create(caller, inode(parent), name.as_bytes(), &new) {
+                // Another client was faster. The kernel looks the name up again, checks permissions
+                // and opens.
+                Err(Errno::EXIST) if !has(flags, OFlags::EXCL) => Err(Errno::STALE),
+                other => other,
+            }?;
+            let handle = state.file_system.open_created(shown.inode, open_mode(flags))?;
+            Ok((state.retain(shown)?, state.opened(handle)))
+        });
+        match created {
+            Ok((shown, handle)) => {
+                let (shown, handle) = (file_attributes(&shown), FileHandle(handle.0));
+                reply.created(&self.keep, &shown, Generation(0), handle, FopenFlags::empty());
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        BUFFER.with_borrow_mut(|buffer| {
+            let size = size.min(MAX_TRANSFER) as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let bytes = &mut buffer[..size];
+            match self.run(|state| state.file_system.read(Handle(handle.0), offset, bytes)) {
+                Ok(count) => reply.data(&buffer[..count.min(size)]),
+                Err(errno) => reply.error(errno),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let credentials = Credentials { is_privileged: !kill, ..permitted(request) };
+        // Pages are written back where they are.
+        let from_cache = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let append = has(flags, OFlags::APPEND) && !from_cache;
+        let at = if append { WriteAt::End } else { WriteAt::Offset(offset) };
+        let written = self.run_as(&credentials, |state, caller| {
+            let start = state.file_system.write(caller, Handle(handle.0), at, data)?;
+            if has(flags, OFlags::DSYNC) && !from_cache {
+                state.file_system.sync()?;
+            }
+            Ok(start)
+        });
+        match written {
+            Ok(start) => {
+                // No longer than a request.
+                reply.written(data.len() as u32);
+                if start != offset {
+                    self.stale.add(number);
+                }
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Nothing is held back until a descriptor is closed. The kernel does not ask again.
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let closed = self.run(|state| {
+            state.close(Handle(handle.0));
+            Ok(())
+        });
+        reply_empty(closed, reply);
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply_empty(self.run(|state| state.file_system.sync()), reply);
+    }
+
+    fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let opened = self.run_as(&permitted(request), |state, caller| {
+            let mode = OpenMode { read: true, ..OpenMode::default() };
+            let handle = state.file_system.open(caller, inode(number), mode)?;
+            Ok(state.opened(handle))
+        });
+        match opened {
+            Ok(handle) => reply.opened(FileHandle(handle.0), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        match self.run(|state| list(state, number, handle, offset, &mut reply)) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let keep = self.keep;
+        match self.run(|state| list_with_attributes(state, number, handle, offset, keep, &mut reply)) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        let closed = self.run(|state| {
+            state.close(Handle(handle.0));
+            Ok(())
+        });
+        reply_empty(closed, reply);
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply_empty(self.run(|state| state.file_system.sync()), reply);
+    }
+
+    fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
+        match self.run(|state| Ok(state.file_system.usage())) {
+            Ok(usage) => {
+                let (block, free) = (usage.block_bytes, usage.free);
+                // Inodes are limited by blocks alone.
+                let inodes = usage.inodes.saturating_add(free);
+                reply.statfs(usage.blocks, free, free, inodes, free, block, MAX_NAME as u32, block);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let flags = XattrFlags::from_bits_retain(flags as u32);
+        let mode = if flags == XattrFlags::empty() {
+            XattrMode::Set
+        } else if flags == XattrFlags::CREATE {
+            XattrMode::Create
+        } else if flags == XattrFlags::REPLACE {
+            XattrMode::Replace
+        } else {
+            return reply.error(fuser::Errno::EINVAL);
+        };
+        let set = self.run_as(&permitted(request), |state, caller| {
+            state.file_system.set_xattr(caller, inode(number), name.as_bytes(), value, mode)
+        });
+        reply_empty(set, reply);
+    }
+
+    fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = self.run_as(&permitted(request), |state, caller| {
+            state.file_system.xattr(caller, inode(number), name.as_bytes())
+        });
+        reply_value(value, size, reply);
+    }
+
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        // The kernel does not hide the names that only root may see.
+        let names = self.run_as(&own(request), |state, caller| {
+            let mut names = Vec::new();
+            for name in state.file_system.xattr_names(caller, inode(number))? {
+                names.extend_from_slice(&name);
+                names.push(0);
+            }
+            Ok(names)
+        });
+        reply_value(names, size, reply);
+    }
+
+    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let removed = self.run_as(&permitted(request), |state, caller| {
+            state.file_system.remove_xattr(caller, inode(number), name.as_bytes())
+        });
+        reply_empty(removed, reply);
+    }
+
+    fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        // The kernel checks permissions itself, and does not ask.
+        let wanted = (mask.bits() & 7) as u8;
+        let checked = self.run_as(&own(request), |state, caller| {
+            state.file_system.check_access(caller, inode(number), wanted)
+        });
+        reply_empty(checked, reply);
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let Some(allocation) = allocation(mode) else { return reply.error(fuser::Errno::EOPNOTSUPP) };
+        let Some(end) = offset.checked_add(length) else { return reply.error(fuser::Errno::EFBIG) };
+        let allocated = self.run_as(&own(request), |state, caller| {
+            state.file_system.allocate(caller, Handle(handle.0), offset..end, allocation)
+        });
+        reply_empty(allocated, reply);
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        _number: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        // `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others.
+        let what = match whence {
+            3 => Seek::Data,
+            4 => Seek::Hole,
+            _ => return reply.error(fuser::Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
+        match self.run(|state| state.file_system.seek(Handle(handle.0), offset, what)) {
+            // Within the largest file.
+            Ok(found) => reply.offset(found as i64),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        _from: INodeNo,
+        from_handle: FileHandle,
+        from_offset: u64,
+        _to: INodeNo,
+        to_handle: FileHandle,
+        to_offset: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let copied = self.run_as(&own(request), |state, caller| {
+            let (from, to) = (Handle(from_handle.0), Handle(to_handle.0));
+            copy(state, caller, (from, from_offset), (to, to_offset), length)
+        });
+        match copied {
+            Ok(count) => reply.written(count),
+            Err(errno) => reply.error(errno),
+        }
+    }
+}

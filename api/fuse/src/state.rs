@@ -1,0 +1,111 @@
+//! The file system behind its lock, with what the kernel holds of it.
+
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use sietch_fs::FileSystem;
+use sietch_fs::file_system::Handle;
+use sietch_fs::inode::{Attributes, InodeNumber};
+
+/// A file system that is mounted.
+pub(crate) struct State<F> {
+    /// The file system.
+    pub(crate) file_system: F,
+    /// How often the kernel looked each inode up, less what it forgot.
+    references: HashMap<InodeNumber, u64>,
+    /// What the kernel has open.
+    handles: HashSet<Handle>,
+    panicked: bool,
+}
+
+impl<F: FileSystem> State<F> {
+    /// Keeps an inode for the kernel, to which a reply says its number.
+    pub(crate) fn retain(&mut self, shown: Attributes) -> Result<Attributes, Errno> {
+        self.file_system.retain(shown.inode)?;
+        *self.references.entry(shown.inode).or_default() += 1;
+        Ok(shown)
+    }
+
+    /// The kernel takes `count` lookups back.
+    pub(crate) fn forget(&mut self, inode: InodeNumber, count: u64) {
+        let Some(held) = self.references.get_mut(&inode) else { return };
+        let count = count.min(*held);
+        *held -= count;
+        if *held == 0 {
+            self.references.remove(&inode);
+        }
+        self.file_system.release(inode, count);
+    }
+
+    /// Remembers what the kernel has open.
+    pub(crate) fn opened(&mut self, handle: Handle) -> Handle {
+        self.handles.insert(handle);
+        handle
+    }
+
+    /// The kernel closes it.
+    pub(crate) fn close(&mut self, handle: Handle) {
+        if self.handles.remove(&handle) {
+            self.file_system.close(handle);
+        }
+    }
+
+    fn release_all(&mut self) {
+        for handle in std::mem::take(&mut self.handles) {
+            self.file_system.close(handle);
+        }
+        for (inode, count) in std::mem::take(&mut self.references) {
+            self.file_system.release(inode, count);
+        }
+    }
+}
+
+/// The state, for all threads.
+pub(crate) struct Shared<F> {
+    state: Mutex<State<F>>,
+}
+
+impl<F: FileSystem> Shared<F> {
+    /// Nothing of it is known to the kernel yet.
+    pub(crate) fn new(file_system: F) -> Self {
+        let (references, handles) = (HashMap::new(), HashSet::new());
+        Self { state: Mutex::new(State { file_system, references, handles, panicked: false }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<F>> {
+        // A panic is caught under the lock, and noted.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs one operation.
+    ///
+    /// # Errors
+    /// The operation's; `EIO` if it panics, or an earlier one did.
+    pub(crate) fn run<T>(
+        &self,
+        operation: impl FnOnce(&mut State<F>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let mut state = self.lock();
+        if state.panicked {
+            return Err(Errno::IO);
+        }
+        let result = catch_unwind(AssertUnwindSafe(|| operation(&mut state)));
+        result.unwrap_or_else(|_| {
+            tracing::error!("the file system panicked; every request gets EIO from now on");
+            state.panicked = true;
+            Err(Errno::IO)
+        })
+    }
+
+    /// Releases what the kernel still has, and returns the file system; none if it panicked.
+    pub(crate) fn end(self) -> Option<F> {
+        let released = self.run(|state| {
+            state.release_all();
+            Ok(())
+        });
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        released.is_ok().then_some(state.file_system)
+    }
+}
