@@ -3,7 +3,7 @@
 use crate::sources::SourceFile;
 
 /// A crate of the workspace: its name, the path of its manifest, its layer (higher may use lower).
-const CRATES: [(&str, &str, u32); 26] = [
+const CRATES: [(&str, &str, u32); 27] = [
     ("sietch-structures", "foundation/structures/Cargo.toml", 0),
     ("sietch-ring", "foundation/ring/Cargo.toml", 0),
     ("sietch-protocol", "foundation/protocol/Cargo.toml", 0),
@@ -13,6 +13,7 @@ const CRATES: [(&str, &str, u32); 26] = [
     ("sietch-net", "dataplane/net/Cargo.toml", 2),
     ("sietch-persist", "dataplane/persist/Cargo.toml", 2),
     ("sietch-fs", "dataplane/fs/Cargo.toml", 2),
+    ("sietch-fs-oracle", "dataplane/fs/oracle/Cargo.toml", 3),
     ("sietch-stream", "dataplane/stream/Cargo.toml", 2),
     ("sietch-volume", "control/volume/Cargo.toml", 2),
     ("sietch-service", "dataplane/service/Cargo.toml", 3),
