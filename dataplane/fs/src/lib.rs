@@ -36,6 +36,7 @@ mod error;
 pub mod file_system;
 pub mod inode;
 pub mod limits;
+pub mod log;
 pub mod name;
 
 pub use base::Base;

@@ -1,0 +1,2 @@
+mod changes;
+mod properties;
