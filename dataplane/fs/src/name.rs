@@ -2,8 +2,8 @@
 //!
 //! 1. A name has 1 to 255 bytes, without `/` and NUL, and is not `.` or `..`.
 //! 2. Entries are listed in the order of their [`Cookie`]s. A cookie follows from the name: 56 bits
-//!    of a keyed hash, and a slot of 7 bits which distinguishes names with equal hashes. So it stays
-//!    valid while other entries come and go, and after a restart (`telldir(3)`, NFS).
+//!    of a keyed hash, and a slot of 7 bits which distinguishes names with equal hashes. So it
+//!    stays valid while other entries come and go, and after a restart (`telldir(3)`, NFS).
 //! 3. The key belongs to the file system: a user who does not know it cannot prepare names that
 //!    collide. A directory with 128 names of one hash refuses a further one (`ENOSPC`).
 
