@@ -36,7 +36,7 @@ pub enum NewTime {
 }
 
 /// What [`FileSystem::set_attributes`] changes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributeChange {
     /// `chmod`.
     pub mode: Option<u16>,

@@ -3,11 +3,14 @@
 //! 1. [`Model`] implements [`sietch_fs::FileSystem`] in memory, in the simplest way that has the
 //!    semantics and the errno of Linux. It shares no code with the real implementation, apart from
 //!    the permission checks of [`sietch_fs::access`] and the hash of names.
+//! 2. [`program`] has programs of operations, random and exhaustive, which run on two file systems
+//!    and must have the same results and leave the same tree.
 //!
 //! What it must never do: decide anything as the implementation under test does, only because that
 //! one does it. Where a man page leaves a question open, the kernel's answer counts.
 #![forbid(unsafe_code)]
 
 mod model;
+pub mod program;
 
 pub use model::Model;

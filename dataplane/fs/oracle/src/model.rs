@@ -57,6 +57,11 @@ impl Model {
     pub fn with_root(key: NameKey, mode: u16, now: Timestamp) -> Self {
         Self { table: Table::new(key, mode, now) }
     }
+
+    /// The inode that a handle is of.
+    pub fn inode_of(&self, handle: Handle) -> Option<InodeNumber> {
+        self.table.opened(handle).map(|opened| opened.inode).ok()
+    }
 }
 
 impl FileSystem for Model {
