@@ -39,4 +39,20 @@ pub enum Fault {
         /// Blocks.
         wanted: u64,
     },
+    /// An earlier fault left the change half made. What was committed is safe.
+    #[error("{medium}: no more changes after an earlier fault ({cause}); open the pool again")]
+    Stopped {
+        /// The home of the pool.
+        medium: String,
+        /// The earlier fault.
+        cause: String,
+    },
+    /// The caller asked for what cannot be. Nothing has changed.
+    #[error("{medium}: refused: {cause}")]
+    Refused {
+        /// Which one.
+        medium: String,
+        /// Why it cannot be.
+        cause: String,
+    },
 }

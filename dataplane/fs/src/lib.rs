@@ -38,8 +38,11 @@ pub mod inode;
 pub mod limits;
 pub mod log;
 pub mod name;
+pub mod pool;
+mod tree;
 
 pub use base::Base;
 pub use change::Change;
 pub use error::Fault;
 pub use file_system::FileSystem;
+pub use tree::{Key, MAX_VALUE, OWN_KINDS};

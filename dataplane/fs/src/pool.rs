@@ -1,0 +1,51 @@
+//! The shared area: data on several media, and one copy-on-write tree that says what they are.
+//!
+//! 1. A pool has up to eight media, each a disk queue. The first is the *home*: it has the tree,
+//!    and the superblock that says which tree is current.
+//! 2. The tree holds the items of the file system, and those of the pool itself: each free run of
+//!    blocks, and each *chunk* of blocks in which nodes are. Free runs are in memory while the pool
+//!    is open ([`data_space`]). Which blocks of the chunks are free follows from the tree
+//!    ([`node_space`]).
+//! 3. A change writes data to blocks that were free in every generation that counts, and changes
+//!    copies of nodes in memory. [`Pool::commit`] writes the nodes, flushes all media, and then
+//!    writes one superblock. That makes all of it current, or nothing ([`commit`]).
+//! 4. What a commit replaced or freed is used again when the commit is durable and no reader needs
+//!    an older generation ([`Pool::readers_at`]).
+//! 5. A [`Reader`] on another thread has queues of its own, and reads one generation until it is
+//!    advanced to the next.
+//! 6. A reserve of node blocks and of data blocks is for removals: a full pool can be emptied.
+//!
+//! What it must never do: write a block that the current generation, or that of a reader, refers
+//! to; say that a commit is durable before all media are flushed; take a stale or misplaced node
+//! for the current one; return a block twice.
+
+mod change;
+mod check;
+mod commit;
+mod data_space;
+mod error;
+mod format;
+mod free_map;
+pub mod limits;
+mod medium;
+mod node_space;
+mod open;
+mod own_items;
+mod reader;
+mod root;
+mod run;
+mod state;
+mod superblock;
+
+pub use check::{Findings, Runs, check};
+pub use error::{FormatError, OpenError};
+pub use format::{FormatOptions, format};
+pub use medium::{Class, Member};
+pub use reader::Reader;
+pub use root::{Counters, Root};
+pub use run::Run;
+pub use state::Pool;
+pub use superblock::VERSION;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Why a pool cannot be made or opened.
+
+use crate::error::Fault;
+
+/// Why [`super::format()`] refuses.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// None, or too many.
+    #[error("a pool has 1 to {most} media, not {count}")]
+    Count {
+        /// Media given.
+        count: usize,
+        /// Media that a pool may have.
+        most: usize,
+    },
+    /// Too small.
+    #[error("{medium}: has {blocks} blocks of 4096 bytes and needs {needed}; choose a larger one")]
+    TooSmall {
+        /// Which one.
+        medium: String,
+        /// Blocks that it has.
+        blocks: u64,
+        /// Blocks that it needs.
+        needed: u64,
+    },
+    /// Its pieces are larger than a block.
+    #[error("{medium}: writes pieces of {bytes} bytes, more than 4096; choose another medium")]
+    Geometry {
+        /// Which one.
+        medium: String,
+        /// Bytes that it writes in one piece.
+        bytes: usize,
+    },
+    /// A medium failed. It holds no pool now.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// Why a pool does not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// None, or too many, or too few.
+    #[error("the pool has {needed} media and {count} are given; name all of them, the home first")]
+    Count {
+        /// Media given.
+        count: usize,
+        /// Media of the pool.
+        needed: usize,
+    },
+    /// It was never formatted, or not completely.
+    #[error("{medium}: holds no pool; format it, or name the medium that does")]
+    Blank {
+        /// Which one.
+        medium: String,
+    },
+    /// No copy of its superblock is whole.
+    #[error("{medium}: no copy of its superblock is whole; restore the medium from a backup")]
+    Superblocks {
+        /// Which one.
+        medium: String,
+    },
+    /// Of another version.
+    #[error("{medium}: has format version {found}, and this program knows version {known}; use a newer one")]
+    Version {
+        /// Which one.
+        medium: String,
+        /// Its version.
+        found: u32,
+        /// The version of this program.
+        known: u32,
+    },
+    /// Of another pool.
+    #[error("{medium}: belongs to pool {found:032x}, not to {wanted:032x}; give the medium of this pool")]
+    Foreign {
+        /// Which one.
+        medium: String,
+        /// Its pool.
+        found: u128,
+        /// The pool of the home.
+        wanted: u128,
+    },
+    /// Not in its place.
+    #[error("{medium}: is medium {found} of its pool and was given as medium {given}; change the order")]
+    Swapped {
+        /// Which one.
+        medium: String,
+        /// Its place in the pool.
+        found: usize,
+        /// Where it was given.
+        given: usize,
+    },
+    /// Shorter than when it was formatted.
+    #[error("{medium}: has {blocks} blocks and had {needed}; restore its size")]
+    TooSmall {
+        /// Which one.
+        medium: String,
+        /// Blocks that it has.
+        blocks: u64,
+        /// Blocks that it had.
+        needed: u64,
+    },
+    /// Its pieces are larger than a block.
+    #[error("{medium}: writes pieces of {bytes} bytes, more than 4096; it cannot hold a pool")]
+    Geometry {
+        /// Which one.
+        medium: String,
+        /// Bytes that it writes in one piece.
+        bytes: usize,
+    },
+    /// A medium failed, or what it holds is damaged.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}

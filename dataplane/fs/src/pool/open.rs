@@ -1,0 +1,177 @@
+//! Opening a pool.
+//!
+//! 1. The home's superblock says how many media there are. Each other one must be of the same pool,
+//!    at its place.
+//! 2. The home is flushed before anything else: the superblock that was found may be one that a
+//!    killed process had written, and that is not durable yet. A damaged copy of it is written
+//!    anew.
+//! 3. All nodes above the leaves are read. They have the pointers to all nodes, and so say which
+//!    blocks of the chunks are free.
+//! 4. The items of free runs are read.
+
+use std::collections::HashMap;
+
+use sietch_disk::{Buffer, DiskQueue};
+
+use super::Pool;
+use super::data_space::DataSpace;
+use super::error::OpenError;
+use super::limits::{FIRST_BLOCK, MAX_MEDIA, WRITER_NODES};
+use super::medium::{Medium, Member};
+use super::node_space::NodeSpace;
+use super::own_items::OwnItem;
+use super::superblock::{Superblock, copies, newest};
+use crate::error::Fault;
+use crate::tree::{Key, Node, Store, Tree, seed};
+
+impl<D: DiskQueue> Pool<D> {
+    /// Opens the pool on these media, the home first.
+    ///
+    /// Until [`Pool::readers_at`] is called, its generation counts as needed by readers.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(members: Vec<Member<D>>) -> Result<Self, OpenError> {
+        Self::open_with(members, WRITER_NODES)
+    }
+
+    /// As [`Pool::open`], with at most so many clean nodes in memory.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn open_with(members: Vec<Member<D>>, nodes_in_memory: usize) -> Result<Self, OpenError> {
+        let (mut media, superblock, damaged) = identify(members)?;
+        if let Some(home) = media.first_mut() {
+            home.flush()?;
+            let own = copies(superblock.root.generation);
+            let damaged: Vec<u32> = damaged.into_iter().filter(|block| own.contains(block)).collect();
+            home.write_durable(&damaged, &superblock.write())?;
+        }
+        let root = superblock.root;
+        let tree =
+            Tree::new(root.pointer, root.level, root.generation + 1, seed(root.identity), nodes_in_memory);
+        let data = DataSpace::new(media.iter().map(|medium| medium.class).collect());
+        let mut pool = Self {
+            media,
+            tree,
+            data,
+            nodes: NodeSpace::default(),
+            superblock,
+            readers: root.generation,
+            uses_reserve: false,
+            stopped: None,
+        };
+        pool.load()?;
+        Ok(pool)
+    }
+
+    fn load(&mut self) -> Result<(), Fault> {
+        self.load_own_items()?;
+        let (root, level) = self.tree.root();
+        let seed = seed(self.superblock.identity);
+        let (media, nodes) = (&mut self.media, &mut self.nodes);
+        let Some(home) = media.first_mut() else { return Ok(()) };
+        let mut pointers = HashMap::from([(root.block, root)]);
+        mark_used(home, nodes, root.block)?;
+        for level in (1..=level).rev() {
+            let mut blocks: Vec<u32> = pointers.keys().copied().collect();
+            blocks.sort_unstable();
+            let mut below = HashMap::new();
+            home.read_many(&blocks, &mut |home, block, bytes: Buffer| {
+                let pointer = pointers.get(&block).copied().unwrap_or_default();
+                let node =
+                    Node::parse(bytes, seed, pointer, level).map_err(|cause| home.damaged(block, cause))?;
+                for at in 0..node.count() {
+                    let child = node.child(at);
+                    mark_used(home, nodes, child.block)?;
+                    if level > 1 {
+                        below.insert(child.block, child);
+                    }
+                }
+                Ok(())
+            })?;
+            pointers = below;
+        }
+        Ok(())
+    }
+
+    /// Free runs and chunks.
+    fn load_own_items(&mut self) -> Result<(), Fault> {
+        let sizes: Vec<u32> = self.media.iter().map(|medium| medium.blocks).collect();
+        let mut from = Key::MIN;
+        loop {
+            let (tree, mut home) = self.tree_and_home();
+            let Some((key, value)) = tree.next(&mut home, from)? else { break };
+            if !key.is_own() {
+                break;
+            }
+            let item = OwnItem::read(key, value, &sizes, FIRST_BLOCK);
+            let is_taken = match item {
+                Some(OwnItem::Free(run)) => {
+                    let is_node = run.medium == 0 && self.nodes.overlaps(run.start, run.blocks);
+                    !is_node && self.data.load(run)
+                }
+                Some(OwnItem::Chunk(run)) => {
+                    !self.data.overlaps(run) && self.nodes.add(run.start, run.blocks)
+                }
+                None => false,
+            };
+            if !is_taken {
+                return Err(Fault::Damaged {
+                    medium: self.home_name(),
+                    what: format!("item {key} of the tree"),
+                    offset: 0,
+                    cause: "it names blocks that are not there, or that another item names".into(),
+                });
+            }
+            from = Key { offset: key.offset + 1, ..key };
+        }
+        Ok(())
+    }
+}
+
+fn mark_used<D: DiskQueue>(home: &Medium<D>, nodes: &mut NodeSpace, block: u32) -> Result<(), Fault> {
+    if nodes.mark_used(block) {
+        return Ok(());
+    }
+    Err(home.damaged(block, "two pointers lead to it, or it is in no chunk of nodes".into()))
+}
+
+/// The media of a pool, the home's superblock, and which of its copies are damaged.
+pub(super) type Identified<D> = (Vec<Medium<D>>, Superblock, Vec<u32>);
+
+/// Verifies that the media are those of one pool, in order.
+pub(super) fn identify<D: DiskQueue>(members: Vec<Member<D>>) -> Result<Identified<D>, OpenError> {
+    let count = members.len();
+    let mut media: Vec<Medium<D>> = members.into_iter().map(Medium::new).collect();
+    let Some((home, others)) = media.split_first_mut() else {
+        return Err(OpenError::Count { count, needed: 1 });
+    };
+    let (superblock, damaged) = newest(home)?;
+    let swapped = |medium: &Medium<D>, found: u8, given: usize| OpenError::Swapped {
+        medium: medium.name.clone(),
+        found: usize::from(found),
+        given,
+    };
+    if superblock.index != 0 {
+        return Err(swapped(home, superblock.index, 0));
+    }
+    let needed = usize::from(superblock.media);
+    for (given, medium) in others.iter_mut().enumerate() {
+        let given = given + 1;
+        let (other, _) = newest(medium)?;
+        if other.identity != superblock.identity {
+            let (found, wanted) = (other.identity, superblock.identity);
+            return Err(OpenError::Foreign { medium: medium.name.clone(), found, wanted });
+        }
+        if usize::from(other.index) != given {
+            return Err(swapped(medium, other.index, given));
+        }
+        medium.class = other.class;
+    }
+    home.class = superblock.class;
+    if count != needed || count > MAX_MEDIA {
+        return Err(OpenError::Count { count, needed });
+    }
+    Ok((media, superblock, damaged))
+}

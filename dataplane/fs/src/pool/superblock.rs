@@ -1,0 +1,194 @@
+//! The superblock of a medium: which pool it belongs to, and on the home, what is current.
+//!
+//! 1. Each medium begins with four copies, a block each. Those of the home follow
+//!    [`sietch_disk::superblock_copies`]: generation `g` is in two copies, and `g + 1` in the other
+//!    two. Those of the other media are equal and never change.
+//! 2. The CRC32C of a copy covers all that follows it.
+
+use crc_fast::CrcAlgorithm;
+use sietch_disk::superblock_copies::{self, CopyDamage};
+use sietch_disk::{Buffer, DiskQueue};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::error::OpenError;
+use super::medium::{Class, Medium};
+use super::{Counters, Root};
+use crate::error::Fault;
+use crate::limits::BLOCK;
+use crate::name::NameKey;
+use crate::tree::{MAX_LEVEL, Pointer};
+
+/// Version of the format that this code writes and reads.
+pub const VERSION: u32 = 1;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHFS");
+
+/// A copy of a superblock.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawSuperblock {
+    magic: U64,
+    /// CRC32C of everything after this field.
+    checksum: U32,
+    version: U32,
+    generation: U64,
+    identity: [u8; 16],
+    blocks: U64,
+    index: u8,
+    media: u8,
+    class: u8,
+    root_level: u8,
+    root_block: U32,
+    root_generation: U64,
+    root_checksum: U32,
+    reserved: U32,
+    name_key: [u8; 16],
+    inodes: U64,
+    next_inode: U64,
+    free: U64,
+    total: U64,
+    reserved_too: [u8; BLOCK - 120],
+}
+
+const _: () = assert!(size_of::<RawSuperblock>() == BLOCK);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, name_key) == 72);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, reserved_too) == 120);
+const CHECKED_FROM: usize = 12;
+
+/// What a superblock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Superblock {
+    pub identity: u128,
+    /// Blocks of the medium that are the pool's.
+    pub blocks: u32,
+    pub index: u8,
+    pub media: u8,
+    pub class: Class,
+    pub name_key: NameKey,
+    /// Of the home; elsewhere only its generation counts.
+    pub root: Root,
+}
+
+impl Superblock {
+    /// A copy.
+    pub(super) fn write(&self) -> Buffer {
+        let Root { generation, pointer, level, counters, free, total, .. } = self.root;
+        let mut raw = RawSuperblock::new_zeroed();
+        raw.magic = U64::new(MAGIC);
+        raw.version = U32::new(VERSION);
+        raw.generation = U64::new(generation);
+        raw.identity = self.identity.to_le_bytes();
+        raw.blocks = U64::new(u64::from(self.blocks));
+        (raw.index, raw.media, raw.class) = (self.index, self.media, self.class as u8);
+        raw.root_level = level;
+        raw.root_block = U32::new(pointer.block);
+        raw.root_generation = U64::new(pointer.generation);
+        raw.root_checksum = U32::new(pointer.checksum);
+        raw.name_key = self.name_key.0;
+        raw.inodes = U64::new(counters.inodes);
+        raw.next_inode = U64::new(counters.next_inode);
+        raw.free = U64::new(free);
+        raw.total = U64::new(total);
+        raw.checksum = U32::new(checksum(raw.as_bytes()));
+        let mut bytes = Buffer::new(BLOCK);
+        bytes.copy_from_slice(raw.as_bytes());
+        bytes
+    }
+
+    /// Reads a copy.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, CopyDamage> {
+        let bytes = bytes.get(..BLOCK).ok_or(CopyDamage::Damaged)?;
+        let raw = RawSuperblock::ref_from_bytes(bytes).map_err(|_| CopyDamage::Damaged)?;
+        if raw.magic.get() != MAGIC || raw.checksum.get() != checksum(bytes) {
+            let is_blank = bytes.iter().all(|byte| *byte == 0);
+            return Err(if is_blank { CopyDamage::Blank } else { CopyDamage::Damaged });
+        }
+        if raw.version.get() != VERSION {
+            return Err(CopyDamage::Version(raw.version.get()));
+        }
+        let identity = u128::from_le_bytes(raw.identity);
+        let superblock = Self {
+            identity,
+            blocks: u32::try_from(raw.blocks.get()).map_err(|_| CopyDamage::Damaged)?,
+            index: raw.index,
+            media: raw.media,
+            class: Class::from_byte(raw.class).ok_or(CopyDamage::Damaged)?,
+            name_key: NameKey(raw.name_key),
+            root: Root {
+                identity,
+                generation: raw.generation.get(),
+                pointer: Pointer {
+                    block: raw.root_block.get(),
+                    generation: raw.root_generation.get(),
+                    checksum: raw.root_checksum.get(),
+                },
+                level: raw.root_level,
+                counters: Counters { inodes: raw.inodes.get(), next_inode: raw.next_inode.get() },
+                free: raw.free.get(),
+                total: raw.total.get(),
+            },
+        };
+        if superblock.root.level > MAX_LEVEL {
+            return Err(CopyDamage::Damaged);
+        }
+        Ok(superblock)
+    }
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    // The CRC has 32 bits.
+    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &bytes[CHECKED_FROM..]) as u32
+}
+
+/// What the copies on a medium say: the newest, and the blocks of copies that are damaged.
+pub(super) fn newest<D: DiskQueue>(medium: &mut Medium<D>) -> Result<(Superblock, Vec<u32>), OpenError> {
+    let piece = medium.disk_mut().physical_block_size();
+    if let Some(bytes) = unsuitable(piece, medium.disk_mut().block_size()) {
+        return Err(OpenError::Geometry { medium: medium.name.clone(), bytes });
+    }
+    let name = medium.name.clone();
+    if u64::from(medium.blocks) < superblock_copies::COPIES as u64 {
+        return Err(OpenError::Blank { medium: name });
+    }
+    let generation = |superblock: &Superblock| superblock.root.generation;
+    let copies =
+        superblock_copies::read(medium.disk_mut(), Superblock::read, generation).map_err(|source| {
+            let medium = name.clone();
+            OpenError::Fault(Fault::Medium { medium, action: "read", offset: 0, length: BLOCK, source })
+        })?;
+    if let Some(found) = copies.version {
+        return Err(OpenError::Version { medium: name, found, known: VERSION });
+    }
+    let Some(superblock) = copies.newest else {
+        if let Some((offset, source)) = copies.unreadable {
+            let fault = Fault::Medium { medium: name, action: "read", offset, length: BLOCK, source };
+            return Err(OpenError::Fault(fault));
+        }
+        // Formatting leaves blank copies until it is done.
+        let is_blank = copies.blank && !copies.rotten;
+        return Err(if is_blank {
+            OpenError::Blank { medium: name }
+        } else {
+            OpenError::Superblocks { medium: name }
+        });
+    };
+    let needed = u64::from(superblock.blocks);
+    if u64::from(medium.blocks) < needed {
+        return Err(OpenError::TooSmall { medium: name, blocks: u64::from(medium.blocks), needed });
+    }
+    medium.blocks = superblock.blocks;
+    // Four copies.
+    Ok((superblock, copies.damaged.iter().map(|offset| (offset / BLOCK as u64) as u32).collect()))
+}
+
+/// Bytes of a piece, if a pool cannot be on a medium with it.
+pub(super) fn unsuitable(piece: usize, block: usize) -> Option<usize> {
+    (piece > BLOCK || !BLOCK.is_multiple_of(block)).then_some(piece.max(block))
+}
+
+/// The blocks of the two copies of a generation.
+pub(super) fn copies(generation: u64) -> [u32; 2] {
+    // Four copies.
+    [0, 1].map(|index| (superblock_copies::offset(generation, index) / BLOCK as u64) as u32)
+}
