@@ -1,0 +1,249 @@
+//! A model that is mounted and that the test uses as well, as another client does.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::io::Errno;
+use sietch_fs::FileSystem;
+use sietch_fs::access::{Caller, Credentials};
+use sietch_fs::file_system::{
+    Allocation, AttributeChange, DirectoryEntry, Handle, NewInode, OpenMode, RenameMode, Seek, Usage,
+    WriteAt, XattrMode,
+};
+use sietch_fs::inode::{Attributes, InodeNumber, Kind, Timestamp};
+use sietch_fs::name::Cookie;
+use sietch_fs_oracle::Model;
+
+/// The name whose lookup panics.
+pub(crate) const PANICS: &str = "panics";
+/// A name that another client creates just before the kernel does.
+pub(crate) const OVERTAKEN: &str = "overtaken";
+
+#[derive(Default)]
+pub(crate) struct Inside {
+    pub(crate) model: Model,
+    /// What the front end holds.
+    pub(crate) retained: HashMap<InodeNumber, u64>,
+    pub(crate) handles: HashSet<Handle>,
+    /// Calls of `sync`.
+    pub(crate) syncs: usize,
+}
+
+/// The model. Clones are the same one.
+#[derive(Clone, Default)]
+pub(crate) struct Beside {
+    inside: Arc<Mutex<Inside>>,
+}
+
+impl Beside {
+    pub(crate) fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Works on the model as another client of root does.
+    pub(crate) fn client<T>(&self, work: impl FnOnce(&mut Model, Caller<'_>) -> Result<T, Errno>) -> T {
+        let credentials = Credentials::root();
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let now = Timestamp { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 };
+        work(&mut self.inside().model, Caller { credentials: &credentials, now })
+            .expect("the model permits it")
+    }
+
+    /// The inode of a name in the root directory.
+    pub(crate) fn find(&self, name: &str) -> InodeNumber {
+        self.client(|model, caller| model.lookup(caller, InodeNumber::ROOT, name.as_bytes())).inode
+    }
+
+    fn opened(&self, handle: Result<Handle, Errno>) -> Result<Handle, Errno> {
+        let handle = handle?;
+        assert!(self.inside().handles.insert(handle), "a handle twice");
+        Ok(handle)
+    }
+}
+
+impl FileSystem for Beside {
+    fn lookup(
+        &mut self,
+        caller: Caller<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Attributes, Errno> {
+        assert_ne!(name, PANICS.as_bytes(), "the test wants it");
+        self.inside().model.lookup(caller, directory, name)
+    }
+
+    fn parent(&mut self, directory: InodeNumber) -> Result<InodeNumber, Errno> {
+        self.inside().model.parent(directory)
+    }
+
+    fn attributes(&mut self, inode: InodeNumber) -> Result<Attributes, Errno> {
+        self.inside().model.attributes(inode)
+    }
+
+    fn set_attributes(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        handle: Option<Handle>,
+        change: &AttributeChange,
+    ) -> Result<Attributes, Errno> {
+        self.inside().model.set_attributes(caller, inode, handle, change)
+    }
+
+    fn read_link(&mut self, inode: InodeNumber) -> Result<Vec<u8>, Errno> {
+        self.inside().model.read_link(inode)
+    }
+
+    fn create(
+        &mut self,
+        caller: Caller<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Attributes, Errno> {
+        if name == OVERTAKEN.as_bytes() {
+            let new = NewInode { kind: Kind::File, mode: 0o600, device: 0, target: &[] };
+            self.client(|model, caller| model.create(caller, directory, name, &new));
+        }
+        self.inside().model.create(caller, directory, name, new)
+    }
+
+    fn create_unnamed(
+        &mut self,
+        caller: Caller<'_>,
+        directory: InodeNumber,
+        mode: u16,
+    ) -> Result<(Attributes, Handle), Errno> {
+        self.inside().model.create_unnamed(caller, directory, mode)
+    }
+
+    fn link(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Attributes, Errno> {
+        self.inside().model.link(caller, inode, directory, name)
+    }
+
+    fn unlink(&mut self, caller: Caller<'_>, directory: InodeNumber, name: &[u8]) -> Result<(), Errno> {
+        self.inside().model.unlink(caller, directory, name)
+    }
+
+    fn remove_directory(
+        &mut self,
+        caller: Caller<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        self.inside().model.remove_directory(caller, directory, name)
+    }
+
+    fn rename(
+        &mut self,
+        caller: Caller<'_>,
+        from: (InodeNumber, &[u8]),
+        to: (InodeNumber, &[u8]),
+        mode: RenameMode,
+    ) -> Result<(), Errno> {
+        self.inside().model.rename(caller, from, to, mode)
+    }
+
+    fn open(&mut self, caller: Caller<'_>, inode: InodeNumber, mode: OpenMode) -> Result<Handle, Errno> {
+        let handle = self.inside().model.open(caller, inode, mode);
+        self.opened(handle)
+    }
+
+    fn open_created(&mut self, inode: InodeNumber, mode: OpenMode) -> Result<Handle, Errno> {
+        let handle = self.inside().model.open_created(inode, mode);
+        self.opened(handle)
+    }
+
+    fn close(&mut self, handle: Handle) {
+        assert!(self.inside().handles.remove(&handle), "closed what is not open");
+        self.inside().model.close(handle);
+    }
+
+    fn retain(&mut self, inode: InodeNumber) -> Result<(), Errno> {
+        self.inside().model.retain(inode)?;
+        *self.inside().retained.entry(inode).or_default() += 1;
+        Ok(())
+    }
+
+    fn release(&mut self, inode: InodeNumber, count: u64) {
+        let mut inside = self.inside();
+        let held = inside.retained.get_mut(&inode).expect("it was retained");
+        *held = held.checked_sub(count).expect("no more than was retained");
+        inside.model.release(inode, count);
+    }
+
+    fn read(&mut self, handle: Handle, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+        self.inside().model.read(handle, offset, bytes)
+    }
+
+    fn write(&mut self, caller: Caller<'_>, handle: Handle, at: WriteAt, bytes: &[u8]) -> Result<u64, Errno> {
+        self.inside().model.write(caller, handle, at, bytes)
+    }
+
+    fn allocate(
+        &mut self,
+        caller: Caller<'_>,
+        handle: Handle,
+        range: Range<u64>,
+        allocation: Allocation,
+    ) -> Result<(), Errno> {
+        self.inside().model.allocate(caller, handle, range, allocation)
+    }
+
+    fn seek(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<u64, Errno> {
+        self.inside().model.seek(handle, offset, what)
+    }
+
+    fn sync(&mut self) -> Result<(), Errno> {
+        let mut inside = self.inside();
+        inside.syncs += 1;
+        inside.model.sync()
+    }
+
+    fn read_directory(
+        &mut self,
+        handle: Handle,
+        after: Cookie,
+        take: &mut dyn FnMut(DirectoryEntry) -> bool,
+    ) -> Result<(), Errno> {
+        self.inside().model.read_directory(handle, after, take)
+    }
+
+    fn check_access(&mut self, caller: Caller<'_>, inode: InodeNumber, wanted: u8) -> Result<(), Errno> {
+        self.inside().model.check_access(caller, inode, wanted)
+    }
+
+    fn xattr(&mut self, caller: Caller<'_>, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        self.inside().model.xattr(caller, inode, name)
+    }
+
+    fn xattr_names(&mut self, caller: Caller<'_>, inode: InodeNumber) -> Result<Vec<Box<[u8]>>, Errno> {
+        self.inside().model.xattr_names(caller, inode)
+    }
+
+    fn set_xattr(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), Errno> {
+        self.inside().model.set_xattr(caller, inode, name, value, mode)
+    }
+
+    fn remove_xattr(&mut self, caller: Caller<'_>, inode: InodeNumber, name: &[u8]) -> Result<(), Errno> {
+        self.inside().model.remove_xattr(caller, inode, name)
+    }
+
+    fn usage(&mut self) -> Usage {
+        self.inside().model.usage()
+    }
+}

@@ -1,0 +1,122 @@
+//! What another client changes is seen at once.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+
+use sietch_fs::FileSystem as _;
+use sietch_fs::file_system::{AttributeChange, NewInode, OpenMode, RenameMode, WriteAt};
+use sietch_fs::inode::{InodeNumber, Kind};
+
+use crate::beside::{Beside, OVERTAKEN};
+use crate::mounted::Mounted;
+
+const ROOT: InodeNumber = InodeNumber::ROOT;
+
+/// Another client writes.
+fn write(model: &Beside, name: &str, at: WriteAt, bytes: &[u8]) {
+    let inode = model.find(name);
+    let mode = OpenMode { write: true, ..OpenMode::default() };
+    model.client(|model, caller| {
+        let handle = model.open(caller, inode, mode)?;
+        model.write(caller, handle, at, bytes)?;
+        model.close(handle);
+        Ok(())
+    });
+}
+
+#[test]
+fn names_that_another_client_makes_moves_and_removes_are_seen_at_once() {
+    let Some(mounted) = Mounted::new("names") else { return };
+    let model = &mounted.model;
+    assert!(!mounted.path("new").exists());
+    let new = NewInode { kind: Kind::File, mode: 0o644, device: 0, target: &[] };
+    let made = model.client(|model, caller| model.create(caller, ROOT, b"new", &new));
+    assert_eq!(fs::metadata(mounted.path("new")).expect("there").ino(), made.inode.0);
+    model.client(|model, caller| model.rename(caller, (ROOT, b"new"), (ROOT, b"moved"), RenameMode::Replace));
+    assert!(!mounted.path("new").exists());
+    assert_eq!(fs::metadata(mounted.path("moved")).expect("there").ino(), made.inode.0);
+    let other = model.client(|model, caller| model.create(caller, ROOT, b"other", &new));
+    model.client(|model, caller| {
+        model.rename(caller, (ROOT, b"other"), (ROOT, b"moved"), RenameMode::Replace)
+    });
+    assert_eq!(fs::metadata(mounted.path("moved")).expect("there").ino(), other.inode.0);
+    model.client(|model, caller| model.unlink(caller, ROOT, b"moved"));
+    assert!(!mounted.path("moved").exists());
+    assert_eq!(fs::read_dir(&mounted.directory).expect("a listing").count(), 0);
+}
+
+#[test]
+fn attributes_and_sizes_that_another_client_changes_are_seen_through_an_open_file() {
+    let Some(mounted) = Mounted::new("attributes") else { return };
+    fs::write(mounted.path("file"), b"12345").expect("written");
+    let file = File::open(mounted.path("file")).expect("open");
+    assert_eq!(file.metadata().expect("attributes").len(), 5);
+    let inode = mounted.model.find("file");
+    let change = AttributeChange { mode: Some(0o600), size: Some(3), ..AttributeChange::default() };
+    mounted.model.client(|model, caller| model.set_attributes(caller, inode, None, &change));
+    let shown = file.metadata().expect("attributes");
+    assert_eq!((shown.len(), shown.mode() & 0o7777), (3, 0o600));
+    write(&mounted.model, "file", WriteAt::End, b"more");
+    let mut text = String::new();
+    (&file).read_to_string(&mut text).expect("read");
+    assert_eq!(text, "123more");
+}
+
+#[test]
+fn data_that_another_client_writes_are_read_although_the_kernel_has_the_old_ones() {
+    let Some(mounted) = Mounted::new("data") else { return };
+    fs::write(mounted.path("file"), vec![0; 100_000]).expect("written");
+    let file = File::options().read(true).write(true).open(mounted.path("file")).expect("open");
+    let mut bytes = vec![0; 100_000];
+    for round in 1..=20_u8 {
+        file.read_exact_at(&mut bytes, 0).expect("read");
+        write(&mounted.model, "file", WriteAt::Offset(50_000), &[round; 10]);
+        file.read_exact_at(&mut bytes[..30], 49_990).expect("read");
+        assert_eq!(bytes[9..21], [&[0][..], &[round; 10], &[0]].concat());
+        // A write of its own does not bring old data back.
+        file.write_all_at(&[round], 50_020).expect("written");
+        file.read_exact_at(&mut bytes[..30], 49_995).expect("read");
+        assert_eq!((bytes[5], bytes[14], bytes[25]), (round, round, round));
+    }
+}
+
+#[test]
+fn an_append_goes_behind_what_another_client_appended() {
+    let Some(mounted) = Mounted::new("append") else { return };
+    let mut file =
+        File::options().read(true).append(true).create(true).open(mounted.path("log")).expect("open");
+    let mut expected = Vec::new();
+    for round in 0..20 {
+        let (own, other) = (format!("own {round};"), format!("other client {round};"));
+        file.write_all(own.as_bytes()).expect("appended");
+        write(&mounted.model, "log", WriteAt::End, other.as_bytes());
+        expected.extend_from_slice(own.as_bytes());
+        expected.extend_from_slice(other.as_bytes());
+    }
+    file.write_all(b"end").expect("appended");
+    expected.extend_from_slice(b"end");
+    assert_eq!(
+        String::from_utf8_lossy(&fs::read(mounted.path("log")).expect("read")),
+        String::from_utf8_lossy(&expected)
+    );
+    // Through the descriptor that wrote, whose pages the kernel has.
+    let mut bytes = Vec::new();
+    file.rewind().expect("a place");
+    file.read_to_end(&mut bytes).expect("read");
+    assert_eq!(String::from_utf8_lossy(&bytes), String::from_utf8_lossy(&expected));
+}
+
+#[test]
+fn a_file_that_another_client_creates_first_is_opened_instead() {
+    let Some(mounted) = Mounted::new("overtaken") else { return };
+    let file = File::options().write(true).create(true).truncate(false).open(mounted.path(OVERTAKEN));
+    assert_eq!(
+        file.expect("opened").metadata().expect("attributes").mode() & 0o777,
+        0o600,
+        "the other's mode"
+    );
+    fs::remove_file(mounted.path(OVERTAKEN)).expect("removed");
+    let error = File::create_new(mounted.path(OVERTAKEN)).expect_err("exclusive");
+    assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+}
