@@ -1,6 +1,7 @@
 //! Making a pool.
 //!
-//! 1. The home's superblocks are erased, durably. From here on it holds no pool.
+//! 1. The home's superblocks are erased, durably, those of the older generation first. From here on
+//!    it holds no pool.
 //! 2. Every other medium gets its superblocks, and the home its first tree: a root with an item for
 //!    each free run and one for the first chunk of node blocks.
 //! 3. When all of that is durable, the home gets its superblock. Before that it is blank.
@@ -14,7 +15,7 @@ use super::error::FormatError;
 use super::limits::{FIRST_BLOCK, MAX_MEDIA, MIN_HOME, MIN_MEDIUM, first_chunk};
 use super::medium::{Medium, Member};
 use super::own_items::{chunk_item, free_item};
-use super::superblock::{Superblock, copies, unsuitable};
+use super::superblock::{Superblock, copies, newest, unsuitable};
 use super::{Counters, Root, Run};
 use crate::limits::BLOCK;
 use crate::name::NameKey;
@@ -70,7 +71,11 @@ fn make<D: DiskQueue>(media: &mut [Medium<D>], options: &FormatOptions) -> Resul
     let counts: Vec<u32> = media.iter().map(|medium| medium.blocks).collect();
     let classes: Vec<_> = media.iter().map(|medium| medium.class).collect();
     let Some((home, others)) = media.split_first_mut() else { return Ok(()) };
-    home.write_durable(&all, &Buffer::new(BLOCK))?;
+    // The newest copies last: what is cut short shows the old pool as it was, or none.
+    let generation = newest(home).map_or(0, |(superblock, _)| superblock.root.generation);
+    for generation in [generation.wrapping_add(1), generation] {
+        home.write_durable(&copies(generation), &Buffer::new(BLOCK))?;
+    }
 
     let chunk = first_chunk(home.blocks);
     let mut node = Node::new(0, FIRST_GENERATION);

@@ -167,9 +167,9 @@ pub(super) fn identify<D: DiskQueue>(members: Vec<Member<D>>) -> Result<Identifi
         if usize::from(other.index) != given {
             return Err(swapped(medium, other.index, given));
         }
-        medium.class = other.class;
+        (medium.class, medium.blocks) = (other.class, other.blocks);
     }
-    home.class = superblock.class;
+    (home.class, home.blocks) = (superblock.class, superblock.blocks);
     if count != needed || count > MAX_MEDIA {
         return Err(OpenError::Count { count, needed });
     }

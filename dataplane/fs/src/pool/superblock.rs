@@ -177,7 +177,6 @@ pub(super) fn newest<D: DiskQueue>(medium: &mut Medium<D>) -> Result<(Superblock
     if u64::from(medium.blocks) < needed {
         return Err(OpenError::TooSmall { medium: name, blocks: u64::from(medium.blocks), needed });
     }
-    medium.blocks = superblock.blocks;
     // Four copies.
     Ok((superblock, copies.damaged.iter().map(|offset| (offset / BLOCK as u64) as u32).collect()))
 }

@@ -1,0 +1,5 @@
+//! Pools on simulated media.
+
+mod crash;
+mod life;
+mod world;
