@@ -77,13 +77,10 @@ impl Credentials {
         if allowed { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    /// The mode that `chmod(2)` sets: without set-group-ID where the user is not in the group.
-    pub fn allowed_mode(&self, inode: &Attributes, gid: u32, mode: u16) -> u16 {
-        if self.is_privileged || self.is_member(gid) || inode.kind == Kind::Directory {
-            mode
-        } else {
-            mode & !SET_GID
-        }
+    /// The mode that `chmod(2)` sets: without set-group-ID where the user is not in the group. The
+    /// kernel makes no difference between files and directories here.
+    pub fn allowed_mode(&self, gid: u32, mode: u16) -> u16 {
+        if self.is_privileged || self.is_member(gid) { mode } else { mode & !SET_GID }
     }
 }
 

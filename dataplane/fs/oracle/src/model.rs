@@ -209,10 +209,10 @@ impl FileSystem for Model {
         take: &mut dyn FnMut(DirectoryEntry) -> bool,
     ) -> Result<(), Errno> {
         let opened = self.table.opened(handle)?;
+        let directory = self.table.node(opened.inode)?.directory()?;
         if !opened.read {
             return Err(Errno::BADF);
         }
-        let directory = self.table.node(opened.inode)?.directory()?;
         if directory.is_removed {
             return Err(Errno::NOENT);
         }

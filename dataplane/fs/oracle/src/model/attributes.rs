@@ -150,16 +150,12 @@ pub(super) fn set(
     node.attributes.uid = change.uid.unwrap_or(old.uid);
     node.attributes.gid = change.gid.unwrap_or(old.gid);
     if let Some(size) = change.size {
-        let times = (node.attributes.mtime, node.attributes.ctime);
+        // Also where the file has this size already, as POSIX says and ext4 does.
         modify(node, caller);
-        // truncate(2) to the size that a file has does not change its times; ftruncate(2) does.
-        if handle.is_none() && size == old.size {
-            (node.attributes.mtime, node.attributes.ctime) = times;
-        }
         resize(node, size);
     }
     if let Some(mode) = change.mode {
-        node.attributes.mode = credentials.allowed_mode(&old, node.attributes.gid, mode & MODE_BITS);
+        node.attributes.mode = credentials.allowed_mode(node.attributes.gid, mode & MODE_BITS);
     }
     node.attributes.atime = change.atime.map_or(old.atime, |new| time(caller.now, new));
     if let Some(new) = change.mtime {

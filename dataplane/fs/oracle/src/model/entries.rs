@@ -7,14 +7,10 @@ use sietch_fs::inode::{Attributes, InodeNumber, Kind, MODE_BITS, SET_GID, STICKY
 use sietch_fs::limits::{MAX_LINKS, MAX_TARGET};
 
 use super::data::Data;
-use super::table::{Content, Directory, Node, Table};
+use super::table::{Content, Directory, Node, Table, is_dot};
 
 /// Set-group-ID, and execution by the group: the sum which makes the bit mean what it says.
 const EFFECTIVE_SET_GID: u16 = SET_GID | 0o010;
-
-fn is_dot(name: &[u8]) -> bool {
-    matches!(name, b"." | b"..")
-}
 
 /// Mode and group of an inode that is created in `directory`.
 fn inherit(caller: Caller<'_>, directory: &Attributes, kind: Kind, mode: u16) -> (u16, u32) {
@@ -105,10 +101,11 @@ pub(super) fn create_unnamed(
     directory: InodeNumber,
     mode: u16,
 ) -> Result<(Attributes, Handle), Errno> {
-    if table.node(directory)?.directory()?.is_removed {
+    let is_removed = table.node(directory)?.directory()?.is_removed;
+    table.check_writable(caller, directory)?;
+    if is_removed {
         return Err(Errno::NOENT);
     }
-    table.check_writable(caller, directory)?;
     let new = NewInode { kind: Kind::File, mode, device: 0, target: b"" };
     let inode = insert(table, caller, directory, &new)?;
     table.node_mut(inode)?.is_linkable = true;
@@ -174,11 +171,11 @@ pub(super) fn unlink(
     directory: InodeNumber,
     name: &[u8],
 ) -> Result<(), Errno> {
-    let victim = table.find(caller, directory, name)?;
+    table.check_search(caller, directory)?;
     if is_dot(name) {
         return Err(Errno::ISDIR);
     }
-    let victim = victim.ok_or(Errno::NOENT)?;
+    let victim = table.find(caller, directory, name)?.ok_or(Errno::NOENT)?;
     check_removable(table, caller, directory, victim, false)?;
     table.remove_entry(directory, name)?;
     table.touch(directory, caller.now)?;
@@ -191,13 +188,13 @@ pub(super) fn remove_directory(
     directory: InodeNumber,
     name: &[u8],
 ) -> Result<(), Errno> {
-    let victim = table.find(caller, directory, name)?;
+    table.check_search(caller, directory)?;
     match name {
         b"." => return Err(Errno::INVAL),
         b".." => return Err(Errno::NOTEMPTY),
         _ => {}
     }
-    let victim = victim.ok_or(Errno::NOENT)?;
+    let victim = table.find(caller, directory, name)?.ok_or(Errno::NOENT)?;
     check_removable(table, caller, directory, victim, true)?;
     check_empty(table.node(victim)?)?;
     table.remove_entry(directory, name)?;
@@ -268,13 +265,8 @@ pub(super) fn rename(
     to: (InodeNumber, &[u8]),
     mode: RenameMode,
 ) -> Result<(), Errno> {
-    for (directory, _) in [from, to] {
-        match table.find(caller, directory, b".") {
-            Ok(_) => {}
-            Err(Errno::NOENT) if table.node(directory).is_ok() => {}
-            Err(error) => return Err(error),
-        }
-    }
+    table.check_search(caller, from.0)?;
+    table.check_search(caller, to.0)?;
     if is_dot(from.1) {
         return Err(Errno::BUSY);
     }

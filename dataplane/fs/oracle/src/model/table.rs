@@ -75,6 +75,11 @@ pub(super) struct Opened {
     pub(super) write: bool,
 }
 
+/// Whether the name is one that every directory has, a removed one too.
+pub(super) fn is_dot(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}
+
 /// All inodes and handles.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
@@ -166,6 +171,13 @@ impl Table {
         }
     }
 
+    /// Checks that the caller may search a directory.
+    pub(super) fn check_search(&self, caller: Caller<'_>, directory: InodeNumber) -> Result<(), Errno> {
+        let node = self.node(directory)?;
+        node.directory()?;
+        caller.credentials.check(&node.attributes, EXECUTE)
+    }
+
     /// Finds `name` in a directory that the caller may search.
     pub(super) fn find(
         &self,
@@ -173,9 +185,8 @@ impl Table {
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<Option<InodeNumber>, Errno> {
-        let node = self.node(directory)?;
-        let entries = node.directory()?;
-        caller.credentials.check(&node.attributes, EXECUTE)?;
+        self.check_search(caller, directory)?;
+        let entries = self.node(directory)?.directory()?;
         if entries.is_removed {
             return Err(Errno::NOENT);
         }
@@ -197,7 +208,8 @@ impl Table {
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<(), Errno> {
-        if self.find(caller, directory, name)?.is_some() {
+        self.check_search(caller, directory)?;
+        if is_dot(name) || self.find(caller, directory, name)?.is_some() {
             return Err(Errno::EXIST);
         }
         name::check(name)?;

@@ -72,8 +72,8 @@ fn set_xattr(fill: u8, mode: XattrMode) -> Operation {
     Operation::SetXattr { user: USER, inode: FILE, name: XattrName(0), value, mode }
 }
 
-/// Makes `/a` (also `/c`) of a block and a piece, `/d/b` of 100 bytes, and the empty directory `/b`.
-/// The two files stay open.
+/// Makes `/a` (also `/c`) of a block and a piece, `/d/b` of 100 bytes, and the empty directory
+/// `/b`. The two files stay open.
 pub fn setup() -> Program {
     vec![
         open_root(),

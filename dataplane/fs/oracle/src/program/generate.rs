@@ -14,8 +14,8 @@ use sietch_fs::limits::{BLOCK, MAX_FILE};
 use sietch_structures::Random;
 
 use super::operation::{
-    Fill, GROUPS, HANDLE_SLOTS, HandleSlot, INODE_SLOTS, InodeSlot, NAMES, Name, ODD_NAMES, ODD_XATTR_NAMES,
-    Operation, Program, USERS, User, XATTR_NAMES, XattrName,
+    Fill, GROUPS, HANDLE_SLOTS, HandleSlot, INODE_SLOTS, InodeSlot, LONG_NAME, NAMES, Name, ODD_NAMES,
+    ODD_XATTR_NAMES, Operation, Program, USERS, User, XATTR_NAMES, XattrName,
 };
 use super::run::{Outcome, State, apply};
 use crate::Model;
@@ -131,8 +131,13 @@ impl Generator {
         self.random.between(u64::from(range.start), u64::from(range.end) - 1) as u8
     }
 
-    /// A name; one in fifty cannot be one.
+    /// A name; one in fifty is too long.
     fn name(&mut self) -> Name {
+        if self.random.chance(20) { LONG_NAME } else { Name(self.number(NAMES)) }
+    }
+
+    /// A name for a new entry; one in fifty cannot be one.
+    fn new_name(&mut self) -> Name {
         let range = if self.random.chance(20) { ODD_NAMES } else { NAMES };
         Name(self.number(range))
     }
@@ -186,6 +191,7 @@ impl Generator {
             15..17 => Operation::Parent { inode: self.inode(), into: self.inode() },
             17..45 => {
                 let (kind, mode, into) = (self.kind(), self.mode(), self.inode());
+                let name = self.new_name();
                 let target = *self.random.pick(&[1, 1, 5, 60, 100, 4094, 4095, 4096, 0]);
                 Operation::Create { user, directory, name, kind, mode, target, into }
             }
@@ -193,7 +199,7 @@ impl Generator {
                 let (mode, into, handle) = (self.mode(), self.inode(), self.handle());
                 Operation::CreateUnnamed { user, directory, mode, into, handle }
             }
-            48..56 => Operation::Link { user, inode: self.inode(), directory, name },
+            48..56 => Operation::Link { user, inode: self.inode(), directory, name: self.new_name() },
             56..68 => Operation::Unlink { user, directory, name },
             68..74 => Operation::RemoveDirectory { user, directory, name },
             _ => {

@@ -42,7 +42,11 @@ pub struct Name(pub u8);
 /// Numbers of names that an entry can have.
 pub const NAMES: Range<u8> = 0..5;
 
-/// Numbers of names that no entry can have: one too long, `.` and `..`.
+/// A name that is too long.
+pub const LONG_NAME: Name = Name(5);
+
+/// Numbers of names that no new entry can have: one too long, `.` and `..`. Front ends resolve the
+/// last two, so what removes or looks up entries never gets them.
 pub const ODD_NAMES: Range<u8> = 5..8;
 
 impl Name {

@@ -19,7 +19,7 @@ use super::operation::{Fill, HANDLE_SLOTS, HandleSlot, INODE_SLOTS, InodeSlot, O
 /// Calls of a listing after which it is taken to be endless.
 const MAX_CALLS: usize = 10_000;
 
-/// Device number of each device that a program creates: `/dev/null`, where it is a character device.
+/// Device number of each device that a program creates: as a character device, `/dev/null`.
 pub const DEVICE: u64 = 0x103;
 
 /// The time of the first operation. Times that programs set themselves are before it.
