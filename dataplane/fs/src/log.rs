@@ -23,9 +23,6 @@ mod record;
 mod ring;
 mod writer;
 
-#[cfg(test)]
-mod tests;
-
 pub use mirror::{Loaded, Mirror, MirrorError};
 pub use reader::{LogDamage, LogReader};
 pub use record::{Invalid, LINE, LogIdentity, MAX_RECORD};

@@ -84,7 +84,7 @@ pub struct Mirror<D: DiskQueue> {
     disk: D,
     ring: Ring,
     block: u64,
-    /// Everything before is durable: here, or because it was digested. Whole blocks.
+    /// Everything before is durable: here, which is whole blocks, or because it was digested.
     persisted: u64,
     /// What is asked for.
     wanted: u64,
@@ -109,12 +109,11 @@ impl<D: DiskQueue> Mirror<D> {
         }
         let ring = writer.ring();
         check_size(&disk, ring.bytes())?;
-        let block = block as u64;
-        let persisted = writer.reclaimed() / block * block;
+        let persisted = writer.reclaimed();
         Ok(Self {
             disk,
             ring,
-            block,
+            block: block as u64,
             persisted,
             wanted: persisted,
             group: None,
@@ -217,13 +216,14 @@ impl<D: DiskQueue> Mirror<D> {
         if self.group.is_some() {
             return;
         }
-        // The block in which undigested records begin is written whole. The writer does not use it
-        // again before they are digested.
-        self.persisted = self.persisted.max(writer.reclaimed() / self.block * self.block);
+        self.persisted = self.persisted.max(writer.reclaimed());
         if self.wanted > self.persisted {
             let end = writer.pad_to_block();
             let sequence = writer.next_sequence() - 1;
-            self.group = Some(Group { next: self.persisted, end, sequence, in_flight: 0 });
+            // The block in which undigested records begin is written whole. The writer does not use
+            // it again before they are digested.
+            let next = self.persisted / self.block * self.block;
+            self.group = Some(Group { next, end, sequence, in_flight: 0 });
         }
     }
 

@@ -2,9 +2,9 @@ use sietch_disk::nvm::{Mapped, Medium};
 use sietch_sim::Memory;
 use sietch_structures::Random;
 
-use crate::limits::MAX_RECORD_DATA;
-use crate::log::tests::changes::{IDENTITY, KINDS, Kept, Owned};
-use crate::log::{AppendError, Durability, LINE, LogDamage, LogIdentity, LogReader, LogWriter, MIN_RING};
+use crate::log::changes::{IDENTITY, KINDS, Kept, Owned};
+use sietch_fs::limits::MAX_RECORD_DATA;
+use sietch_fs::log::{AppendError, Durability, LINE, LogDamage, LogIdentity, LogReader, LogWriter, MIN_RING};
 
 fn writer(bytes: usize) -> LogWriter<Mapped> {
     let medium = Mapped::anonymous(bytes).expect("memory");

@@ -2,12 +2,12 @@
 
 use sietch_structures::Random;
 
-use crate::change::{Change, NewAttributes, Place, Record};
-use crate::inode::{InodeNumber, Kind, MODE_BITS, Timestamp};
-use crate::limits::{MAX_FILE, MAX_RECORD_DATA, MAX_TARGET, MAX_XATTR_NAME, MAX_XATTR_VALUE};
-use crate::log::{LogIdentity, LogWriter};
-use crate::name::{Cookie, FIRST_COOKIE, MAX_NAME};
 use sietch_disk::nvm::Medium;
+use sietch_fs::change::{Change, NewAttributes, Place, Record};
+use sietch_fs::inode::{InodeNumber, Kind, MODE_BITS, Timestamp};
+use sietch_fs::limits::{MAX_FILE, MAX_RECORD_DATA, MAX_TARGET, MAX_XATTR_NAME, MAX_XATTR_VALUE};
+use sietch_fs::log::{LogIdentity, LogWriter};
+use sietch_fs::name::{Cookie, FIRST_COOKIE, MAX_NAME};
 
 pub(super) const IDENTITY: LogIdentity = LogIdentity { log: 7, epoch: 3, seed: 0x0123_4567_89ab_cdef };
 
@@ -217,7 +217,7 @@ impl Owned {
     pub(super) fn append<M: Medium>(
         &self,
         writer: &mut LogWriter<M>,
-    ) -> Result<crate::log::Appended, crate::log::AppendError> {
+    ) -> Result<sietch_fs::log::Appended, sietch_fs::log::AppendError> {
         writer.append(self.time, &self.change(), self.argument())
     }
 }

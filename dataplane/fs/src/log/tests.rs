@@ -1,2 +1,0 @@
-mod changes;
-mod properties;

@@ -1,0 +1,6 @@
+//! Tests of the operation log.
+
+mod changes;
+mod crash;
+mod mirror;
+mod properties;
