@@ -2,5 +2,8 @@
 
 mod changes;
 mod crash;
+mod golden;
+mod hostile;
 mod mirror;
 mod properties;
+mod space;
