@@ -289,7 +289,8 @@ fn what_the_writer_refuses_the_reader_refuses_too() {
             _ => vec![1; payload],
         };
         let bytes = encode(STAMP, &change, &payload);
-        // A longer payload than any is no header; a shorter one than the change says is another change.
+        // A longer payload than any is no header; a shorter one than the change says is another
+        // change.
         if let Some(header) = Header::peek(&IDENTITY, &bytes) {
             let read = decode(&header, &bytes);
             assert!(read.is_err() || read.is_ok_and(|(read, _)| read != change), "{change:?}");
