@@ -51,7 +51,7 @@ const _: () = assert!(std::mem::offset_of!(Header, word) == 56);
 /// Bytes of the magic and the checksum, which the checksum does not cover.
 const UNCHECKED: usize = 8;
 
-/// More fields of [`Change::Create`].
+/// More fields of [`crate::Change::Create`].
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct CreateFields {
@@ -64,7 +64,7 @@ pub(super) struct CreateFields {
     pub(super) reserved: [u8; 5],
 }
 
-/// More fields of [`Change::Rename`].
+/// More fields of [`crate::Change::Rename`].
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct RenameFields {
@@ -74,7 +74,7 @@ pub(super) struct RenameFields {
     pub(super) replaced: U64,
 }
 
-/// More fields of [`Change::SetAttributes`].
+/// More fields of [`crate::Change::SetAttributes`].
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct AttributeFields {
