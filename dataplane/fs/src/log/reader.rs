@@ -20,6 +20,9 @@ use crate::change::Record;
 use crate::log::record::{self, Header, Invalid, LINE, LogIdentity};
 use crate::log::ring::{Ring, RingError};
 
+#[cfg(test)]
+mod tests;
+
 /// Bytes that are searched at a time for records behind the end.
 const SEARCHED: usize = 4096;
 

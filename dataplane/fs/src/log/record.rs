@@ -8,8 +8,8 @@
 //!    and the checksum it covers the log's seed XOR the record's position. So a record of another
 //!    log or epoch, of another lap or place does not validate. It is computed in one pass.
 //! 3. A change has one encoding: what a field does not say is 0, and the reader insists on it.
-//! 4. [`check()`] decides what a record may say. The writer calls it before it writes and the reader
-//!    after it has read: what was written can be read.
+//! 4. [`check()`] decides what a record may say. The writer calls it before it writes and the
+//!    reader after it has read: what was written can be read.
 //! 5. A pad is a header line that says how many bytes behind it are nothing. It has the sequence of
 //!    the record that follows, and consumes none.
 

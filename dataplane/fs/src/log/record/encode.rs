@@ -40,7 +40,8 @@ pub(crate) fn front_bytes(change: &Change<'_>) -> usize {
 }
 
 /// Writes the front of a record to `out`, which is as long as [`front_bytes`] says, with the magic
-/// and the checksum replaced as [`begin_checksum`] does it. [`super::check()`] holds for the change.
+/// and the checksum replaced as [`begin_checksum`] does it. [`super::check()`] holds for the
+/// change.
 pub(crate) fn encode_front(
     identity: &LogIdentity,
     position: u64,

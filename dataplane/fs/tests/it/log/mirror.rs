@@ -24,7 +24,9 @@ use sietch_sim::seeds::{self, Budget};
 
 use crate::log::changes::{IDENTITY, Kept, Owned};
 
+/// Bytes of a small ring. A large one takes many requests for a group.
 const RING: usize = 64 << 10;
+const LARGE: usize = 2 << 20;
 
 /// How the disk breaks its contract.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,6 +90,7 @@ impl DiskQueue for Flawed {
 /// What survives: the disk, and what a digest knows.
 struct World {
     media: Media,
+    ring: usize,
     flaw: Flaw,
     epoch: u32,
     /// Every record that was appended in this epoch, and where it ends.
@@ -101,13 +104,13 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, physical: usize, flaw: Flaw) -> Self {
-        let mut options = Options::new(RING);
+    fn new(seed: u64, ring: usize, physical: usize, flaw: Flaw) -> Self {
+        let mut options = Options::new(ring);
         options.physical = physical;
         options.tear = 64;
         options.depth = 4;
         let media = Media::new(options, Random::new(seed));
-        Self { media, flaw, epoch: 1, records: Vec::new(), first: 1, digested: (0, 1), persisted: 0 }
+        Self { media, ring, flaw, epoch: 1, records: Vec::new(), first: 1, digested: (0, 1), persisted: 0 }
     }
 
     fn identity(&self) -> LogIdentity {
@@ -151,7 +154,7 @@ impl World {
     }
 
     fn append(&mut self, writer: &mut LogWriter<Mapped>, dice: &mut Random) -> Result<(), AppendError> {
-        let owned = Owned::random(dice, 6000);
+        let owned = Owned::random(dice, self.ring / 10);
         let appended = owned.append(writer)?;
         assert!(appended.position.end <= writer.reclaimed() + writer.capacity(), "not reclaimed");
         self.records.push((owned.kept(appended.sequence), appended.position.end));
@@ -177,7 +180,7 @@ impl World {
 
     /// Loads the ring after a crash, compares it with what was promised, and digests it.
     fn recover(&mut self) -> Result<Mapped, String> {
-        let mut memory = Mapped::anonymous(RING).map_err(|e| e.to_string())?;
+        let mut memory = empty(self.ring);
         let loaded = Mirror::load(&mut self.disk(), &mut memory).map_err(|e| e.to_string())?;
         assert_eq!(loaded.unreadable, []);
         let mut reader = self.reader(&memory)?;
@@ -201,20 +204,20 @@ impl World {
     }
 }
 
-fn empty() -> Mapped {
-    Mapped::anonymous(RING).expect("memory")
+fn empty(ring: usize) -> Mapped {
+    Mapped::anonymous(ring).expect("memory")
 }
 
-fn every_boundary(seed: u64, physical: usize, flaw: Flaw) -> Result<(), String> {
+fn every_boundary(seed: u64, ring: usize, physical: usize, flaw: Flaw) -> Result<(), String> {
     let mut dice = Random::new(seed ^ 0x5eed);
-    let mut world = World::new(seed, physical, flaw);
-    world.run(empty(), &mut Random::new(seed), 250)?;
+    let mut world = World::new(seed, ring, physical, flaw);
+    world.run(empty(ring), &mut Random::new(seed), 250)?;
     let last = world.media.boundaries();
     assert!(last > 12, "only {last} boundaries: this run tests nothing");
     for boundary in 1..=last {
-        let mut world = World::new(seed, physical, flaw);
+        let mut world = World::new(seed, ring, physical, flaw);
         world.media.power_off_at(boundary);
-        world.run(empty(), &mut Random::new(seed), 250)?;
+        world.run(empty(ring), &mut Random::new(seed), 250)?;
         for _ in 0..3 {
             world.media.crash(Crash::Random(dice.fork()));
             seeds::explored(1);
@@ -233,7 +236,16 @@ fn every_acknowledged_record_is_found_wherever_the_power_fails() {
     let budget = Budget { seeds: 30, seconds: 8 };
     seeds::run("it log::mirror::every_acknowledged", &[], budget, |seed| {
         let physical = [512, 4096, 8192][seed as usize % 3];
-        if let Err(what) = every_boundary(seed, physical, Flaw::None) {
+        if let Err(what) = every_boundary(seed, RING, physical, Flaw::None) {
+            panic!("{what}");
+        }
+    });
+}
+
+#[test]
+fn groups_of_many_requests_are_durable_as_a_whole() {
+    seeds::run("it log::mirror::groups_of_many", &[], Budget { seeds: 3, seconds: 4 }, |seed| {
+        if let Err(what) = every_boundary(seed, LARGE, 4096, Flaw::None) {
             panic!("{what}");
         }
     });
@@ -242,7 +254,7 @@ fn every_acknowledged_record_is_found_wherever_the_power_fails() {
 #[test]
 fn a_disk_that_breaks_its_contract_is_caught() {
     for flaw in [Flaw::Volatile, Flaw::Blocks] {
-        let caught = (0..4).filter(|&seed| every_boundary(seed, 4096, flaw).is_err()).count();
+        let caught = (0..4).filter(|&seed| every_boundary(seed, RING, 4096, flaw).is_err()).count();
         assert!(caught >= 3, "only {caught} of 4 runs noticed the disk's flaw");
     }
 }
@@ -256,7 +268,7 @@ struct Small<D: DiskQueue> {
 impl<D: DiskQueue> Small<D> {
     fn new(disk: D) -> Self {
         let block = disk.physical_block_size();
-        let writer = LogWriter::new(empty(), IDENTITY, Durability::Sync { block }).expect("a ring");
+        let writer = LogWriter::new(empty(RING), IDENTITY, Durability::Sync { block }).expect("a ring");
         let mirror = Mirror::new(disk, &writer).expect("a disk that fits");
         Self { writer, mirror }
     }
@@ -284,7 +296,7 @@ fn media() -> Media {
 
 /// Bytes that each record of the disk holds, or the damage.
 fn load(media: &Media) -> Result<Vec<u8>, LogDamage> {
-    let mut memory = empty();
+    let mut memory = empty(RING);
     Mirror::load(&mut media.open(), &mut memory).expect("a disk that works");
     let mut reader = LogReader::new(&memory, IDENTITY, 0, 1).expect("a ring");
     let mut found = Vec::new();
@@ -401,14 +413,94 @@ fn records_the_digest_has_are_not_written() {
 
 #[test]
 fn a_disk_that_does_not_fit_is_refused() {
-    let sync = |block| LogWriter::new(empty(), IDENTITY, Durability::Sync { block }).expect("a ring");
-    let operation = LogWriter::new(empty(), IDENTITY, Durability::Operation).expect("a ring");
+    let sync = |block| LogWriter::new(empty(RING), IDENTITY, Durability::Sync { block }).expect("a ring");
+    let operation = LogWriter::new(empty(RING), IDENTITY, Durability::Operation).expect("a ring");
     let disk = || MemoryQueue::new(RING);
     assert!(matches!(Mirror::new(disk(), &operation), Err(MirrorError::Misfit { .. })));
     assert!(matches!(Mirror::new(disk(), &sync(64)), Err(MirrorError::Misfit { .. })));
     assert!(matches!(Mirror::new(MemoryQueue::new(RING / 2), &sync(512)), Err(MirrorError::Misfit { .. })));
     assert!(Mirror::new(disk(), &sync(512)).is_ok());
     let mut small = MemoryQueue::new(RING / 2);
-    assert!(matches!(Mirror::load(&mut small, &mut empty()), Err(MirrorError::Misfit { .. })));
-    assert_eq!(empty().len(), RING);
+    assert!(matches!(Mirror::load(&mut small, &mut empty(RING)), Err(MirrorError::Misfit { .. })));
+    assert_eq!(empty(RING).len(), RING);
+}
+
+/// A disk some of whose blocks cannot be read.
+struct Unreadable {
+    disk: SimDisk,
+    blocks: Vec<u64>,
+    failed: Vec<u64>,
+}
+
+impl DiskQueue for Unreadable {
+    fn capacity(&self) -> u64 {
+        self.disk.capacity()
+    }
+
+    fn block_size(&self) -> usize {
+        self.disk.block_size()
+    }
+
+    fn depth(&self) -> usize {
+        self.disk.depth()
+    }
+
+    fn submit_with(&mut self, token: u64, operation: Operation, with: Priority) -> Result<(), SubmitError> {
+        let range = operation.offset()..operation.offset() + operation.bytes();
+        let fails = self.blocks.iter().any(|block| range.contains(block));
+        let token = if fails { u64::MAX } else { token };
+        self.failed.extend(fails.then_some(range.start));
+        self.disk.submit_with(token, operation, with)
+    }
+
+    fn notify(&mut self) -> io::Result<()> {
+        self.disk.notify()
+    }
+
+    fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
+        let count = self.disk.complete(out);
+        for completion in out.iter_mut().filter(|completion| completion.token == u64::MAX) {
+            completion.result = Err(io::Error::from_raw_os_error(5));
+            completion.buffer.iter_mut().for_each(|buffer| buffer.fill(0xee));
+        }
+        count
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.disk.wait(timeout)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.disk.in_flight()
+    }
+}
+
+#[test]
+fn blocks_that_cannot_be_read_are_named_and_the_others_are_loaded() {
+    let media = Media::new(Options::new(LARGE), Random::new(1));
+    let memory = Mapped::anonymous(LARGE).expect("memory");
+    let mut writer = LogWriter::new(memory, IDENTITY, Durability::Sync { block: 512 }).expect("a ring");
+    let mut mirror = Mirror::new(media.open(), &writer).expect("a disk that fits");
+    let change = Change::Write { inode: InodeNumber(2), offset: 0, length: 1 << 19 };
+    for byte in 1..3 {
+        writer.append(Timestamp::default(), &change, &[byte; 1 << 19]).expect("room");
+    }
+    let target = mirror.sync(&writer);
+    while mirror.poll(&mut writer).expect("a disk that works") < target {
+        mirror.wait(Duration::from_secs(1)).expect("a disk that works");
+    }
+    let blocks = vec![600 << 10, LARGE as u64 - 4096];
+    let mut disk = Unreadable { disk: media.open(), blocks: blocks.clone(), failed: Vec::new() };
+    let mut loaded = empty(LARGE);
+    assert_eq!(Mirror::load(&mut disk, &mut loaded).expect("a queue that works").unreadable, blocks);
+    assert_eq!(disk.failed.len(), 4, "each once in a long request and once alone");
+    let mut reader = LogReader::new(&loaded, IDENTITY, 0, 1).expect("a ring");
+    assert!(reader.next().expect("no damage").is_some());
+    assert_eq!(reader.next(), Ok(None), "the second record has an unreadable block");
+    let (mut found, mut expected) = (vec![0; LARGE], vec![0; LARGE]);
+    loaded.load(0, &mut found);
+    writer.medium().load(0, &mut expected);
+    expected[600 << 10..604 << 10].fill(0);
+    let end = writer.next_position() as usize;
+    assert!(found[..end] == expected[..end]);
 }
