@@ -32,17 +32,27 @@
 pub mod access;
 pub mod base;
 pub mod change;
+pub mod client;
+pub mod digest;
+mod digested;
 mod error;
 pub mod file_system;
+mod inline;
 pub mod inode;
+mod items;
 pub mod limits;
 pub mod log;
 pub mod name;
+mod overlay;
 pub mod pool;
 mod tree;
 
 pub use base::Base;
 pub use change::Change;
+pub use client::Client;
+pub use digest::Digest;
+pub use digested::{Digested, Store};
 pub use error::Fault;
 pub use file_system::FileSystem;
+pub use inline::Inline;
 pub use tree::{Key, MAX_VALUE, OWN_KINDS};

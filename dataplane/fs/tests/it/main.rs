@@ -3,3 +3,5 @@
 
 mod log;
 mod pool;
+mod programs;
+mod setup;

@@ -36,14 +36,25 @@ pub fn compare(
     program: &[Operation],
 ) -> Result<(), Difference> {
     let (mut first, mut second) = (State::new(), State::new());
-    let result = program.iter().enumerate().try_for_each(|(step, operation)| {
-        let outcomes = (apply(one, &mut first, operation), apply(two, &mut second, operation));
-        let found = difference(one, two, operation, &outcomes);
-        found.map_or(Ok(()), |found| Err(Difference { step, found, program: program[..=step].to_vec() }))
+    let result = program.iter().enumerate().try_for_each(|(number, operation)| {
+        let found = step(one, two, (&mut first, &mut second), operation);
+        let program = program[..=number].to_vec();
+        found.map_or(Ok(()), |found| Err(Difference { step: number, found, program }))
     });
     first.release_all(one);
     second.release_all(two);
     result
+}
+
+/// Runs one operation on both; how they differ afterwards.
+pub fn step(
+    one: &mut dyn FileSystem,
+    two: &mut dyn FileSystem,
+    states: (&mut State, &mut State),
+    operation: &Operation,
+) -> Option<String> {
+    let outcomes = (apply(one, states.0, operation), apply(two, states.1, operation));
+    difference(one, two, operation, &outcomes)
 }
 
 fn difference(

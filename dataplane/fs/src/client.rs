@@ -1,0 +1,364 @@
+//! The file system as one application has it: operations, a log and what is below it.
+//!
+//! 1. An operation reads inodes and entries through the [`overlay`](crate::overlay), checks
+//!    permissions and existence, and makes one change of itself.
+//! 2. [`Client::commit`] appends the change to the log. When that returns, the operation is as
+//!    durable as the log. Then the change is applied to the overlay.
+//! 3. When the log has no room, the client waits for the service ([`Service::wait`]). When the
+//!    service has digested a part of the log, the client drops that part from the overlay, and only
+//!    then the log may write there again.
+//! 4. Room for data is promised before it is used: what is in the log and not digested is counted,
+//!    and an operation that would not fit gets `ENOSPC`. Removing always works.
+//! 5. An inode whose last name goes is freed by a record of its own, when the last handle and
+//!    reference are gone. After a crash, recovery does it.
+//!
+//! What it must never do: acknowledge what is not in the log; make a record that the digest
+//! refuses; read a part of the log that may be overwritten.
+
+mod attributes;
+mod data;
+mod names;
+mod operations;
+mod xattrs;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashSet};
+use rustix::io::Errno;
+use sietch_disk::nvm::Medium;
+
+use crate::access::{Credentials, EXECUTE};
+use crate::base::{Base, Inode};
+use crate::change::{Change, Record};
+use crate::error::Fault;
+use crate::file_system::{Handle, OpenMode};
+use crate::inode::{Attributes, InodeNumber, Kind, Timestamp};
+use crate::limits::BLOCK;
+use crate::log::{AppendError, LogWriter};
+use crate::overlay::Overlay;
+use crate::overlay::apply::{Refusal, apply};
+
+/// Blocks that stay free for what removing and digesting need.
+const SPARE_BLOCKS: u64 = 64;
+/// Blocks of metadata that a change may need, besides its data: leaves that split.
+const CHANGE_BLOCKS: u64 = 1;
+/// Digests that an operation without room waits for: one for its own log, and those after which
+/// freed blocks can be used again.
+const ROOM_WAITS: u32 = 4;
+
+/// The service, as a client sees it.
+pub trait Service {
+    /// The digested state.
+    type Base: Base;
+
+    /// The digested state as of the last [`Service::poll`] or [`Service::wait`] that reported
+    /// progress.
+    fn base(&mut self) -> &mut Self::Base;
+
+    /// Whether the log was digested further: then the base now has everything before the position
+    /// that is returned.
+    fn poll(&mut self) -> Option<u64>;
+
+    /// Waits until the log is digested further; `None` when all of it is, up to the position that
+    /// the client told last.
+    ///
+    /// # Errors
+    /// The service is gone, or has no room: the errno of the operation that waits.
+    fn wait(&mut self) -> Result<Option<u64>, Errno>;
+
+    /// The log has records up to `position`.
+    fn logged(&mut self, position: u64);
+
+    /// Numbers for new inodes, which nobody else gets.
+    ///
+    /// # Errors
+    /// The service is gone.
+    fn inode_numbers(&mut self) -> Result<Range<u64>, Errno>;
+
+    /// Makes the log durable up to `position`, where appending alone does not.
+    ///
+    /// # Errors
+    /// Its medium failed.
+    fn sync(&mut self, position: u64) -> Result<(), Errno>;
+
+    /// A fault that an operation met.
+    fn report(&mut self, fault: &Fault);
+}
+
+/// An open file or directory.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    inode: InodeNumber,
+    mode: OpenMode,
+}
+
+/// The module's header describes it.
+pub struct Client<S, M: Medium> {
+    service: S,
+    log: LogWriter<M>,
+    /// The log's number.
+    number: u32,
+    overlay: Overlay,
+    handles: HashMap<Handle, Open, RandomState>,
+    next_handle: u64,
+    /// Handles and references of each inode that has some.
+    references: HashMap<InodeNumber, u64, RandomState>,
+    /// Files without a name that may still get one.
+    linkable: HashSet<InodeNumber, RandomState>,
+    /// Files that are known to have no capabilities.
+    without_capabilities: HashSet<InodeNumber, RandomState>,
+    numbers: Range<u64>,
+    /// Blocks that records need, by the positions of the records.
+    promised: VecDeque<(u64, u64)>,
+    promised_blocks: u64,
+    /// A record is in the log and not in the overlay: nothing more can be said.
+    is_failed: bool,
+}
+
+impl<S: Service, M: Medium> Client<S, M> {
+    /// A client whose log has the number `number`.
+    pub fn new(service: S, log: LogWriter<M>, number: u32) -> Self {
+        Self {
+            service,
+            log,
+            number,
+            overlay: Overlay::default(),
+            handles: HashMap::default(),
+            next_handle: 1,
+            references: HashMap::default(),
+            linkable: HashSet::default(),
+            without_capabilities: HashSet::default(),
+            numbers: 0..0,
+            promised: VecDeque::new(),
+            promised_blocks: 0,
+            is_failed: false,
+        }
+    }
+
+    /// The service.
+    pub fn service(&mut self) -> &mut S {
+        &mut self.service
+    }
+
+    /// The log.
+    pub fn log(&self) -> &LogWriter<M> {
+        &self.log
+    }
+
+    /// Ends the client; what it logged stays.
+    pub fn into_parts(self) -> (S, LogWriter<M>) {
+        (self.service, self.log)
+    }
+
+    /// Takes notice of what was digested. Front ends that are idle call it, so that memory is
+    /// returned.
+    pub fn advance(&mut self) {
+        if let Some(position) = self.service.poll() {
+            self.digested(position);
+        }
+    }
+
+    fn digested(&mut self, position: u64) {
+        self.overlay.expire(position);
+        self.log.reclaim(position);
+        while let Some((logged, blocks)) = self.promised.front().copied()
+            && logged < position
+        {
+            self.promised.pop_front();
+            self.promised_blocks -= blocks;
+        }
+    }
+
+    /// The errno of a fault, which the service reports.
+    fn failed(&mut self, fault: &Fault) -> Errno {
+        self.service.report(fault);
+        match fault {
+            Fault::Full { .. } => Errno::NOSPC,
+            _ => Errno::IO,
+        }
+    }
+
+    /// Looks something up in the overlay, above the base.
+    fn see<T>(&mut self, look: impl FnOnce(&Overlay, &mut S::Base) -> Result<T, Fault>) -> Result<T, Errno> {
+        look(&self.overlay, self.service.base()).map_err(|fault| self.failed(&fault))
+    }
+
+    /// An inode that exists.
+    fn inode(&mut self, inode: InodeNumber) -> Result<Inode, Errno> {
+        self.see(|overlay, base| overlay.inode(base, inode))?.ok_or(Errno::NOENT)
+    }
+
+    /// What `stat` reports of an inode that exists.
+    fn stat(&mut self, inode: InodeNumber) -> Result<Attributes, Errno> {
+        let found = self.inode(inode)?;
+        let mut blocks = found.blocks;
+        if let Some(state) = self.overlay.state(inode) {
+            blocks += state.ranges.logged_bytes().div_ceil(BLOCK as u64);
+        }
+        Ok(attributes_of(inode, &found, blocks))
+    }
+
+    /// A directory that the caller may search.
+    fn directory(&mut self, caller: &Credentials, inode: InodeNumber) -> Result<Attributes, Errno> {
+        let found = self.stat(inode)?;
+        if found.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        caller.check(&found, EXECUTE)?;
+        Ok(found)
+    }
+
+    /// Logs a change that needs `blocks` blocks for its data, and applies it.
+    fn commit_with(
+        &mut self,
+        now: Timestamp,
+        change: Change<'_>,
+        data: &[u8],
+        blocks: u64,
+    ) -> Result<(), Errno> {
+        let blocks = blocks + CHANGE_BLOCKS;
+        self.reserve(blocks)?;
+        let position = self.log.next_position();
+        self.commit(now, change, data)?;
+        self.promised.push_back((position, blocks));
+        self.promised_blocks += blocks;
+        Ok(())
+    }
+
+    /// Waits for room of `blocks` blocks, if it can come.
+    fn reserve(&mut self, blocks: u64) -> Result<(), Errno> {
+        for _ in 0..ROOM_WAITS {
+            let (free, _) = self.service.base().free_blocks();
+            if self.promised_blocks + blocks + SPARE_BLOCKS <= free {
+                return Ok(());
+            }
+            self.service.logged(self.log.next_position());
+            match self.service.wait()? {
+                Some(position) => self.digested(position),
+                None => break,
+            }
+        }
+        let (free, _) = self.service.base().free_blocks();
+        let fits = self.promised_blocks + blocks + SPARE_BLOCKS <= free;
+        if fits { Ok(()) } else { Err(Errno::NOSPC) }
+    }
+
+    /// Logs a change and applies it.
+    fn commit(&mut self, now: Timestamp, change: Change<'_>, data: &[u8]) -> Result<(), Errno> {
+        if self.is_failed {
+            return Err(Errno::IO);
+        }
+        self.advance();
+        let appended = loop {
+            match self.log.append(now, &change, data) {
+                Ok(appended) => break appended,
+                Err(AppendError::Full) => {
+                    self.service.logged(self.log.next_position());
+                    let position = self.service.wait()?.ok_or(Errno::NOSPC)?;
+                    self.digested(position);
+                }
+                Err(AppendError::Invalid(_)) => return Err(Errno::INVAL),
+            }
+        };
+        let record = Record {
+            sequence: appended.sequence,
+            position: appended.position.clone(),
+            time: now,
+            change,
+            data: (appended.data, data),
+        };
+        self.service.logged(appended.position.end);
+        match apply(&mut self.overlay, self.service.base(), self.number, &record) {
+            Ok(_) => Ok(()),
+            Err(refusal) => {
+                self.is_failed = true;
+                let fault = match refusal {
+                    Refusal::Fault(fault) => fault,
+                    Refusal::Invalid(cause) => Fault::Damaged {
+                        medium: "the log".to_owned(),
+                        what: "a record that this client made".to_owned(),
+                        offset: record.position.start,
+                        cause: cause.to_owned(),
+                    },
+                };
+                Err(self.failed(&fault))
+            }
+        }
+    }
+
+    /// A number for a new inode.
+    fn new_number(&mut self) -> Result<InodeNumber, Errno> {
+        loop {
+            if let Some(number) = self.numbers.next() {
+                return Ok(InodeNumber(number));
+            }
+            self.numbers = self.service.inode_numbers()?;
+            if self.numbers.is_empty() {
+                return Err(Errno::NOSPC);
+            }
+        }
+    }
+
+    /// Frees an inode that has neither names nor references.
+    fn free_if_unused(&mut self, now: Timestamp, inode: InodeNumber) -> Result<(), Errno> {
+        if self.references.contains_key(&inode) {
+            return Ok(());
+        }
+        let found = self.see(|overlay, base| overlay.inode(base, inode))?;
+        if found.is_some_and(|found| found.links == 0) {
+            self.linkable.remove(&inode);
+            self.without_capabilities.remove(&inode);
+            self.commit(now, Change::Free { inode }, &[])?;
+        }
+        Ok(())
+    }
+
+    fn open_handle(&mut self, inode: InodeNumber, mode: OpenMode) -> Handle {
+        let handle = Handle(self.next_handle);
+        self.next_handle += 1;
+        self.handles.insert(handle, Open { inode, mode });
+        *self.references.entry(inode).or_default() += 1;
+        handle
+    }
+
+    fn handle(&self, handle: Handle) -> Result<Open, Errno> {
+        self.handles.get(&handle).copied().ok_or(Errno::BADF)
+    }
+
+    fn drop_references(&mut self, inode: InodeNumber, count: u64) {
+        let Some(references) = self.references.get_mut(&inode) else { return };
+        *references = references.saturating_sub(count);
+        if *references > 0 {
+            return;
+        }
+        self.references.remove(&inode);
+        // The last change of the inode is the time: nobody can see it any more.
+        if let Ok(Some(found)) = self.see(|overlay, base| overlay.inode(base, inode))
+            && found.links == 0
+        {
+            // If it cannot be logged, recovery frees the inode.
+            let _ = self.free_if_unused(found.ctime, inode);
+        }
+    }
+}
+
+/// What `stat` reports of an inode whose data take `blocks`.
+fn attributes_of(inode: InodeNumber, found: &Inode, blocks: u64) -> Attributes {
+    Attributes {
+        inode,
+        kind: found.kind,
+        mode: found.mode,
+        links: found.links,
+        uid: found.uid,
+        gid: found.gid,
+        device: found.device,
+        size: found.size,
+        blocks: blocks * (BLOCK as u64 / 512),
+        atime: found.atime,
+        mtime: found.mtime,
+        ctime: found.ctime,
+        btime: found.btime,
+    }
+}

@@ -1,0 +1,239 @@
+//! Operations on the data of files.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+use sietch_disk::nvm::Medium;
+
+use super::{Client, Open, Service};
+use crate::access::{Caller, READ, WRITE};
+use crate::base::Base as _;
+use crate::change::Change;
+use crate::error::Fault;
+use crate::file_system::{Allocation, Handle, OpenMode, Seek, WriteAt};
+use crate::inode::{InodeNumber, Kind};
+use crate::limits::{BLOCK, MAX_FILE, MAX_RECORD_DATA};
+use crate::overlay::ranges::Source;
+
+const BLOCK_BYTES: u64 = BLOCK as u64;
+
+impl<S: Service, M: Medium> Client<S, M> {
+    pub(super) fn open_inode(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        mode: OpenMode,
+    ) -> Result<Handle, Errno> {
+        let found = self.stat(inode)?;
+        match found.kind {
+            Kind::Symlink => return Err(Errno::LOOP),
+            Kind::Directory if mode.write || mode.truncate => return Err(Errno::ISDIR),
+            _ => {}
+        }
+        let mut wanted = 0;
+        if mode.read {
+            wanted |= READ;
+        }
+        if mode.write || mode.truncate {
+            wanted |= WRITE;
+        }
+        caller.credentials.check(&found, wanted)?;
+        check_kind(found.kind, mode)?;
+        if mode.truncate {
+            self.drop_privileges(caller, inode)?;
+            self.truncate(caller, inode, 0)?;
+        }
+        Ok(self.open_handle(inode, mode))
+    }
+
+    pub(super) fn open_unchecked(&mut self, inode: InodeNumber, mode: OpenMode) -> Result<Handle, Errno> {
+        check_kind(self.inode(inode)?.kind, mode)?;
+        Ok(self.open_handle(inode, mode))
+    }
+
+    /// A handle on a file.
+    fn file(&mut self, handle: Handle, may: impl Fn(&OpenMode) -> bool) -> Result<Open, Errno> {
+        let open = self.handle(handle)?;
+        if may(&open.mode) { Ok(open) } else { Err(Errno::BADF) }
+    }
+
+    pub(super) fn read_at(&mut self, handle: Handle, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+        let open = self.file(handle, |mode| mode.read)?;
+        let found = self.inode(open.inode)?;
+        match found.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(Errno::ISDIR),
+            _ => return Err(Errno::INVAL),
+        }
+        let count = found.size.saturating_sub(offset).min(bytes.len() as u64) as usize;
+        let bytes = &mut bytes[..count];
+        let end = offset.saturating_add(count as u64);
+        let Some(state) = self.overlay.state(open.inode) else {
+            let read = self.service.base().read(open.inode, offset, bytes);
+            return read.map(|()| count).map_err(|fault| self.failed(&fault));
+        };
+        let mut fault: Option<Fault> = None;
+        for stretch in state.ranges.stretches(offset..end) {
+            let part = (stretch.range.start - offset) as usize..(stretch.range.end - offset) as usize;
+            let part = &mut bytes[part];
+            match stretch.source {
+                Some(Source::Log(position)) => {
+                    // The overlay drops what it has of the log before the log writes there again.
+                    self.log.read(position, part).map_err(|_| Errno::IO)?;
+                }
+                None if !state.is_new => {
+                    if let Err(found) = self.service.base().read(open.inode, stretch.range.start, part) {
+                        fault = Some(found);
+                        break;
+                    }
+                }
+                Some(Source::Zeros | Source::Hole) | None => part.fill(0),
+            }
+        }
+        match fault {
+            Some(fault) => Err(self.failed(&fault)),
+            None => Ok(count),
+        }
+    }
+
+    pub(super) fn write_at(
+        &mut self,
+        caller: Caller<'_>,
+        handle: Handle,
+        at: WriteAt,
+        bytes: &[u8],
+    ) -> Result<u64, Errno> {
+        let open = self.file(handle, |mode| mode.write)?;
+        let found = self.inode(open.inode)?;
+        if found.kind != Kind::File {
+            return Err(Errno::INVAL);
+        }
+        let offset = match at {
+            WriteAt::Offset(offset) => offset,
+            WriteAt::End => found.size,
+        };
+        if bytes.is_empty() {
+            return Ok(offset);
+        }
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= MAX_FILE);
+        let end = end.ok_or(Errno::FBIG)?;
+        let blocks = end.div_ceil(BLOCK_BYTES) - offset / BLOCK_BYTES;
+        if bytes.len() > MAX_RECORD_DATA {
+            self.reserve(blocks)?;
+        }
+        self.drop_privileges(caller, open.inode)?;
+        let mut at = offset;
+        for piece in bytes.chunks(MAX_RECORD_DATA) {
+            let length = piece.len() as u32;
+            let change = Change::Write { inode: open.inode, offset: at, length };
+            let end = at + u64::from(length);
+            let blocks = end.div_ceil(BLOCK_BYTES) - at / BLOCK_BYTES;
+            self.commit_with(caller.now, change, piece, blocks)?;
+            at = end;
+        }
+        Ok(offset)
+    }
+
+    pub(super) fn allocate_range(
+        &mut self,
+        caller: Caller<'_>,
+        handle: Handle,
+        range: Range<u64>,
+        allocation: Allocation,
+    ) -> Result<(), Errno> {
+        self.handle(handle)?;
+        if range.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        let open = self.file(handle, |mode| mode.write)?;
+        let found = self.inode(open.inode)?;
+        if found.kind != Kind::File {
+            return Err(Errno::NODEV);
+        }
+        if range.end > MAX_FILE {
+            return Err(Errno::FBIG);
+        }
+        self.drop_privileges(caller, open.inode)?;
+        let (inode, offset, length) = (open.inode, range.start, range.end - range.start);
+        // The blocks that the ends cut are rewritten.
+        let cut = u64::from(!range.start.is_multiple_of(BLOCK_BYTES))
+            + u64::from(!range.end.is_multiple_of(BLOCK_BYTES));
+        let (size, zero) = match allocation {
+            Allocation::Punch => {
+                return self.commit_with(caller.now, Change::Punch { inode, offset, length }, &[], cut);
+            }
+            Allocation::Reserve => (found.size.max(range.end), false),
+            Allocation::ReserveKeepSize => (found.size, false),
+            Allocation::Zero => (found.size.max(range.end), true),
+            Allocation::ZeroKeepSize => (found.size, true),
+        };
+        let blocks = range.end.div_ceil(BLOCK_BYTES) - range.start / BLOCK_BYTES;
+        self.commit_with(caller.now, Change::Reserve { inode, offset, length, size, zero }, &[], blocks)
+    }
+
+    pub(super) fn seek_to(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<u64, Errno> {
+        let open = self.handle(handle)?;
+        let found = self.inode(open.inode)?;
+        if found.kind != Kind::File {
+            return Err(Errno::INVAL);
+        }
+        if offset >= found.size {
+            return Err(Errno::NXIO);
+        }
+        let mut at = offset;
+        loop {
+            let data = self.data_blocks(open.inode, at, found.size)?;
+            match (what, data) {
+                (Seek::Data, None) => return Err(Errno::NXIO),
+                (Seek::Data, Some(data)) => return Ok(data.start.max(offset)),
+                (Seek::Hole, Some(data)) if data.start <= at => at = data.end,
+                (Seek::Hole, _) => return Ok(at),
+            }
+            if at >= found.size {
+                return Ok(found.size);
+            }
+        }
+    }
+
+    /// The first blocks with data at or behind `from`, in bytes: not necessarily all that follow
+    /// each other.
+    fn data_blocks(&mut self, inode: InodeNumber, from: u64, size: u64) -> Result<Option<Range<u64>>, Errno> {
+        let from = from - from % BLOCK_BYTES;
+        let whole = |range: Range<u64>| {
+            range.start - range.start % BLOCK_BYTES..range.end.next_multiple_of(BLOCK_BYTES)
+        };
+        self.see(|overlay, base| {
+            let Some(state) = overlay.state(inode) else {
+                return Ok(base.data_from(inode, from)?.filter(|data| data.start < size).map(whole));
+            };
+            // The end of the file may be inside a block.
+            for stretch in state.ranges.stretches(from..size) {
+                let range = stretch.range;
+                match stretch.source {
+                    Some(Source::Log(_) | Source::Zeros) => return Ok(Some(whole(range))),
+                    None if !state.is_new => {
+                        if let Some(data) = base.data_from(inode, range.start)?
+                            && data.start < range.end
+                        {
+                            return Ok(Some(whole(data.start..data.end.min(range.end))));
+                        }
+                    }
+                    Some(Source::Hole) | None => {}
+                }
+            }
+            Ok(None)
+        })
+    }
+}
+
+/// Whether an inode of this kind can be opened. A front end opens pipes, sockets and devices
+/// itself.
+fn check_kind(kind: Kind, mode: OpenMode) -> Result<(), Errno> {
+    match kind {
+        Kind::File => Ok(()),
+        Kind::Directory if mode.write || mode.truncate => Err(Errno::ISDIR),
+        Kind::Directory => Ok(()),
+        Kind::Symlink => Err(Errno::LOOP),
+        Kind::Fifo | Kind::Socket | Kind::CharacterDevice | Kind::BlockDevice => Err(Errno::NXIO),
+    }
+}

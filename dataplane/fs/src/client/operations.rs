@@ -1,0 +1,222 @@
+//! The operations of [`FileSystem`], each by the file that has its family.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+use sietch_disk::nvm::Medium;
+
+use super::{Client, Service};
+use crate::access::Caller;
+use crate::base::Base as _;
+use crate::file_system::{
+    Allocation, AttributeChange, DirectoryEntry, FileSystem, Handle, NewInode, OpenMode, RenameMode, Seek,
+    Usage, WriteAt, XattrMode,
+};
+use crate::inode::{Attributes, InodeNumber, Kind};
+use crate::limits::BLOCK;
+use crate::name::Cookie;
+
+impl<S: Service, M: Medium> FileSystem for Client<S, M> {
+    fn lookup(
+        &mut self,
+        caller: Caller<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Attributes, Errno> {
+        self.find(caller, directory, name)
+    }
+
+    fn parent(&mut self, directory: InodeNumber) -> Result<InodeNumber, Errno> {
+        self.parent_of(directory)
+    }
+
+    fn attributes(&mut self, inode: InodeNumber) -> Result<Attributes, Errno> {
+        self.stat(inode)
+    }
+
+    fn set_attributes(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        handle: Option<Handle>,
+        change: &AttributeChange,
+    ) -> Result<Attributes, Errno> {
+        self.change_attributes(caller, inode, handle, change)
+    }
+
+    fn read_link(&mut self, inode: InodeNumber) -> Result<Vec<u8>, Errno> {
+        if self.inode(inode)?.kind != Kind::Symlink {
+            return Err(Errno::INVAL);
+        }
+        self.see(|overlay, base| overlay.target(base, inode))
+    }
+
+    fn create(
+        &mut self,
+        caller: Caller<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Attributes, Errno> {
+        self.make(caller, directory, name, new)
+    }
+
+    fn create_unnamed(
+        &mut self,
+        caller: Caller<'_>,
+        directory: InodeNumber,
+        mode: u16,
+    ) -> Result<(Attributes, Handle), Errno> {
+        self.make_unnamed(caller, directory, mode)
+    }
+
+    fn link(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Attributes, Errno> {
+        self.add_link(caller, inode, directory, name)
+    }
+
+    fn unlink(&mut self, caller: Caller<'_>, directory: InodeNumber, name: &[u8]) -> Result<(), Errno> {
+        self.remove(caller, directory, name, false)
+    }
+
+    fn remove_directory(
+        &mut self,
+        caller: Caller<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        self.remove(caller, directory, name, true)
+    }
+
+    fn rename(
+        &mut self,
+        caller: Caller<'_>,
+        from: (InodeNumber, &[u8]),
+        to: (InodeNumber, &[u8]),
+        mode: RenameMode,
+    ) -> Result<(), Errno> {
+        self.move_entry(caller, from, to, mode)
+    }
+
+    fn open(&mut self, caller: Caller<'_>, inode: InodeNumber, mode: OpenMode) -> Result<Handle, Errno> {
+        self.open_inode(caller, inode, mode)
+    }
+
+    fn open_created(&mut self, inode: InodeNumber, mode: OpenMode) -> Result<Handle, Errno> {
+        self.open_unchecked(inode, mode)
+    }
+
+    fn close(&mut self, handle: Handle) {
+        if let Some(open) = self.handles.remove(&handle) {
+            self.drop_references(open.inode, 1);
+        }
+    }
+
+    fn retain(&mut self, inode: InodeNumber) -> Result<(), Errno> {
+        self.inode(inode)?;
+        *self.references.entry(inode).or_default() += 1;
+        Ok(())
+    }
+
+    fn release(&mut self, inode: InodeNumber, count: u64) {
+        self.drop_references(inode, count);
+    }
+
+    fn read(&mut self, handle: Handle, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+        self.read_at(handle, offset, bytes)
+    }
+
+    fn write(&mut self, caller: Caller<'_>, handle: Handle, at: WriteAt, bytes: &[u8]) -> Result<u64, Errno> {
+        self.write_at(caller, handle, at, bytes)
+    }
+
+    fn allocate(
+        &mut self,
+        caller: Caller<'_>,
+        handle: Handle,
+        range: Range<u64>,
+        allocation: Allocation,
+    ) -> Result<(), Errno> {
+        self.allocate_range(caller, handle, range, allocation)
+    }
+
+    fn seek(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<u64, Errno> {
+        self.seek_to(handle, offset, what)
+    }
+
+    fn sync(&mut self) -> Result<(), Errno> {
+        if self.is_failed {
+            return Err(Errno::IO);
+        }
+        let position = self.log.next_position();
+        self.service.sync(position)
+    }
+
+    fn read_directory(
+        &mut self,
+        handle: Handle,
+        after: Cookie,
+        take: &mut dyn FnMut(DirectoryEntry) -> bool,
+    ) -> Result<(), Errno> {
+        let open = self.handle(handle)?;
+        if !open.mode.read {
+            return Err(Errno::BADF);
+        }
+        let found = self.inode(open.inode)?;
+        if found.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        if found.links == 0 {
+            return Err(Errno::NOENT);
+        }
+        let mut from = Cookie(after.0.saturating_add(1));
+        while let Some(entry) = self.see(|overlay, base| overlay.entry_from(base, open.inode, from))? {
+            from = Cookie(entry.cookie.0 + 1);
+            if !take(entry) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_access(&mut self, caller: Caller<'_>, inode: InodeNumber, wanted: u8) -> Result<(), Errno> {
+        let found = self.stat(inode)?;
+        caller.credentials.check(&found, wanted)
+    }
+
+    fn xattr(&mut self, caller: Caller<'_>, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        self.get_xattr(caller, inode, name)
+    }
+
+    fn xattr_names(&mut self, caller: Caller<'_>, inode: InodeNumber) -> Result<Vec<Box<[u8]>>, Errno> {
+        self.list_xattrs(caller, inode)
+    }
+
+    fn set_xattr(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), Errno> {
+        self.put_xattr(caller, inode, name, value, mode)
+    }
+
+    fn remove_xattr(&mut self, caller: Caller<'_>, inode: InodeNumber, name: &[u8]) -> Result<(), Errno> {
+        self.drop_xattr(caller, inode, name)
+    }
+
+    fn usage(&mut self) -> Usage {
+        let base = self.service.base();
+        let (free, blocks) = base.free_blocks();
+        let inodes = base.inodes();
+        let free = free.saturating_sub(self.promised_blocks);
+        Usage { block_bytes: BLOCK as u32, blocks, free, inodes }
+    }
+}

@@ -1,0 +1,130 @@
+//! Operations on extended attributes, with the namespaces of `xattr(7)`.
+
+use rustix::io::Errno;
+use sietch_disk::nvm::Medium;
+
+use super::attributes::CAPABILITIES;
+use super::{Client, Service};
+use crate::access::{Caller, READ, WRITE};
+use crate::change::Change;
+use crate::file_system::XattrMode;
+use crate::inode::{Attributes, InodeNumber, Kind, STICKY};
+use crate::limits::{BLOCK, MAX_XATTR_NAME, MAX_XATTR_NAMES, MAX_XATTR_VALUE};
+
+impl<S: Service, M: Medium> Client<S, M> {
+    pub(super) fn get_xattr(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+    ) -> Result<Vec<u8>, Errno> {
+        check_name(name)?;
+        let found = self.stat(inode)?;
+        may_use(caller, &found, name, READ)?;
+        self.see(|overlay, base| overlay.xattr(base, inode, name))?.ok_or(Errno::NODATA)
+    }
+
+    pub(super) fn list_xattrs(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+    ) -> Result<Vec<Box<[u8]>>, Errno> {
+        self.stat(inode)?;
+        let mut names = self.see(|overlay, base| overlay.xattr_names(base, inode))?;
+        names.retain(|name| caller.credentials.is_privileged || !name.starts_with(b"trusted."));
+        Ok(names)
+    }
+
+    pub(super) fn put_xattr(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), Errno> {
+        check_name(name)?;
+        if value.len() > MAX_XATTR_VALUE {
+            return Err(Errno::TOOBIG);
+        }
+        let found = self.stat(inode)?;
+        may_use(caller, &found, name, WRITE)?;
+        let names = self.see(|overlay, base| overlay.xattr_names(base, inode))?;
+        let is_there = names.iter().any(|other| **other == *name);
+        match mode {
+            XattrMode::Create if is_there => return Err(Errno::EXIST),
+            XattrMode::Replace if !is_there => return Err(Errno::NODATA),
+            _ => {}
+        }
+        let listed: usize = names.iter().map(|name| name.len() + 1).sum();
+        if !is_there && listed + name.len() + 1 > MAX_XATTR_NAMES {
+            return Err(Errno::NOSPC);
+        }
+        if name == CAPABILITIES {
+            self.without_capabilities.remove(&inode);
+        }
+        let change = Change::SetXattr { inode, name, length: value.len() as u32 };
+        self.commit_with(caller.now, change, value, value.len().div_ceil(BLOCK) as u64)
+    }
+
+    pub(super) fn drop_xattr(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        check_name(name)?;
+        let found = self.stat(inode)?;
+        may_use(caller, &found, name, WRITE)?;
+        if self.see(|overlay, base| overlay.xattr(base, inode, name))?.is_none() {
+            return Err(Errno::NODATA);
+        }
+        self.commit(caller.now, Change::RemoveXattr { inode, name }, &[])
+    }
+}
+
+/// Namespaces with rules of their own; the last is for users.
+const NAMESPACES: [&[u8]; 3] = [b"security.", b"trusted.", b"user."];
+
+/// Refuses what cannot be the name of an attribute.
+fn check_name(name: &[u8]) -> Result<(), Errno> {
+    if name.is_empty() || name.len() > MAX_XATTR_NAME {
+        return Err(Errno::RANGE);
+    }
+    if name.contains(&0) { Err(Errno::INVAL) } else { Ok(()) }
+}
+
+/// Whether the caller may read or write an attribute with this name. The namespace decides who
+/// may, and only then whether there is a name in it (`xattr_permission`, Linux, `fs/xattr.c`).
+fn may_use(caller: Caller<'_>, found: &Attributes, name: &[u8], wanted: u8) -> Result<(), Errno> {
+    let who = caller.credentials;
+    let is_read = wanted == READ;
+    if name.starts_with(b"trusted.") && !who.is_privileged {
+        return Err(if is_read { Errno::NODATA } else { Errno::PERM });
+    }
+    if name.starts_with(b"security.") && !is_read && !who.is_privileged {
+        return Err(Errno::PERM);
+    }
+    let is_of_users = name.starts_with(b"user.");
+    if is_of_users {
+        may_use_as_user(caller, found, is_read)?;
+    }
+    let is_of_system =
+        [&b"system."[..], b"security.", b"trusted."].iter().any(|namespace| name.starts_with(namespace));
+    if !is_of_system {
+        who.check(found, wanted)?;
+    }
+    match NAMESPACES.iter().find_map(|namespace| name.strip_prefix(*namespace)) {
+        Some([]) => Err(Errno::INVAL),
+        Some(_) => Ok(()),
+        None => Err(Errno::OPNOTSUPP),
+    }
+}
+
+fn may_use_as_user(caller: Caller<'_>, found: &Attributes, is_read: bool) -> Result<(), Errno> {
+    if !matches!(found.kind, Kind::File | Kind::Directory) {
+        return Err(if is_read { Errno::NODATA } else { Errno::PERM });
+    }
+    let is_shared = found.kind == Kind::Directory && found.mode & STICKY != 0;
+    if !is_read && is_shared && !caller.credentials.owns(found) { Err(Errno::PERM) } else { Ok(()) }
+}

@@ -1,0 +1,312 @@
+//! Digests logs into the pool.
+//!
+//! 1. [`Digest::digest`] reads records from where the log was applied last, up to a bound, and adds
+//!    each to an overlay of its own over the pool. An invalid one ends the batch: nothing of it and
+//!    nothing behind it is applied, and the caller quarantines the log.
+//! 2. The overlay is the net effect of the batch: what was created and removed is not in it, and of
+//!    data that were overwritten only the last. [`flush`] writes it: data to new blocks, then
+//!    items.
+//! 3. How far the log was applied is an item too. One commit of the pool makes all of it current.
+//!    So a crash leaves the batch whole or not at all, and the next digest begins at the right
+//!    record.
+//! 4. Before anything is changed, the batch's blocks are counted. Where they are not free, the
+//!    digest fails with [`Fault::Full`] and has changed nothing.
+//! 5. A freed file with many extents is removed over several commits ([`Digest::reap`]), so that no
+//!    batch takes long because of it.
+//!
+//! What it must never do: apply a part of a batch; trust what a client may still write, after it
+//! was judged: data get their checksum from the copy that goes to the pool.
+
+mod flush;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use sietch_disk::DiskQueue;
+use sietch_disk::nvm::Medium;
+
+use crate::base::Inode;
+use crate::change::Change;
+use crate::digested::Digested;
+use crate::error::Fault;
+use crate::inode::{InodeNumber, Kind, Timestamp};
+use crate::items::{self, LogState};
+use crate::limits::MAX_RECORD_DATA;
+use crate::log::{LogIdentity, LogReader, RingError};
+use crate::overlay::Overlay;
+use crate::overlay::apply::{Refusal, apply};
+use crate::pool::{Class, Counters, Pool, Root};
+use crate::tree::Key;
+use flush::Flush;
+
+/// Records of a batch, at most. More of them coalesce better, and keep the log's space longer.
+pub const BATCH_RECORDS: u64 = 16_384;
+/// Bytes of the log in a batch, at most, one record more or less.
+pub const BATCH_BYTES: u64 = 32 << 20;
+const _: () = assert!(MAX_RECORD_DATA as u64 * 8 <= BATCH_BYTES);
+
+/// Extents that one step removes of a freed file.
+const REAPED: usize = 4096;
+
+/// What a batch did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// How far the log is applied now.
+    pub state: LogState,
+    /// Records that were read.
+    pub records: u64,
+    /// Data bytes of those records.
+    pub data: u64,
+    /// Records without which the net effect would be the same.
+    pub records_saved: u64,
+    /// Data bytes that did not reach the pool, because later records made them pointless.
+    pub data_saved: u64,
+    /// Blocks of data that were written.
+    pub blocks_written: u64,
+    /// The first record that was not applied, and why: the log is not digested beyond it.
+    pub invalid: Option<Invalid>,
+    /// Whether more records may be there.
+    pub more: bool,
+}
+
+/// A record that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// Position of the record in its log.
+    pub position: u64,
+    /// What is wrong with it.
+    pub cause: String,
+}
+
+/// Why nothing was digested.
+#[derive(Debug, thiserror::Error)]
+pub enum DigestError {
+    /// A medium failed, or there is no room.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The memory is no log.
+    #[error("not the memory of a log")]
+    Ring(#[from] RingError),
+    /// An earlier batch failed half-way.
+    #[error("an earlier batch failed; open the pool again")]
+    Stopped,
+}
+
+/// The module's header describes it.
+pub struct Digest<D: DiskQueue> {
+    digested: Digested<Pool<D>>,
+    counters: Counters,
+    /// A batch failed half-way: what is in memory is of no use.
+    is_stopped: bool,
+}
+
+impl<D: DiskQueue> Digest<D> {
+    /// Digests into `pool`, and creates its root directory if it has none.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn new(pool: Pool<D>, now: Timestamp) -> Result<Self, Fault> {
+        let mut digested = Digested { store: pool };
+        let key = items::inode_key(InodeNumber::ROOT);
+        if digested.store.get(key)?.is_none() {
+            let root = Inode {
+                kind: Kind::Directory,
+                mode: 0o755,
+                links: 2,
+                uid: 0,
+                gid: 0,
+                device: 0,
+                size: 0,
+                blocks: 0,
+                parent: InodeNumber::ROOT.0,
+                atime: now,
+                mtime: now,
+                ctime: now,
+                btime: now,
+                applied: (0, 0),
+            };
+            digested.store.insert(key, &items::write_inode(&root))?;
+            digested.store.commit(Counters { inodes: 1, next_inode: InodeNumber::ROOT.0 + 1 })?;
+        }
+        let counters = digested.store.root().counters;
+        Ok(Self { digested, counters, is_stopped: false })
+    }
+
+    /// The pool, as it was committed last.
+    pub fn root(&self) -> Root {
+        self.digested.store.root()
+    }
+
+    /// The pool itself.
+    pub fn pool(&mut self) -> &mut Pool<D> {
+        &mut self.digested.store
+    }
+
+    /// What was digested.
+    pub fn base(&mut self) -> &mut Digested<Pool<D>> {
+        &mut self.digested
+    }
+
+    /// Gives the pool back.
+    pub fn into_pool(self) -> Pool<D> {
+        self.digested.store
+    }
+
+    /// How far a log was applied.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn log_state(&mut self, log: u32) -> Result<LogState, Fault> {
+        self.digested.log(log)
+    }
+
+    /// Digests one batch of the log in `medium`, which begins where the log was applied last.
+    ///
+    /// # Errors
+    /// A medium failed, or there is no room ([`Fault::Full`]). Nothing durable has changed. Unless
+    /// the batch was too large for the pool, the digest is stopped, and the pool must be opened
+    /// again.
+    pub fn digest<M: Medium>(&mut self, medium: &M, identity: LogIdentity) -> Result<Batch, DigestError> {
+        if self.is_stopped {
+            return Err(DigestError::Stopped);
+        }
+        let state = self.digested.log(identity.log)?;
+        let mut reader = LogReader::new(medium, identity, state.position, state.sequence + 1)?;
+        let mut batch = Batch { state, ..Batch::default() };
+        let overlay = self.gather(identity.log, &mut reader, &mut batch)?;
+        if batch.records == 0 {
+            return Ok(batch);
+        }
+        batch.records_saved = batch.records.saturating_sub(overlay.effects());
+        let states = overlay.into_states();
+        let (logged, blocks) = flush::demand(&states);
+        batch.data_saved = batch.data.saturating_sub(logged);
+        let (free, _) = self.digested.store.free_blocks();
+        if free < blocks {
+            return Err(Fault::Full { medium: "the pool".to_owned(), wanted: blocks }.into());
+        }
+        batch.blocks_written = self.stopping(|digest| {
+            digest.digested.store.use_reserve(true);
+            let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, medium);
+            for (inode, state) in states {
+                flush.state(inode, &state)?;
+            }
+            let written = flush.written();
+            let key = items::log_key(identity.log);
+            digest.digested.store.insert(key, &items::write_log(batch.state))?;
+            digest.digested.store.commit(digest.counters)?;
+            Ok(written)
+        })?;
+        Ok(batch)
+    }
+
+    /// Reads the records of a batch into an overlay.
+    fn gather<M: Medium>(
+        &mut self,
+        log: u32,
+        reader: &mut LogReader<'_, M>,
+        batch: &mut Batch,
+    ) -> Result<Overlay, Fault> {
+        let start = batch.state.position;
+        let mut overlay = Overlay::default();
+        loop {
+            if batch.records == BATCH_RECORDS || batch.state.position - start >= BATCH_BYTES {
+                batch.more = true;
+                return Ok(overlay);
+            }
+            let record = match reader.next() {
+                Ok(Some(record)) => record,
+                Ok(None) => return Ok(overlay),
+                Err(damage) => {
+                    let position = batch.state.position;
+                    batch.invalid = Some(Invalid { position, cause: damage.to_string() });
+                    return Ok(overlay);
+                }
+            };
+            match apply(&mut overlay, &mut self.digested, log, &record) {
+                Ok(_) => {}
+                Err(Refusal::Invalid(cause)) => {
+                    let position = record.position.start;
+                    batch.invalid = Some(Invalid { position, cause: cause.to_owned() });
+                    return Ok(overlay);
+                }
+                Err(Refusal::Fault(fault)) => return Err(fault),
+            }
+            batch.records += 1;
+            batch.data += record.data.1.len() as u64;
+            batch.state = LogState { sequence: record.sequence, position: record.position.end };
+            if let Change::Create { inode, .. } = record.change {
+                self.counters.next_inode = self.counters.next_inode.max(inode.0.saturating_add(1));
+            }
+        }
+    }
+
+    /// Does what changes the pool: if it fails, nothing more is done.
+    fn stopping<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, DigestError> {
+        let done = work(self);
+        self.is_stopped = done.is_err();
+        Ok(done?)
+    }
+
+    /// Numbers for `count` new inodes, which nobody else gets, also after a crash.
+    ///
+    /// # Errors
+    /// As of [`Digest::digest`].
+    pub fn inode_numbers(&mut self, count: u64) -> Result<Range<u64>, DigestError> {
+        let first = self.counters.next_inode;
+        self.stopping(|digest| {
+            digest.counters.next_inode = first.saturating_add(count);
+            digest.digested.store.commit(digest.counters)?;
+            Ok(first..digest.counters.next_inode)
+        })
+    }
+
+    /// Removes some more of the files that were freed; `false` when none is left.
+    ///
+    /// # Errors
+    /// As of [`Digest::digest`].
+    pub fn reap(&mut self) -> Result<bool, DigestError> {
+        let mut from = items::orphan_key(InodeNumber(0));
+        while let Some((key, value)) = self.orphan(from)? {
+            if value.first() == Some(&flush::FREED) {
+                return self.stopping(|digest| {
+                    digest.digested.store.use_reserve(true);
+                    Flush::new(&mut digest.digested, &mut digest.counters, &flush::NoLog)
+                        .remove(InodeNumber(key.offset))?;
+                    digest.digested.store.commit(digest.counters)?;
+                    Ok(true)
+                });
+            }
+            from.offset = key.offset + 1;
+        }
+        Ok(false)
+    }
+
+    /// Frees every inode that has no name, and returns how many. No client may have a reference to
+    /// one: right after a start, when all logs were digested.
+    ///
+    /// # Errors
+    /// As of [`Digest::digest`].
+    pub fn free_orphans(&mut self) -> Result<u64, DigestError> {
+        self.stopping(|digest| {
+            let mut freed = 0;
+            let mut from = items::orphan_key(InodeNumber(0));
+            while let Some((key, _)) = digest.orphan(from)? {
+                digest.digested.store.insert(key, &[flush::FREED])?;
+                from.offset = key.offset + 1;
+                freed += 1;
+            }
+            if freed > 0 {
+                digest.digested.store.commit(digest.counters)?;
+            }
+            Ok(freed)
+        })
+    }
+
+    /// The first item of an inode without a name at or behind `from`.
+    fn orphan(&mut self, from: Key) -> Result<Option<(Key, Vec<u8>)>, Fault> {
+        let found = self.digested.store.next(from)?;
+        Ok(found.filter(|(key, _)| key.object == from.object && key.kind == from.kind))
+    }
+}

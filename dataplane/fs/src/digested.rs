@@ -1,0 +1,319 @@
+//! The digested state as a [`Base`]: items of the tree, and blocks of the pool.
+//!
+//! 1. An inode, an entry or an attribute is one look-up in the tree. The slots of a name's hash are
+//!    neighbours there.
+//! 2. Data are read in whole blocks, and each block must have the checksum that its extent says.
+//!    Otherwise the read fails with what is damaged and where; no such byte is returned.
+//! 3. A directory's or file's items are neighbours, so that a listing and a sequential read touch
+//!    few nodes.
+
+use std::ops::Range;
+
+use sietch_disk::{Buffer, DiskQueue};
+
+use crate::base::{Base, Entry, Inode};
+use crate::error::Fault;
+use crate::file_system::DirectoryEntry;
+use crate::inode::InodeNumber;
+use crate::items::{self, Extent, LogState};
+use crate::limits::{BLOCK, MAX_XATTR_VALUE};
+use crate::name::{Cookie, NameKey, SLOTS};
+use crate::pool::{Pool, Reader, Run};
+use crate::tree::Key;
+
+/// Items and blocks: the pool of the digest, or a reader of what it committed.
+///
+/// # Errors
+/// All methods: a medium failed, or a node does not have its checksum.
+pub trait Store {
+    /// The key of the name hashes.
+    fn name_key(&self) -> NameKey;
+    /// The item with this key.
+    fn get(&mut self, key: Key) -> Result<Option<Vec<u8>>, Fault>;
+    /// The first item at or behind `from`.
+    fn next(&mut self, from: Key) -> Result<Option<(Key, Vec<u8>)>, Fault>;
+    /// The last item at or before `from`.
+    fn previous(&mut self, from: Key) -> Result<Option<(Key, Vec<u8>)>, Fault>;
+    /// The bytes of a run.
+    fn read(&mut self, run: Run) -> Result<Buffer, Fault>;
+    /// Blocks for data: free ones, and all.
+    fn free_blocks(&self) -> (u64, u64);
+    /// Inodes in use.
+    fn inodes(&self) -> u64;
+}
+
+/// The module's header describes it.
+pub struct Digested<S> {
+    pub(crate) store: S,
+}
+
+/// Reports an item that no writer makes.
+fn damaged<T>(key: Key, found: Option<T>) -> Result<T, Fault> {
+    found.ok_or_else(|| Fault::Damaged {
+        medium: "the tree".to_owned(),
+        what: format!("the item of kind {} of inode {}", key.kind, key.object),
+        offset: key.offset,
+        cause: "no writer makes such a value".to_owned(),
+    })
+}
+
+impl<S: Store> Digested<S> {
+    /// The extent that has block `block` of a file, or else the first one behind it.
+    pub(crate) fn extent_from(&mut self, inode: InodeNumber, block: u64) -> Result<Option<Extent>, Fault> {
+        let key = items::extent_key(inode, block);
+        let is_extent = |found: &Key| found.object == inode.0 && found.kind == items::EXTENT;
+        if let Some((found, value)) = self.store.previous(key)?
+            && is_extent(&found)
+        {
+            let extent = damaged(found, items::read_extent(found.offset, &value))?;
+            if extent.end() > block {
+                return Ok(Some(extent));
+            }
+        }
+        let Some((found, value)) = self.store.next(key)?.filter(|(found, _)| is_extent(found)) else {
+            return Ok(None);
+        };
+        damaged(found, items::read_extent(found.offset, &value)).map(Some)
+    }
+
+    /// Reads an extent's blocks and checks them.
+    pub(crate) fn read_extent(&mut self, inode: InodeNumber, extent: &Extent) -> Result<Buffer, Fault> {
+        if extent.is_unwritten() {
+            return Ok(Buffer::new(extent.run.blocks as usize * BLOCK));
+        }
+        let data = self.store.read(extent.run)?;
+        for (index, (block, expected)) in data.chunks_exact(BLOCK).zip(&extent.checksums).enumerate() {
+            if items::checksum(block) != *expected {
+                let run = Run { start: extent.run.start + index as u32, blocks: 1, ..extent.run };
+                return Err(Fault::Damaged {
+                    medium: format!("medium {}", run.medium),
+                    what: format!("block {} of inode {inode}", extent.first + index as u64),
+                    offset: u64::from(run.start) * BLOCK as u64,
+                    cause: "its checksum differs".to_owned(),
+                });
+            }
+        }
+        Ok(data)
+    }
+
+    /// How far a log was applied.
+    pub(crate) fn log(&mut self, log: u32) -> Result<LogState, Fault> {
+        let key = items::log_key(log);
+        match self.store.get(key)? {
+            Some(value) => damaged(key, items::read_log(&value)),
+            None => Ok(LogState::default()),
+        }
+    }
+
+    /// The item that has an extended attribute, with the cookie at which it is.
+    pub(crate) fn xattr_item(
+        &mut self,
+        inode: InodeNumber,
+        name: &[u8],
+    ) -> Result<Option<(Cookie, Vec<u8>)>, Fault> {
+        let first = self.store.name_key().cookie(name);
+        let mut from = items::xattr_key(inode, first, 0);
+        while let Some((key, value)) = self.store.next(from)?
+            && key.object == inode.0
+            && key.kind == items::XATTR
+            && key.offset < first.0 + SLOTS
+        {
+            let (found, _, _) = damaged(key, items::read_xattr(&value))?;
+            if found == name {
+                return Ok(Some((Cookie(key.offset), value)));
+            }
+            from.offset = key.offset + 1;
+        }
+        Ok(None)
+    }
+}
+
+impl<S: Store> Base for Digested<S> {
+    fn name_key(&self) -> NameKey {
+        self.store.name_key()
+    }
+
+    fn inode(&mut self, inode: InodeNumber) -> Result<Option<Inode>, Fault> {
+        let key = items::inode_key(inode);
+        let Some(value) = self.store.get(key)? else { return Ok(None) };
+        damaged(key, items::read_inode(&value)).map(Some)
+    }
+
+    fn entry(&mut self, directory: InodeNumber, name: &[u8]) -> Result<Option<Entry>, Fault> {
+        let first = self.store.name_key().cookie(name);
+        let mut from = items::entry_key(directory, first);
+        while let Some((key, value)) = self.store.next(from)?
+            && key.object == directory.0
+            && key.kind == items::ENTRY
+            && key.offset < first.0 + SLOTS
+        {
+            let (entry, found) = damaged(key, items::read_entry(Cookie(key.offset), &value))?;
+            if found == name {
+                return Ok(Some(entry));
+            }
+            from.offset = key.offset + 1;
+        }
+        Ok(None)
+    }
+
+    fn entry_from(&mut self, directory: InodeNumber, from: Cookie) -> Result<Option<DirectoryEntry>, Fault> {
+        let from = items::entry_key(directory, from);
+        let Some((key, value)) = self.store.next(from)? else { return Ok(None) };
+        if key.object != directory.0 || key.kind != items::ENTRY {
+            return Ok(None);
+        }
+        let (entry, name) = damaged(key, items::read_entry(Cookie(key.offset), &value))?;
+        Ok(Some(DirectoryEntry {
+            cookie: entry.cookie,
+            name: name.into(),
+            inode: entry.inode,
+            kind: entry.kind,
+        }))
+    }
+
+    fn target(&mut self, inode: InodeNumber) -> Result<Vec<u8>, Fault> {
+        let mut target = Vec::new();
+        let mut key = Key { object: inode.0, kind: items::TARGET, offset: 0 };
+        while let Some(piece) = self.store.get(key)? {
+            target.extend_from_slice(&piece);
+            key.offset += 1;
+        }
+        damaged(key, (!target.is_empty()).then_some(target))
+    }
+
+    fn xattr(&mut self, inode: InodeNumber, name: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        let Some((cookie, value)) = self.xattr_item(inode, name)? else { return Ok(None) };
+        let key = items::xattr_key(inode, cookie, 0);
+        let (_, length, first) = damaged(key, items::read_xattr(&value))?;
+        damaged(key, (length <= MAX_XATTR_VALUE).then_some(()))?;
+        let mut found = first.to_vec();
+        let mut piece = 1;
+        while found.len() < length {
+            let key = items::xattr_key(inode, cookie, piece);
+            let next = self.store.get(key)?;
+            found.extend_from_slice(&damaged(key, next.filter(|next| !next.is_empty()))?);
+            piece += 1;
+        }
+        damaged(key, (found.len() == length).then_some(found)).map(Some)
+    }
+
+    fn xattr_names(&mut self, inode: InodeNumber) -> Result<Vec<Box<[u8]>>, Fault> {
+        let mut names = Vec::new();
+        let mut from = items::xattr_key(inode, Cookie(0), 0);
+        while let Some((key, value)) = self.store.next(from)?
+            && key.object == inode.0
+            && key.kind == items::XATTR
+        {
+            names.push(damaged(key, items::read_xattr(&value))?.0.into());
+            from.offset = key.offset + 1;
+        }
+        Ok(names)
+    }
+
+    fn read(&mut self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+        let end = offset + bytes.len() as u64;
+        let mut at = offset;
+        while at < end {
+            let block = at / BLOCK as u64;
+            let rest = &mut bytes[(at - offset) as usize..];
+            let Some(extent) = self.extent_from(inode, block)? else {
+                rest.fill(0);
+                return Ok(());
+            };
+            let start = (extent.first * BLOCK as u64).clamp(at, end);
+            let (hole, rest) = rest.split_at_mut((start - at) as usize);
+            hole.fill(0);
+            if start == end {
+                return Ok(());
+            }
+            let from = start / BLOCK as u64;
+            let to = extent.end().min(end.div_ceil(BLOCK as u64));
+            let data = self.read_extent(inode, &extent.part(from, to))?;
+            let stop = (to * BLOCK as u64).min(end);
+            let count = (stop - start) as usize;
+            rest[..count].copy_from_slice(&data[(start - from * BLOCK as u64) as usize..][..count]);
+            at = stop;
+        }
+        Ok(())
+    }
+
+    fn data_from(&mut self, inode: InodeNumber, offset: u64) -> Result<Option<Range<u64>>, Fault> {
+        let mut block = offset / BLOCK as u64;
+        while let Some(extent) = self.extent_from(inode, block)? {
+            if !extent.is_unwritten() {
+                let start = (extent.first * BLOCK as u64).max(offset);
+                return Ok(Some(start..extent.end() * BLOCK as u64));
+            }
+            block = extent.end();
+        }
+        Ok(None)
+    }
+
+    fn free_blocks(&self) -> (u64, u64) {
+        self.store.free_blocks()
+    }
+
+    fn inodes(&self) -> u64 {
+        self.store.inodes()
+    }
+}
+
+impl<D: DiskQueue> Store for Pool<D> {
+    fn name_key(&self) -> NameKey {
+        Self::name_key(self)
+    }
+
+    fn get(&mut self, key: Key) -> Result<Option<Vec<u8>>, Fault> {
+        Self::get(self, key)
+    }
+
+    fn next(&mut self, from: Key) -> Result<Option<(Key, Vec<u8>)>, Fault> {
+        Self::next(self, from)
+    }
+
+    fn previous(&mut self, from: Key) -> Result<Option<(Key, Vec<u8>)>, Fault> {
+        Self::previous(self, from)
+    }
+
+    fn read(&mut self, run: Run) -> Result<Buffer, Fault> {
+        Self::read(self, run)
+    }
+
+    fn free_blocks(&self) -> (u64, u64) {
+        Self::free_blocks(self)
+    }
+
+    fn inodes(&self) -> u64 {
+        self.root().counters.inodes
+    }
+}
+
+impl<D: DiskQueue> Store for Reader<D> {
+    fn name_key(&self) -> NameKey {
+        Self::name_key(self)
+    }
+
+    fn get(&mut self, key: Key) -> Result<Option<Vec<u8>>, Fault> {
+        Self::get(self, key)
+    }
+
+    fn next(&mut self, from: Key) -> Result<Option<(Key, Vec<u8>)>, Fault> {
+        Self::next(self, from)
+    }
+
+    fn previous(&mut self, from: Key) -> Result<Option<(Key, Vec<u8>)>, Fault> {
+        Self::previous(self, from)
+    }
+
+    fn read(&mut self, run: Run) -> Result<Buffer, Fault> {
+        Self::read(self, run)
+    }
+
+    fn free_blocks(&self) -> (u64, u64) {
+        (self.root().free, self.root().total)
+    }
+
+    fn inodes(&self) -> u64 {
+        self.root().counters.inodes
+    }
+}

@@ -1,0 +1,123 @@
+//! A service in the client's own thread: it digests when the client waits.
+//!
+//! It is for tools that work on media nobody else uses, and for tests. The client's base is the pool
+//! itself, between two batches.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+use sietch_disk::DiskQueue;
+use sietch_disk::nvm::Medium;
+
+use crate::client::Service;
+use crate::digest::{Batch, Digest, DigestError};
+use crate::digested::Digested;
+use crate::error::Fault;
+use crate::log::LogIdentity;
+use crate::pool::Pool;
+
+/// Inode numbers that a client gets at a time.
+const NUMBERS: u64 = 1024;
+
+/// The module's header describes it.
+pub struct Inline<D: DiskQueue, M> {
+    digest: Digest<D>,
+    log: M,
+    identity: LogIdentity,
+    logged: u64,
+    digested: u64,
+    faults: Vec<String>,
+    totals: Batch,
+}
+
+impl<D: DiskQueue, M: Medium> Inline<D, M> {
+    /// Digests the log in `log` into the pool of `digest`. `log` is the memory that the client's
+    /// writer has.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn new(mut digest: Digest<D>, log: M, identity: LogIdentity) -> Result<Self, Fault> {
+        let digested = digest.log_state(identity.log)?.position;
+        digest.pool().readers_at(u64::MAX);
+        let totals = Batch::default();
+        Ok(Self { digest, log, identity, logged: digested, digested, faults: Vec::new(), totals })
+    }
+
+    /// Digests one batch.
+    ///
+    /// # Errors
+    /// A medium failed, or the log is damaged.
+    pub fn digest(&mut self) -> Result<Batch, DigestError> {
+        let batch = self.digest.digest(&self.log, self.identity)?;
+        self.digested = batch.state.position;
+        while self.digest.reap()? {}
+        self.totals.records += batch.records;
+        self.totals.data += batch.data;
+        self.totals.records_saved += batch.records_saved;
+        self.totals.data_saved += batch.data_saved;
+        self.totals.blocks_written += batch.blocks_written;
+        if let Some(invalid) = &batch.invalid {
+            self.faults.push(format!("the log at {}: {}", invalid.position, invalid.cause));
+        }
+        Ok(batch)
+    }
+
+    /// The sums of all batches.
+    pub fn totals(&self) -> &Batch {
+        &self.totals
+    }
+
+    /// What went wrong so far.
+    pub fn faults(&self) -> &[String] {
+        &self.faults
+    }
+
+    /// Ends the service.
+    pub fn into_parts(self) -> (Digest<D>, M) {
+        (self.digest, self.log)
+    }
+}
+
+impl<D: DiskQueue, M: Medium> Service for Inline<D, M> {
+    type Base = Digested<Pool<D>>;
+
+    fn base(&mut self) -> &mut Self::Base {
+        self.digest.base()
+    }
+
+    fn poll(&mut self) -> Option<u64> {
+        None
+    }
+
+    fn wait(&mut self) -> Result<Option<u64>, Errno> {
+        if self.digested >= self.logged {
+            return Ok(None);
+        }
+        let before = self.digested;
+        let done = self.digest().map_err(|error| {
+            self.faults.push(error.to_string());
+            if matches!(error, DigestError::Fault(Fault::Full { .. })) { Errno::NOSPC } else { Errno::IO }
+        });
+        done?;
+        if self.digested == before { Err(Errno::IO) } else { Ok(Some(self.digested)) }
+    }
+
+    fn logged(&mut self, position: u64) {
+        self.logged = position;
+    }
+
+    fn inode_numbers(&mut self) -> Result<Range<u64>, Errno> {
+        self.digest.inode_numbers(NUMBERS).map_err(|error| {
+            self.faults.push(error.to_string());
+            Errno::IO
+        })
+    }
+
+    fn sync(&mut self, _: u64) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn report(&mut self, fault: &Fault) {
+        self.faults.push(fault.to_string());
+    }
+}

@@ -1,0 +1,312 @@
+//! The items of the digested state: what the tree holds for inodes, entries and data.
+//!
+//! The page `docs/spec/fs-items.md` has the table of keys. All integers are little endian.
+//!
+//! | kind | key's object, offset | value |
+//! | --- | --- | --- |
+//! | [`INODE`] | inode, 0 | attributes |
+//! | [`TARGET`] | inode, piece | a piece of a symbolic link's target |
+//! | [`XATTR`] | inode, cookie of the name | name, length and first piece of the value |
+//! | [`ENTRY`] | directory, cookie | inode, kind and name |
+//! | [`EXTENT`] | inode, first block | a run of blocks, and the checksum of each |
+//! | [`ORPHAN`] | 0, inode | nothing: the inode has no name |
+//! | [`LOG`] | 0, log | how far it was applied |
+//! | [`XATTR_MORE`] + n | inode, cookie | the n-th further piece of a value |
+//!
+//! A reader treats an item as untrusted although its node had its checksum: the writer may have had
+//! a bug, and the checker must not follow it.
+
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::base::{Entry, Inode};
+use crate::inode::{InodeNumber, Kind, MODE_BITS, Timestamp};
+use crate::limits::MAX_XATTR_NAME;
+use crate::name::{self, Cookie};
+use crate::pool::Run;
+use crate::tree::{Key, OWN_KINDS};
+
+/// Kinds of keys. Those of object 0 below [`OWN_KINDS`] belong to the pool.
+pub(crate) const INODE: u8 = 1;
+pub(crate) const TARGET: u8 = 2;
+pub(crate) const XATTR: u8 = 3;
+pub(crate) const ENTRY: u8 = 4;
+pub(crate) const EXTENT: u8 = 5;
+pub(crate) const ORPHAN: u8 = OWN_KINDS;
+pub(crate) const LOG: u8 = OWN_KINDS + 1;
+pub(crate) const XATTR_MORE: u8 = 0x80;
+
+/// Blocks of an extent, at most: their checksums fit an item, and several items a node.
+pub(crate) const EXTENT_BLOCKS: u32 = 64;
+/// Bytes of a piece of a value or target.
+pub(crate) const PIECE: usize = 1024;
+/// Bytes of a value in the item that has its name.
+pub(crate) const FIRST_PIECE: usize = 768;
+
+/// The object of items that belong to no inode.
+pub(crate) const NO_INODE: u64 = 0;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawTime {
+    seconds: I64,
+    nanoseconds: U32,
+}
+
+impl RawTime {
+    fn of(time: Timestamp) -> Self {
+        Self { seconds: I64::new(time.seconds), nanoseconds: U32::new(time.nanoseconds) }
+    }
+
+    fn read(self) -> Timestamp {
+        Timestamp { seconds: self.seconds.get(), nanoseconds: self.nanoseconds.get() }
+    }
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawInode {
+    kind: u8,
+    reserved: u8,
+    mode: U16,
+    links: U32,
+    uid: U32,
+    gid: U32,
+    device: U64,
+    size: U64,
+    blocks: U64,
+    parent: U64,
+    atime: RawTime,
+    mtime: RawTime,
+    ctime: RawTime,
+    btime: RawTime,
+    applied_log: U32,
+    applied_sequence: U64,
+    reserved_too: U32,
+}
+
+const _: () = assert!(size_of::<RawInode>() == 112);
+const _: () = assert!(std::mem::offset_of!(RawInode, atime) == 48);
+
+/// The key of an inode's item.
+pub(crate) fn inode_key(inode: InodeNumber) -> Key {
+    Key { object: inode.0, kind: INODE, offset: 0 }
+}
+
+/// An inode as an item.
+pub(crate) fn write_inode(inode: &Inode) -> [u8; 112] {
+    zerocopy::transmute!(RawInode {
+        kind: inode.kind as u8,
+        reserved: 0,
+        mode: U16::new(inode.mode),
+        links: U32::new(inode.links),
+        uid: U32::new(inode.uid),
+        gid: U32::new(inode.gid),
+        device: U64::new(inode.device),
+        size: U64::new(inode.size),
+        blocks: U64::new(inode.blocks),
+        parent: U64::new(inode.parent),
+        atime: RawTime::of(inode.atime),
+        mtime: RawTime::of(inode.mtime),
+        ctime: RawTime::of(inode.ctime),
+        btime: RawTime::of(inode.btime),
+        applied_log: U32::new(inode.applied.0),
+        applied_sequence: U64::new(inode.applied.1),
+        reserved_too: U32::new(0),
+    })
+}
+
+/// The inode that an item has.
+pub(crate) fn read_inode(value: &[u8]) -> Option<Inode> {
+    let raw = RawInode::read_from_bytes(value).ok()?;
+    let inode = Inode {
+        kind: Kind::from_value(raw.kind)?,
+        mode: raw.mode.get(),
+        links: raw.links.get(),
+        uid: raw.uid.get(),
+        gid: raw.gid.get(),
+        device: raw.device.get(),
+        size: raw.size.get(),
+        blocks: raw.blocks.get(),
+        parent: raw.parent.get(),
+        atime: raw.atime.read(),
+        mtime: raw.mtime.read(),
+        ctime: raw.ctime.read(),
+        btime: raw.btime.read(),
+        applied: (raw.applied_log.get(), raw.applied_sequence.get()),
+    };
+    (inode.mode & !MODE_BITS == 0).then_some(inode)
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawEntry {
+    inode: U64,
+    kind: u8,
+}
+
+/// The key of an entry.
+pub(crate) fn entry_key(directory: InodeNumber, cookie: Cookie) -> Key {
+    Key { object: directory.0, kind: ENTRY, offset: cookie.0 }
+}
+
+/// An entry as an item.
+pub(crate) fn write_entry(inode: InodeNumber, kind: Kind, name: &[u8]) -> Vec<u8> {
+    let raw = RawEntry { inode: U64::new(inode.0), kind: kind as u8 };
+    [raw.as_bytes(), name].concat()
+}
+
+/// The entry that an item has, and its name.
+pub(crate) fn read_entry(cookie: Cookie, value: &[u8]) -> Option<(Entry, &[u8])> {
+    let (raw, name) = RawEntry::read_from_prefix(value).ok()?;
+    name::check(name).ok()?;
+    let entry = Entry { cookie, inode: InodeNumber(raw.inode.get()), kind: Kind::from_value(raw.kind)? };
+    Some((entry, name))
+}
+
+/// The key of an extended attribute, or with `piece` above 0 of a further piece of its value.
+pub(crate) fn xattr_key(inode: InodeNumber, cookie: Cookie, piece: usize) -> Key {
+    // A value has 65 pieces at most.
+    let kind = if piece == 0 { XATTR } else { XATTR_MORE + piece as u8 - 1 };
+    Key { object: inode.0, kind, offset: cookie.0 }
+}
+
+/// The first item of an extended attribute; the other pieces of the value are items as they are.
+pub(crate) fn write_xattr(name: &[u8], value: &[u8]) -> Vec<u8> {
+    let length = (value.len() as u32).to_le_bytes();
+    // Names have 255 bytes at most.
+    let first = &value[..value.len().min(FIRST_PIECE)];
+    [&length[..], &[name.len() as u8], name, first].concat()
+}
+
+/// Name, length of the value and first piece of an extended attribute.
+pub(crate) fn read_xattr(value: &[u8]) -> Option<(&[u8], usize, &[u8])> {
+    let (length, rest) = U32::read_from_prefix(value).ok()?;
+    let (name_length, rest) = rest.split_first()?;
+    let (name, first) = rest.split_at_checked(usize::from(*name_length))?;
+    let length = length.get() as usize;
+    let whole = first.len() == length.min(FIRST_PIECE);
+    (whole && !name.is_empty() && name.len() <= MAX_XATTR_NAME).then_some((name, length, first))
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawExtent {
+    medium: u8,
+    flags: u8,
+    blocks: U16,
+    start: U32,
+}
+
+/// The room is reserved, and reads as zeros.
+const UNWRITTEN: u8 = 1;
+
+/// A run of blocks with the data of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// The first block of the file that it has.
+    pub first: u64,
+    /// Where the data are.
+    pub run: Run,
+    /// CRC32C of each block; empty where nothing was written.
+    pub checksums: Vec<u32>,
+}
+
+impl Extent {
+    /// Whether it is room without data.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.checksums.is_empty()
+    }
+
+    /// The block of the file behind its last one.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + u64::from(self.run.blocks)
+    }
+
+    /// The part of it that begins at block `from` of the file and ends before `to`, both inside.
+    pub(crate) fn part(&self, from: u64, to: u64) -> Self {
+        // An extent has EXTENT_BLOCKS blocks at most.
+        let (skip, blocks) = ((from - self.first) as u32, (to - from) as u32);
+        let run = Run { medium: self.run.medium, start: self.run.start + skip, blocks };
+        let checksums = if self.is_unwritten() {
+            Vec::new()
+        } else {
+            self.checksums[skip as usize..(skip + blocks) as usize].to_vec()
+        };
+        Self { first: from, run, checksums }
+    }
+}
+
+/// The key of the extent that begins at a block of a file.
+pub(crate) fn extent_key(inode: InodeNumber, first: u64) -> Key {
+    Key { object: inode.0, kind: EXTENT, offset: first }
+}
+
+/// An extent as an item.
+pub(crate) fn write_extent(extent: &Extent) -> Vec<u8> {
+    let raw = RawExtent {
+        medium: extent.run.medium,
+        flags: if extent.is_unwritten() { UNWRITTEN } else { 0 },
+        blocks: U16::new(extent.run.blocks as u16),
+        start: U32::new(extent.run.start),
+    };
+    let mut value = raw.as_bytes().to_vec();
+    value.extend(extent.checksums.iter().flat_map(|checksum| checksum.to_le_bytes()));
+    value
+}
+
+/// The extent that an item has.
+pub(crate) fn read_extent(first: u64, value: &[u8]) -> Option<Extent> {
+    let (raw, rest) = RawExtent::read_from_prefix(value).ok()?;
+    let blocks = u32::from(raw.blocks.get());
+    let run = Run { medium: raw.medium, start: raw.start.get(), blocks };
+    run.start.checked_add(blocks)?;
+    first.checked_add(u64::from(blocks))?;
+    if blocks == 0 || blocks > EXTENT_BLOCKS || raw.flags & !UNWRITTEN != 0 {
+        return None;
+    }
+    let expected = if raw.flags & UNWRITTEN != 0 { 0 } else { blocks as usize };
+    let checksums: Vec<u32> =
+        rest.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+    (rest.len() == 4 * expected).then_some(Extent { first, run, checksums })
+}
+
+/// The key of the mark of an inode without a name.
+pub(crate) fn orphan_key(inode: InodeNumber) -> Key {
+    Key { object: NO_INODE, kind: ORPHAN, offset: inode.0 }
+}
+
+/// How far a log was applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogState {
+    /// Sequence of the last record that was applied.
+    pub sequence: u64,
+    /// Position behind it.
+    pub position: u64,
+}
+
+/// The key of a log's state.
+pub(crate) fn log_key(log: u32) -> Key {
+    Key { object: NO_INODE, kind: LOG, offset: u64::from(log) }
+}
+
+/// A log's state as an item.
+pub(crate) fn write_log(state: LogState) -> [u8; 16] {
+    let mut value = [0; 16];
+    value[..8].copy_from_slice(&state.sequence.to_le_bytes());
+    value[8..].copy_from_slice(&state.position.to_le_bytes());
+    value
+}
+
+/// The log's state that an item has.
+pub(crate) fn read_log(value: &[u8]) -> Option<LogState> {
+    let (sequence, position) = value.split_first_chunk::<8>()?;
+    let position: [u8; 8] = position.try_into().ok()?;
+    Some(LogState { sequence: u64::from_le_bytes(*sequence), position: u64::from_le_bytes(position) })
+}
+
+/// CRC32C of a block of data.
+pub(crate) fn checksum(block: &[u8]) -> u32 {
+    // The CRC has 32 bits.
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, block) as u32
+}

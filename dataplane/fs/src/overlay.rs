@@ -1,0 +1,263 @@
+//! What logs add to the digested state: the net effect of the records that are not digested.
+//!
+//! 1. [`Overlay`] has, for each inode that a record touched, all attributes, and what changed of
+//!    its data ([`ranges`]), entries, extended attributes. Everything else is looked up in the
+//!    [`Base`] below it. So a lookup costs one table access more than in the base.
+//! 2. [`apply`] judges a change, and adds it. The client and the digest share this code: a change
+//!    that the client could make is one that the digest accepts.
+//! 3. An entry that is removed stays as a mark at its cookie, which hides the entry of the base. A
+//!    freed inode stays as a mark too, unless the base never had it.
+//! 4. The client drops what was digested ([`Overlay::expire`]). The digest's overlay lives for one
+//!    batch: its content is the net effect, which `digest` writes to the pool.
+//!
+//! What it must never do: change anything of a change that is refused.
+
+pub(crate) mod apply;
+pub(crate) mod ranges;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hashbrown::HashMap;
+
+use crate::base::{Base, Entry, Inode};
+use crate::error::Fault;
+use crate::file_system::DirectoryEntry;
+use crate::inode::{InodeNumber, Kind};
+use crate::name::{Cookie, SLOTS};
+use ranges::Ranges;
+
+/// An entry that was added, or the mark of one that was removed.
+#[derive(Clone, Debug)]
+pub(crate) struct Logged {
+    pub name: Box<[u8]>,
+    /// The inode and its kind; `None`: removed.
+    pub target: Option<(InodeNumber, Kind)>,
+    logged: u64,
+}
+
+/// A value that was set, or the mark of one that was removed.
+#[derive(Clone, Debug)]
+pub(crate) struct Value {
+    pub value: Option<Box<[u8]>>,
+    logged: u64,
+}
+
+/// An inode that records touched.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// All its attributes; `None`: freed. `blocks` is the base's.
+    pub inode: Option<Inode>,
+    /// The base does not have it.
+    pub is_new: bool,
+    pub ranges: Ranges,
+    pub entries: BTreeMap<Cookie, Logged>,
+    pub xattrs: BTreeMap<Box<[u8]>, Value>,
+    /// Target of a symbolic link that is new.
+    pub target: Option<Box<[u8]>>,
+    /// Position of the last record that touched it.
+    logged: u64,
+}
+
+impl State {
+    fn of(inode: Inode, is_new: bool) -> Self {
+        Self {
+            inode: Some(inode),
+            is_new,
+            ranges: Ranges::default(),
+            entries: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
+            target: None,
+            logged: 0,
+        }
+    }
+}
+
+/// The module's header describes it.
+#[derive(Debug, Default)]
+pub(crate) struct Overlay {
+    inodes: HashMap<InodeNumber, State, foldhash::fast::RandomState>,
+    /// Positions of records, and what they touched: the order in which to expire.
+    touched: VecDeque<(u64, InodeNumber)>,
+}
+
+/// The place for a name that a directory does not have.
+pub(crate) enum Vacancy {
+    /// Here.
+    At(Cookie),
+    /// The directory has the name.
+    Taken(Entry),
+    /// All slots of the name's hash are taken.
+    Full,
+}
+
+impl Overlay {
+    /// What records added to an inode.
+    pub(crate) fn state(&self, inode: InodeNumber) -> Option<&State> {
+        self.inodes.get(&inode)
+    }
+
+    /// Records that would have the same effect: each inode, entry, attribute and range of data that
+    /// differs from the base.
+    pub(crate) fn effects(&self) -> u64 {
+        let effects =
+            self.inodes.values().filter(|state| state.inode.is_some() || !state.is_new).map(|state| {
+                let created = usize::from(state.is_new || state.inode.is_none());
+                let inside = state.entries.len() + state.xattrs.len() + state.ranges.pieces().count();
+                // A new inode's own entry is counted at its directory.
+                (created + inside).max(1)
+            });
+        effects.sum::<usize>() as u64
+    }
+
+    /// Everything, in the order of inodes.
+    pub(crate) fn into_states(self) -> Vec<(InodeNumber, State)> {
+        let mut states: Vec<_> = self.inodes.into_iter().collect();
+        states.sort_unstable_by_key(|(inode, _)| *inode);
+        states
+    }
+
+    /// An inode as it is now.
+    pub(crate) fn inode(&self, base: &mut impl Base, inode: InodeNumber) -> Result<Option<Inode>, Fault> {
+        match self.inodes.get(&inode) {
+            Some(state) => Ok(state.inode),
+            None => base.inode(inode),
+        }
+    }
+
+    /// The entry with this name.
+    pub(crate) fn entry(
+        &self,
+        base: &mut impl Base,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Option<Entry>, Fault> {
+        let Some(state) = self.inodes.get(&directory) else { return base.entry(directory, name) };
+        let first = base.name_key().cookie(name);
+        for (cookie, logged) in state.entries.range(first..Cookie(first.0 + SLOTS)) {
+            if let Some((inode, kind)) = logged.target
+                && *logged.name == *name
+            {
+                return Ok(Some(Entry { cookie: *cookie, inode, kind }));
+            }
+        }
+        if state.is_new {
+            return Ok(None);
+        }
+        // What is at the same place in the overlay hides the base's.
+        Ok(base.entry(directory, name)?.filter(|entry| !state.entries.contains_key(&entry.cookie)))
+    }
+
+    /// The first entry whose cookie is at least `from`.
+    pub(crate) fn entry_from(
+        &self,
+        base: &mut impl Base,
+        directory: InodeNumber,
+        from: Cookie,
+    ) -> Result<Option<DirectoryEntry>, Fault> {
+        let Some(state) = self.inodes.get(&directory) else { return base.entry_from(directory, from) };
+        let mut from = from;
+        loop {
+            let below = if state.is_new { None } else { base.entry_from(directory, from)? };
+            let Some((cookie, logged)) = state.entries.range(from..).next() else { return Ok(below) };
+            if below.as_ref().is_some_and(|below| below.cookie < *cookie) {
+                return Ok(below);
+            }
+            if let Some((inode, kind)) = logged.target {
+                return Ok(Some(DirectoryEntry { cookie: *cookie, name: logged.name.clone(), inode, kind }));
+            }
+            from = Cookie(cookie.0 + 1);
+        }
+    }
+
+    /// Where an entry with this name would be.
+    pub(crate) fn vacancy(
+        &self,
+        base: &mut impl Base,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Vacancy, Fault> {
+        if let Some(entry) = self.entry(base, directory, name)? {
+            return Ok(Vacancy::Taken(entry));
+        }
+        let first = base.name_key().cookie(name);
+        for cookie in (first.0..first.0 + SLOTS).map(Cookie) {
+            if !self.is_taken(base, directory, cookie)? {
+                return Ok(Vacancy::At(cookie));
+            }
+        }
+        Ok(Vacancy::Full)
+    }
+
+    /// Whether an entry is at this place.
+    fn is_taken(&self, base: &mut impl Base, directory: InodeNumber, cookie: Cookie) -> Result<bool, Fault> {
+        Ok(self.entry_from(base, directory, cookie)?.is_some_and(|entry| entry.cookie == cookie))
+    }
+
+    /// The value of an extended attribute.
+    pub(crate) fn xattr(
+        &self,
+        base: &mut impl Base,
+        inode: InodeNumber,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        if let Some(state) = self.inodes.get(&inode) {
+            if let Some(logged) = state.xattrs.get(name) {
+                return Ok(logged.value.as_ref().map(|value| value.to_vec()));
+            }
+            if state.is_new {
+                return Ok(None);
+            }
+        }
+        base.xattr(inode, name)
+    }
+
+    /// The names of all extended attributes.
+    pub(crate) fn xattr_names(
+        &self,
+        base: &mut impl Base,
+        inode: InodeNumber,
+    ) -> Result<Vec<Box<[u8]>>, Fault> {
+        let Some(state) = self.inodes.get(&inode) else { return base.xattr_names(inode) };
+        let mut names = if state.is_new { Vec::new() } else { base.xattr_names(inode)? };
+        names.retain(|name| !state.xattrs.contains_key(name));
+        names.extend(
+            state.xattrs.iter().filter(|(_, value)| value.value.is_some()).map(|(name, _)| name.clone()),
+        );
+        Ok(names)
+    }
+
+    /// The target of a symbolic link.
+    pub(crate) fn target(&self, base: &mut impl Base, inode: InodeNumber) -> Result<Vec<u8>, Fault> {
+        match self.inodes.get(&inode).and_then(|state| state.target.as_ref()) {
+            Some(target) => Ok(target.to_vec()),
+            None => base.target(inode),
+        }
+    }
+
+    /// Drops what was logged before `position`: the base has it now.
+    pub(crate) fn expire(&mut self, position: u64) {
+        let mut inodes = Vec::new();
+        while let Some((logged, inode)) = self.touched.front().copied()
+            && logged < position
+        {
+            self.touched.pop_front();
+            inodes.push(inode);
+        }
+        inodes.sort_unstable();
+        inodes.dedup();
+        for inode in inodes {
+            let Some(state) = self.inodes.get_mut(&inode) else { continue };
+            if state.logged < position {
+                self.inodes.remove(&inode);
+                continue;
+            }
+            state.is_new = false;
+            state.target = None;
+            state.ranges.expire(position);
+            state.entries.retain(|_, entry| entry.logged >= position);
+            state.xattrs.retain(|_, value| value.logged >= position);
+        }
+    }
+}

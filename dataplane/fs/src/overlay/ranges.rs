@@ -1,0 +1,189 @@
+//! The data of one file that are not digested: which ranges are in the log, and what they hide.
+//!
+//! 1. [`Ranges`] maps ranges of the file to their [`Source`]. Ranges do not overlap; a newer one cuts
+//!    what it covers from older ones. A range that is not in it is in the digested state.
+//! 2. A truncation hides all digested data behind it: [`Ranges::visible`] is the end of what the
+//!    digested state may show. Truncations are kept with their log positions, because a digest can
+//!    stop between two of them. An older one that is no shorter than a newer one says nothing.
+//! 3. A hole or a truncation that ends inside a block with data leaves [`Source::Zeros`] there, so
+//!    that the block stays one with data (`SEEK_DATA`).
+//! 4. [`Ranges::expire`] drops what was logged before a position: the digested state has it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+/// Where the bytes of a range are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// In the log, the first one at this position.
+    Log(u64),
+    /// Nowhere: they are zeros in a block that has data.
+    Zeros,
+    /// Nowhere: they are zeros, and need no blocks.
+    Hole,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    end: u64,
+    source: Source,
+    /// Position of the record that made it.
+    logged: u64,
+}
+
+/// A stretch of a file, as a reader or the digest meets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    /// Bytes of the file.
+    pub range: Range<u64>,
+    /// Where they are; `None`: in the digested state.
+    pub source: Option<Source>,
+}
+
+/// The module's header describes it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ranges {
+    pieces: BTreeMap<u64, Piece>,
+    /// Log position and size of truncations; both grow.
+    truncations: VecDeque<(u64, u64)>,
+    /// Ranges with reserved room, and the position of their record: for the digest alone.
+    reserved: Vec<(Range<u64>, u64)>,
+}
+
+impl Ranges {
+    /// Whether the digested state has everything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.truncations.is_empty() && self.reserved.is_empty()
+    }
+
+    /// Puts `range` at `source`, by a record at position `logged`.
+    pub(crate) fn put(&mut self, range: Range<u64>, source: Source, logged: u64) {
+        if range.is_empty() {
+            return;
+        }
+        // Appends are the common case: nothing is there to be cut.
+        if self.pieces.last_key_value().is_some_and(|(_, last)| last.end > range.start) {
+            self.cut(range.clone());
+        }
+        self.pieces.insert(range.start, Piece { end: range.end, source, logged });
+    }
+
+    /// Removes `range` from the pieces.
+    fn cut(&mut self, range: Range<u64>) {
+        let Range { start, end } = range;
+        if let Some((&first, &piece)) = self.pieces.range(..start).next_back()
+            && piece.end > start
+        {
+            self.pieces.insert(first, Piece { end: start, ..piece });
+            if piece.end > end {
+                self.pieces.insert(end, piece.behind(end - first));
+            }
+        }
+        while let Some((&first, &piece)) = self.pieces.range(start..end).next() {
+            self.pieces.remove(&first);
+            if piece.end > end {
+                self.pieces.insert(end, piece.behind(end - first));
+            }
+        }
+    }
+
+    /// The file was cut at `size` by a record at position `logged`.
+    pub(crate) fn truncate(&mut self, size: u64, logged: u64) {
+        self.cut(size..u64::MAX);
+        while self.truncations.back().is_some_and(|(_, older)| *older >= size) {
+            self.truncations.pop_back();
+        }
+        self.truncations.push_back((logged, size));
+        for (range, _) in &mut self.reserved {
+            range.end = range.end.min(size);
+        }
+        self.reserved.retain(|(range, _)| !range.is_empty());
+    }
+
+    /// Room was reserved for `range` by a record at position `logged`.
+    pub(crate) fn reserve(&mut self, range: Range<u64>, logged: u64) {
+        self.reserved.push((range, logged));
+    }
+
+    /// The ranges with reserved room.
+    pub(crate) fn reserved(&self) -> impl Iterator<Item = Range<u64>> {
+        self.reserved.iter().map(|(range, _)| range.clone())
+    }
+
+    /// Digested data at and behind this byte are gone.
+    pub(crate) fn visible(&self) -> u64 {
+        self.truncations.front().map_or(u64::MAX, |(_, size)| *size)
+    }
+
+    /// The stretches that make up `range`, in order. What a truncation hides is a hole.
+    pub(crate) fn stretches(&self, range: Range<u64>) -> Stretches<'_> {
+        Stretches { ranges: self, at: range.start, end: range.end }
+    }
+
+    /// The pieces, in order.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (Range<u64>, Source)> {
+        self.pieces.iter().map(|(start, piece)| (*start..piece.end, piece.source))
+    }
+
+    /// Bytes of the file that are in the log.
+    pub(crate) fn logged_bytes(&self) -> u64 {
+        let logged = self.pieces().filter(|(_, source)| matches!(source, Source::Log(_)));
+        logged.map(|(range, _)| range.end - range.start).sum()
+    }
+
+    /// Drops what was logged before `position`.
+    pub(crate) fn expire(&mut self, position: u64) {
+        self.pieces.retain(|_, piece| piece.logged >= position);
+        self.reserved.retain(|(_, logged)| *logged >= position);
+        while self.truncations.front().is_some_and(|(logged, _)| *logged < position) {
+            self.truncations.pop_front();
+        }
+    }
+}
+
+impl Piece {
+    /// What is left of it behind its first `bytes`.
+    fn behind(self, bytes: u64) -> Self {
+        let source = match self.source {
+            Source::Log(position) => Source::Log(position + bytes),
+            other => other,
+        };
+        Self { source, ..self }
+    }
+}
+
+/// See [`Ranges::stretches`].
+pub(crate) struct Stretches<'a> {
+    ranges: &'a Ranges,
+    at: u64,
+    end: u64,
+}
+
+impl Iterator for Stretches<'_> {
+    type Item = Stretch;
+
+    fn next(&mut self) -> Option<Stretch> {
+        if self.at >= self.end {
+            return None;
+        }
+        let at = self.at;
+        if let Some((&start, &piece)) = self.ranges.pieces.range(..=at).next_back()
+            && piece.end > at
+        {
+            let end = piece.end.min(self.end);
+            self.at = end;
+            return Some(Stretch { range: at..end, source: Some(piece.behind(at - start).source) });
+        }
+        let mut end =
+            self.ranges.pieces.range(at..).next().map_or(self.end, |(start, _)| *start.min(&self.end));
+        let visible = self.ranges.visible();
+        let source = if at < visible {
+            end = end.min(visible);
+            None
+        } else {
+            Some(Source::Hole)
+        };
+        self.at = end;
+        Some(Stretch { range: at..end, source })
+    }
+}
