@@ -62,7 +62,7 @@ pub trait Service {
     fn poll(&mut self) -> Option<u64>;
 
     /// Waits until the log is digested further; `None` when all of it is, up to the position that
-    /// the client told last.
+    /// [`Service::logged`] was given last.
     ///
     /// # Errors
     /// The service is gone, or has no room: the errno of the operation that waits.
@@ -71,7 +71,7 @@ pub trait Service {
     /// The log has records up to `position`.
     fn logged(&mut self, position: u64);
 
-    /// Numbers for new inodes, which nobody else gets.
+    /// Numbers for new inodes, which no other client gets.
     ///
     /// # Errors
     /// The service is gone.
@@ -334,7 +334,7 @@ impl<S: Service, M: Medium> Client<S, M> {
             return;
         }
         self.references.remove(&inode);
-        // The last change of the inode is the time: nobody can see it any more.
+        // The last change of the inode is the time: nothing can see it any more.
         if let Ok(Some(found)) = self.see(|overlay, base| overlay.inode(base, inode))
             && found.links == 0
         {

@@ -36,7 +36,7 @@ use crate::limits::MAX_RECORD_DATA;
 use crate::log::{LogIdentity, LogReader, RingError};
 use crate::overlay::Overlay;
 use crate::overlay::apply::{Refusal, apply};
-use crate::pool::{Class, Counters, Pool, Root};
+use crate::pool::{Counters, Pool, Root};
 use crate::tree::Key;
 use flush::Flush;
 
@@ -45,9 +45,6 @@ pub const BATCH_RECORDS: u64 = 16_384;
 /// Bytes of the log in a batch, at most, one record more or less.
 pub const BATCH_BYTES: u64 = 32 << 20;
 const _: () = assert!(MAX_RECORD_DATA as u64 * 8 <= BATCH_BYTES);
-
-/// Extents that one step removes of a freed file.
-const REAPED: usize = 4096;
 
 /// What a batch did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -249,7 +246,7 @@ impl<D: DiskQueue> Digest<D> {
         Ok(done?)
     }
 
-    /// Numbers for `count` new inodes, which nobody else gets, also after a crash.
+    /// Numbers for `count` new inodes, which no other client gets, also after a crash.
     ///
     /// # Errors
     /// As of [`Digest::digest`].

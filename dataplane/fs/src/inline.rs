@@ -1,7 +1,7 @@
 //! A service in the client's own thread: it digests when the client waits.
 //!
-//! It is for tools that work on media nobody else uses, and for tests. The client's base is the pool
-//! itself, between two batches.
+//! It is for tests, and for tools that work on media which no other process uses. The client's base
+//! is the pool itself, between two batches.
 
 use std::ops::Range;
 

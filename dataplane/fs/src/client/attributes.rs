@@ -137,7 +137,8 @@ fn may_change(
     let is_owner = who.uid == found.uid;
     let may_uid = change.uid.is_none_or(|uid| is_owner && uid == found.uid);
     let may_gid = change.gid.is_none_or(|gid| is_owner && (gid == found.gid || who.is_member(gid)));
-    if !who.is_privileged && !(may_uid && may_gid) {
+    let may_own = may_uid && may_gid;
+    if !who.is_privileged && !may_own {
         return Err(Errno::PERM);
     }
     if change.mode.is_some() && !who.owns(found) {

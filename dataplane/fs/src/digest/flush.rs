@@ -3,8 +3,8 @@
 //! 1. Data go to new blocks, in runs as long as the pool has them. A block that a record covers
 //!    only partly is completed from what is there. Room that was reserved and never written is
 //!    used in place: nothing durable refers to its content.
-//! 2. Blocks whose bytes are all gone (holes, truncation) are freed. Behind the end of the file, the
-//!    last block has zeros.
+//! 2. Blocks whose bytes are all gone (holes, truncation) are freed. Behind the end of the file,
+//!    the last block has zeros.
 //! 3. Then the entries, attributes and the inode itself become items.
 
 use std::ops::Range;
@@ -12,8 +12,8 @@ use std::ops::Range;
 use sietch_disk::nvm::Medium;
 use sietch_disk::{Buffer, DiskQueue};
 
-use super::{Class, Counters, Digested, Pool, REAPED};
 use crate::base::{Base as _, Inode};
+use crate::digested::Digested;
 use crate::error::Fault;
 use crate::inode::InodeNumber;
 use crate::items::{self, EXTENT_BLOCKS, Extent};
@@ -21,13 +21,16 @@ use crate::limits::BLOCK;
 use crate::name::{Cookie, SLOTS};
 use crate::overlay::ranges::{Ranges, Source};
 use crate::overlay::{State, Value};
-use crate::pool::Run;
+use crate::pool::{Class, Counters, Pool, Run};
 use crate::tree::Key;
 
 /// The value of an orphan's item when nothing refers to the inode any more.
 pub(super) const FREED: u8 = 1;
 /// The value while something may.
 const KEPT: u8 = 0;
+
+/// Extents that one step removes of a freed file.
+const REAPED: usize = 4096;
 
 /// Blocks that are prepared together: a large write of a disk, and a bound for memory.
 const CHUNK: u64 = 1024;

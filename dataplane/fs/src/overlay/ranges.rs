@@ -1,7 +1,7 @@
 //! The data of one file that are not digested: which ranges are in the log, and what they hide.
 //!
-//! 1. [`Ranges`] maps ranges of the file to their [`Source`]. Ranges do not overlap; a newer one cuts
-//!    what it covers from older ones. A range that is not in it is in the digested state.
+//! 1. [`Ranges`] maps ranges of the file to their [`Source`]. Ranges do not overlap; a newer one
+//!    cuts what it covers from older ones. A range that is not in it is in the digested state.
 //! 2. A truncation hides all digested data behind it: [`Ranges::visible`] is the end of what the
 //!    digested state may show. Truncations are kept with their log positions, because a digest can
 //!    stop between two of them. An older one that is no shorter than a newer one says nothing.
