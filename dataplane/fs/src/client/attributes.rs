@@ -32,10 +32,8 @@ impl<S: Service, M: Medium> Client<S, M> {
         let new = may_change(caller, &found, change)?;
         if let Some(size) = change.size {
             self.drop_privileges(caller, inode)?;
-            // truncate(2) to the size that a file has does not change its times; ftruncate(2) does.
-            if handle.is_some() || size != found.size {
-                self.truncate(caller, inode, size)?;
-            }
+            // Also where the file has this size already, as POSIX says and ext4 does.
+            self.truncate(caller, inode, size)?;
         }
         let is_chown = change.uid.is_some() || change.gid.is_some();
         if is_chown && found.kind != Kind::Directory {
@@ -148,7 +146,7 @@ fn may_change(
     let gid = change.gid.unwrap_or(found.gid);
     let is_chown = change.uid.is_some() || change.gid.is_some();
     let mode = match change.mode {
-        Some(mode) => Some(who.allowed_mode(found, gid, mode & MODE_BITS)),
+        Some(mode) => Some(who.allowed_mode(gid, mode & MODE_BITS)),
         None if is_chown && found.kind != Kind::Directory => {
             let mode = without_set_id(who, found);
             (mode != found.mode).then_some(mode)

@@ -57,6 +57,10 @@ impl<S: Service, M: Medium> Client<S, M> {
         directory: InodeNumber,
         name: &'n [u8],
     ) -> Result<(Place<'n>, Attributes), Errno> {
+        self.directory(caller.credentials, directory)?;
+        if is_dot(name) {
+            return Err(Errno::EXIST);
+        }
         let (found, entry) = self.look(caller, directory, name)?;
         if entry.is_some() {
             return Err(Errno::EXIST);
@@ -71,10 +75,8 @@ impl<S: Service, M: Medium> Client<S, M> {
     }
 
     fn may_create(&mut self, caller: Caller<'_>, directory: &Attributes) -> Result<(), Errno> {
-        if directory.links == 0 {
-            return Err(Errno::NOENT);
-        }
-        caller.credentials.check(directory, WRITE | EXECUTE)
+        caller.credentials.check(directory, WRITE | EXECUTE)?;
+        if directory.links == 0 { Err(Errno::NOENT) } else { Ok(()) }
     }
 
     /// Whether the caller may remove an entry; `is_directory`: it must be one, or must not be.
@@ -170,13 +172,14 @@ impl<S: Service, M: Medium> Client<S, M> {
         name: &[u8],
         is_directory: bool,
     ) -> Result<(), Errno> {
-        let (parent, entry) = self.look(caller, directory, name)?;
+        self.directory(caller.credentials, directory)?;
         match name {
             b"." if is_directory => return Err(Errno::INVAL),
             b".." if is_directory => return Err(Errno::NOTEMPTY),
             b"." | b".." => return Err(Errno::ISDIR),
             _ => {}
         }
+        let (parent, entry) = self.look(caller, directory, name)?;
         let entry = entry.ok_or(Errno::NOENT)?;
         let found = self.stat(entry.inode)?;
         self.may_remove(caller, &parent, &found, is_directory)?;
@@ -197,11 +200,11 @@ impl<S: Service, M: Medium> Client<S, M> {
     ) -> Result<(), Errno> {
         self.directory(caller.credentials, from.0)?;
         self.directory(caller.credentials, to.0)?;
-        match (from.1, to.1) {
-            (b"." | b"..", _) => return Err(Errno::BUSY),
-            (_, b"." | b"..") if mode == RenameMode::NoReplace => return Err(Errno::EXIST),
-            (_, b"." | b"..") => return Err(Errno::BUSY),
-            _ => {}
+        if is_dot(from.1) {
+            return Err(Errno::BUSY);
+        }
+        if is_dot(to.1) {
+            return Err(if mode == RenameMode::NoReplace { Errno::EXIST } else { Errno::BUSY });
         }
         let (old_parent, old) = self.look(caller, from.0, from.1)?;
         let old = old.ok_or(Errno::NOENT)?;
@@ -307,6 +310,11 @@ impl<S: Service, M: Medium> Client<S, M> {
         }
         Err(Errno::INVAL)
     }
+}
+
+/// Whether it is a name that every directory has.
+fn is_dot(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
 }
 
 /// Refuses what cannot be the target of a symbolic link.
