@@ -207,7 +207,7 @@ impl<S: Service, M: Medium> Client<S, M> {
                 return Ok(base.data_from(inode, from)?.filter(|data| data.start < size).map(whole));
             };
             // The end of the file may be inside a block.
-            for stretch in state.ranges.stretches(from..size) {
+            for stretch in state.ranges.stretches(from..size.next_multiple_of(BLOCK_BYTES)) {
                 let range = stretch.range;
                 match stretch.source {
                     Some(Source::Log(_) | Source::Zeros) => return Ok(Some(whole(range))),

@@ -164,12 +164,12 @@ impl<S: Service, M: Medium> FileSystem for Client<S, M> {
         take: &mut dyn FnMut(DirectoryEntry) -> bool,
     ) -> Result<(), Errno> {
         let open = self.handle(handle)?;
-        if !open.mode.read {
-            return Err(Errno::BADF);
-        }
         let found = self.inode(open.inode)?;
         if found.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
+        }
+        if !open.mode.read {
+            return Err(Errno::BADF);
         }
         if found.links == 0 {
             return Err(Errno::NOENT);
