@@ -3,8 +3,8 @@
 //! 1. An [`operation::Operation`] names inodes and handles by *slots*, small numbers that earlier
 //!    operations filled. So a program means the same on every file system, and stays a program when
 //!    operations are left out.
-//! 2. [`run::apply`] carries an operation out and returns its [`run::Outcome`], in which inodes have
-//!    numbers in the order of their first appearance.
+//! 2. [`run::apply`] carries an operation out and returns its [`run::Outcome`], in which inodes
+//!    have numbers in the order of their first appearance.
 //! 3. [`tree::Tree`] is all that the names of a file system lead to. Two trees are equal if a
 //!    program cannot tell the file systems apart by reading.
 //! 4. [`generate::Generator`] makes random programs from a seed. It runs them in a

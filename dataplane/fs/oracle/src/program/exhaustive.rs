@@ -76,7 +76,7 @@ fn set_xattr(fill: u8, mode: XattrMode) -> Operation {
 /// `/b`. The two files stay open.
 pub fn setup() -> Program {
     vec![
-        open_root(),
+        open_root(0o777),
         create(ROOT, A, Kind::File, FILE),
         open(FILE, READ_WRITE, OF_FILE),
         write(OF_FILE, at(0), BLOCK + 904),

@@ -66,7 +66,8 @@ pub fn generate(seed: u64, length: usize, mix: &Mix) -> Program {
         Generator { random: Random::new(seed), model: Model::new(), state: State::new(), mix: *mix };
     let mut program = Vec::with_capacity(length);
     if length > 0 && generator.random.chance(950) {
-        let operation = open_root();
+        let mode = *generator.random.pick(&[0o777, 0o777, 0o1777, 0o2777, 0o3777]);
+        let operation = open_root(mode);
         apply(&mut generator.model, &mut generator.state, &operation);
         program.push(operation);
     }
@@ -77,12 +78,12 @@ pub fn generate(seed: u64, length: usize, mix: &Mix) -> Program {
 }
 
 /// Lets every user create entries in the root directory.
-pub(super) fn open_root() -> Operation {
+pub(super) fn open_root(mode: u16) -> Operation {
     Operation::SetAttributes {
         user: User::Root,
         inode: InodeSlot(0),
         handle: None,
-        change: AttributeChange { mode: Some(0o777), ..AttributeChange::default() },
+        change: AttributeChange { mode: Some(mode), ..AttributeChange::default() },
     }
 }
 

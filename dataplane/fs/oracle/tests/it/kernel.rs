@@ -1,11 +1,11 @@
 //! A directory of the kernel as a `FileSystem`, one system call an operation.
 //!
-//! 1. Each inode that was created is held by an `O_PATH` descriptor, so that the kernel does not use
-//!    its number again. Operations on it go through `/proc/self/fd`.
+//! 1. Each inode that was created is held by an `O_PATH` descriptor, so that the kernel does not
+//!    use its number again. Operations on it go through `/proc/self/fd`.
 //! 2. An operation runs with the IDs of its caller, which the thread takes for the call. Root keeps
 //!    them in its saved IDs.
-//! 3. The kernel's clock is replaced: after each operation all inodes are looked at, and a time that
-//!    changed to the present is reported as the operation's `now`. This needs times that are
+//! 3. The kernel's clock is replaced: after each operation all inodes are looked at, and a time
+//!    that changed to the present is reported as the operation's `now`. This needs times that are
 //!    distinct once they were looked at (multigrain timestamps, since Linux 6.13), or patience.
 //! 4. Sizes of directories are their numbers of entries, as in the model.
 
