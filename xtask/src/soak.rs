@@ -37,7 +37,7 @@ struct Suite {
 /// root, and print that). Unmodified programs take some hours. Storage is the volume's metadata,
 /// the log, queue and map on disks and in persistent memory, the store on them, and killed
 /// processes.
-const SUITES: [Suite; 14] = [
+const SUITES: [Suite; 15] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "it") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "it") },
@@ -81,6 +81,13 @@ const SUITES: [Suite; 14] = [
         seeds: "1000000",
         seconds: "3600",
         ..Suite::of("posix", "sietch-posix-oracle", "it")
+    },
+    // Random programs of file operations beside the kernel.
+    Suite {
+        filter: "random_programs_behave",
+        seeds: "1000000",
+        seconds: "3600",
+        ..Suite::of("fs", "sietch-fs-oracle", "it")
     },
 ];
 

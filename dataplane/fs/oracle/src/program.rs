@@ -7,7 +7,7 @@
 //!    have numbers in the order of their first appearance.
 //! 3. [`tree::Tree`] is all that the names of a file system lead to. Two trees are equal if a
 //!    program cannot tell the file systems apart by reading.
-//! 4. [`generate::Generator`] makes random programs from a seed. It runs them in a
+//! 4. [`generate::generate`] makes random programs from a seed. It runs them in a
 //!    [`crate::Model`] on the way, to choose operations that mostly succeed.
 //! 5. [`exhaustive`] makes all short programs over a small alphabet.
 //! 6. [`compare::compare`] runs a program on two file systems; [`minimise::minimise`] shortens a

@@ -1,10 +1,12 @@
 //! Random and exhaustive programs have the same results in the model as in the kernel.
 //!
-//! `SIETCH_ORACLE_PROGRAMS` sets how many random programs run, `SIETCH_ORACLE_SEED` the first seed.
+//! Each has many more runs in `cargo xtask soak fs`: `SIETCH_SIM_SEEDS` seeds at most, for
+//! `SIETCH_SIM_SECONDS` at most; `SIETCH_FS_SEED` is the first one.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use sietch_fs::file_system::Allocation;
 use sietch_fs::limits::BLOCK;
@@ -98,8 +100,13 @@ impl Differential {
 
 fn random(kind: &'static str, programs: u64) {
     let Some(mut differential) = Differential::new(kind) else { return };
-    let first = number("SIETCH_ORACLE_SEED", 1);
-    for seed in first..first + number("SIETCH_ORACLE_PROGRAMS", programs) {
+    let first = number("SIETCH_FS_SEED", 1);
+    let end = Instant::now() + Duration::from_secs(number("SIETCH_SIM_SECONDS", 60));
+    for seed in first..first + number("SIETCH_SIM_SEEDS", programs) {
+        if Instant::now() > end {
+            println!("{kind}: stopped before seed {seed}: the time is over");
+            break;
+        }
         for (index, mix) in mixes().iter().enumerate() {
             // Programs of even and of odd length: see comparable().
             let program = generate(seed, LENGTH + seed as usize % 2, mix);
