@@ -49,7 +49,7 @@ const CHANGE_BLOCKS: u64 = 1;
 const ROOM_WAITS: u32 = 4;
 
 /// The service, as a client sees it.
-pub trait Service {
+pub trait Service<M: Medium> {
     /// The digested state.
     type Base: Base;
 
@@ -77,11 +77,11 @@ pub trait Service {
     /// The service is gone.
     fn inode_numbers(&mut self) -> Result<Range<u64>, Errno>;
 
-    /// Makes the log durable up to `position`, where appending alone does not.
+    /// Makes the log durable, where appending alone does not.
     ///
     /// # Errors
     /// Its medium failed.
-    fn sync(&mut self, position: u64) -> Result<(), Errno>;
+    fn sync(&mut self, log: &mut LogWriter<M>) -> Result<(), Errno>;
 
     /// A fault that an operation met.
     fn report(&mut self, fault: &Fault);
@@ -117,7 +117,7 @@ pub struct Client<S, M: Medium> {
     is_failed: bool,
 }
 
-impl<S: Service, M: Medium> Client<S, M> {
+impl<S: Service<M>, M: Medium> Client<S, M> {
     /// A client whose log has the number `number`.
     pub fn new(service: S, log: LogWriter<M>, number: u32) -> Self {
         Self {

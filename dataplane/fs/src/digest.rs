@@ -158,20 +158,37 @@ impl<D: DiskQueue> Digest<D> {
         self.digested.log(log)
     }
 
+    /// Begins a new epoch of a log, in which records of earlier ones are not valid, and returns its
+    /// state. The log must be digested to its end, and its writer must not have begun.
+    ///
+    /// # Errors
+    /// As of [`Digest::digest`].
+    pub fn begin_epoch(&mut self, log: u32) -> Result<LogState, DigestError> {
+        let mut state = self.digested.log(log)?;
+        state.epoch += 1;
+        self.stopping(|digest| {
+            digest.digested.store.insert(items::log_key(log), &items::write_log(state))?;
+            digest.digested.store.commit(digest.counters)?;
+            Ok(state)
+        })
+    }
+
     /// Digests one batch of the log in `medium`, which begins where the log was applied last.
+    /// `seed` is that of the log's identity.
     ///
     /// # Errors
     /// A medium failed, or there is no room ([`Fault::Full`]). Nothing durable has changed. Unless
     /// the batch was too large for the pool, the digest is stopped, and the pool must be opened
     /// again.
-    pub fn digest<M: Medium>(&mut self, medium: &M, identity: LogIdentity) -> Result<Batch, DigestError> {
+    pub fn digest<M: Medium>(&mut self, medium: &M, log: u32, seed: u64) -> Result<Batch, DigestError> {
         if self.is_stopped {
             return Err(DigestError::Stopped);
         }
-        let state = self.digested.log(identity.log)?;
+        let state = self.digested.log(log)?;
+        let identity = LogIdentity { log, epoch: state.epoch, seed };
         let mut reader = LogReader::new(medium, identity, state.position, state.sequence + 1)?;
         let mut batch = Batch { state, ..Batch::default() };
-        let overlay = self.gather(identity.log, &mut reader, &mut batch)?;
+        let overlay = self.gather(log, &mut reader, &mut batch)?;
         if batch.records == 0 {
             return Ok(batch);
         }
@@ -190,7 +207,7 @@ impl<D: DiskQueue> Digest<D> {
                 flush.state(inode, &state)?;
             }
             let written = flush.written();
-            let key = items::log_key(identity.log);
+            let key = items::log_key(log);
             digest.digested.store.insert(key, &items::write_log(batch.state))?;
             digest.digested.store.commit(digest.counters)?;
             Ok(written)
@@ -232,7 +249,8 @@ impl<D: DiskQueue> Digest<D> {
             }
             batch.records += 1;
             batch.data += record.data.1.len() as u64;
-            batch.state = LogState { sequence: record.sequence, position: record.position.end };
+            batch.state =
+                LogState { sequence: record.sequence, position: record.position.end, ..batch.state };
             if let Change::Create { inode, .. } = record.change {
                 self.counters.next_inode = self.counters.next_inode.max(inode.0.saturating_add(1));
             }

@@ -13,7 +13,7 @@ use crate::client::Service;
 use crate::digest::{Batch, Digest, DigestError};
 use crate::digested::Digested;
 use crate::error::Fault;
-use crate::log::LogIdentity;
+use crate::log::{LogIdentity, LogWriter};
 use crate::pool::Pool;
 
 /// Inode numbers that a client gets at a time.
@@ -48,7 +48,7 @@ impl<D: DiskQueue, M: Medium> Inline<D, M> {
     /// # Errors
     /// A medium failed, or the log is damaged.
     pub fn digest(&mut self) -> Result<Batch, DigestError> {
-        let batch = self.digest.digest(&self.log, self.identity)?;
+        let batch = self.digest.digest(&self.log, self.identity.log, self.identity.seed)?;
         self.digested = batch.state.position;
         while self.digest.reap()? {}
         self.totals.records += batch.records;
@@ -78,7 +78,7 @@ impl<D: DiskQueue, M: Medium> Inline<D, M> {
     }
 }
 
-impl<D: DiskQueue, M: Medium> Service for Inline<D, M> {
+impl<D: DiskQueue, M: Medium> Service<M> for Inline<D, M> {
     type Base = Digested<Pool<D>>;
 
     fn base(&mut self) -> &mut Self::Base {
@@ -113,7 +113,7 @@ impl<D: DiskQueue, M: Medium> Service for Inline<D, M> {
         })
     }
 
-    fn sync(&mut self, _: u64) -> Result<(), Errno> {
+    fn sync(&mut self, _: &mut LogWriter<M>) -> Result<(), Errno> {
         Ok(())
     }
 

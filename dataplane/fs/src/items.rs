@@ -283,6 +283,17 @@ pub struct LogState {
     pub sequence: u64,
     /// Position behind it.
     pub position: u64,
+    /// The epoch of its records ([`crate::log::LogIdentity`]).
+    pub epoch: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawLog {
+    sequence: U64,
+    position: U64,
+    epoch: U32,
+    reserved: U32,
 }
 
 /// The key of a log's state.
@@ -291,18 +302,19 @@ pub(crate) fn log_key(log: u32) -> Key {
 }
 
 /// A log's state as an item.
-pub(crate) fn write_log(state: LogState) -> [u8; 16] {
-    let mut value = [0; 16];
-    value[..8].copy_from_slice(&state.sequence.to_le_bytes());
-    value[8..].copy_from_slice(&state.position.to_le_bytes());
-    value
+pub(crate) fn write_log(state: LogState) -> [u8; 24] {
+    zerocopy::transmute!(RawLog {
+        sequence: U64::new(state.sequence),
+        position: U64::new(state.position),
+        epoch: U32::new(state.epoch),
+        reserved: U32::new(0),
+    })
 }
 
 /// The log's state that an item has.
 pub(crate) fn read_log(value: &[u8]) -> Option<LogState> {
-    let (sequence, position) = value.split_first_chunk::<8>()?;
-    let position: [u8; 8] = position.try_into().ok()?;
-    Some(LogState { sequence: u64::from_le_bytes(*sequence), position: u64::from_le_bytes(position) })
+    let raw = RawLog::read_from_bytes(value).ok()?;
+    Some(LogState { sequence: raw.sequence.get(), position: raw.position.get(), epoch: raw.epoch.get() })
 }
 
 /// CRC32C of a block of data.

@@ -17,7 +17,7 @@ use crate::limits::{BLOCK, MAX_FILE};
 /// The attribute that gives a program capabilities.
 pub(super) const CAPABILITIES: &[u8] = b"security.capability";
 
-impl<S: Service, M: Medium> Client<S, M> {
+impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn change_attributes(
         &mut self,
         caller: Caller<'_>,

@@ -17,7 +17,7 @@ use crate::overlay::ranges::Source;
 
 const BLOCK_BYTES: u64 = BLOCK as u64;
 
-impl<S: Service, M: Medium> Client<S, M> {
+impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn open_inode(
         &mut self,
         caller: Caller<'_>,

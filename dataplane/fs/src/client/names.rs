@@ -17,7 +17,7 @@ use crate::overlay::Vacancy;
 /// Directories above one, at most, that a rename looks at.
 const MAX_DEPTH: usize = 1 << 16;
 
-impl<S: Service, M: Medium> Client<S, M> {
+impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn find(
         &mut self,
         caller: Caller<'_>,

@@ -16,7 +16,7 @@ use crate::inode::{Attributes, InodeNumber, Kind};
 use crate::limits::BLOCK;
 use crate::name::Cookie;
 
-impl<S: Service, M: Medium> FileSystem for Client<S, M> {
+impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
     fn lookup(
         &mut self,
         caller: Caller<'_>,
@@ -153,8 +153,7 @@ impl<S: Service, M: Medium> FileSystem for Client<S, M> {
         if self.is_failed {
             return Err(Errno::IO);
         }
-        let position = self.log.next_position();
-        self.service.sync(position)
+        self.service.sync(&mut self.log)
     }
 
     fn read_directory(

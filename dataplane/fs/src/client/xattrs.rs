@@ -11,7 +11,7 @@ use crate::file_system::XattrMode;
 use crate::inode::{Attributes, InodeNumber, Kind, STICKY};
 use crate::limits::{BLOCK, MAX_XATTR_NAME, MAX_XATTR_NAMES, MAX_XATTR_VALUE};
 
-impl<S: Service, M: Medium> Client<S, M> {
+impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn get_xattr(
         &mut self,
         caller: Caller<'_>,
