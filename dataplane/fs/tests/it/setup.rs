@@ -14,7 +14,7 @@ pub(crate) type Disk = NvmQueue<Memory>;
 pub(crate) type FileSystem = Client<Inline<Disk, Memory>, Memory>;
 
 /// The log of the tests.
-pub(crate) const LOG: LogIdentity = LogIdentity { log: 1, epoch: 1, seed: 0x1234_5678 };
+pub(crate) const LOG: LogIdentity = LogIdentity { log: 1, epoch: 0, seed: 0x1234_5678 };
 
 /// When the root directory is made.
 pub(crate) const BIRTH: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 500_000_000 };
@@ -49,7 +49,7 @@ impl Media {
         pool.readers_at(u64::MAX);
         let mut digest = Digest::new(pool, BIRTH).map_err(|error| error.to_string())?;
         loop {
-            let batch = digest.digest(&self.log, LOG).map_err(|error| error.to_string())?;
+            let batch = digest.digest(&self.log, LOG.log, LOG.seed).map_err(|error| error.to_string())?;
             if let Some(invalid) = batch.invalid {
                 return Err(format!("the log is invalid at {}: {}", invalid.position, invalid.cause));
             }
@@ -59,11 +59,12 @@ impl Media {
         }
         digest.free_orphans().map_err(|error| error.to_string())?;
         while digest.reap().map_err(|error| error.to_string())? {}
-        let state = digest.log_state(LOG.log).map_err(|error| error.to_string())?;
-        let mut writer = LogWriter::new(self.log.clone(), LOG, Durability::Operation)
+        let state = digest.begin_epoch(LOG.log).map_err(|error| error.to_string())?;
+        let identity = LogIdentity { epoch: state.epoch, ..LOG };
+        let mut writer = LogWriter::new(self.log.clone(), identity, Durability::Operation)
             .map_err(|error| error.to_string())?;
         writer.continue_at(state.position, state.sequence + 1);
-        let service = Inline::new(digest, self.log.clone(), LOG).map_err(|error| error.to_string())?;
+        let service = Inline::new(digest, self.log.clone(), identity).map_err(|error| error.to_string())?;
         Ok(Client::new(service, writer, LOG.log))
     }
 }

@@ -74,6 +74,18 @@ impl Mapped {
         Ok(Self { mapping, description: "DAX, non-temporal stores and sfence" })
     }
 
+    /// The first `capacity` bytes of a file in memory (tmpfs), which outlives the process. No other
+    /// user may be able to write the file: cutting it short ends this process (SIGBUS).
+    ///
+    /// # Errors
+    /// It is shorter, or `mmap(2)` failed.
+    pub fn file(file: &OwnedFd, capacity: u64) -> Result<Self, OpenError> {
+        let length = check(file, capacity)?;
+        let mapping = Mapping::of_file(file, 0, length)
+            .map_err(|source| OpenError::Io { action: "map the area's memory", source })?;
+        Ok(Self { mapping, description: STAND_IN })
+    }
+
     /// Memory of this process alone, for tests, benchmarks and stores that need no durability.
     ///
     /// # Errors
