@@ -13,10 +13,10 @@ use sietch_disk::DiskQueue;
 use super::limits::FIRST_BLOCK;
 use super::medium::offset;
 use super::own_items::OwnItem;
-use super::superblock::{copies, newest};
+use super::superblock::{Superblock, copies};
 use super::{Pool, Run};
 use crate::error::Fault;
-use crate::tree::{Key, Pointer, read_node, seed};
+use crate::tree::{Key, Pointer, Store, read_node, seed};
 
 /// Findings after which no more are listed.
 const MOST: usize = 1000;
@@ -101,29 +101,30 @@ struct Step {
 
 impl Walk {
     fn superblocks<D: DiskQueue>(&mut self, pool: &mut Pool<D>) {
-        let generation = pool.superblock.root.generation;
+        let own = pool.superblock;
+        let home = copies(own.root.generation);
         for (index, medium) in pool.media.iter_mut().enumerate() {
-            match newest(medium) {
-                Ok((found, damaged)) => {
-                    // The home's other copies are blank before the second commit, and a commit that
-                    // was cut short tears them.
-                    let counts = |block: &u32| index > 0 || copies(generation).contains(block);
-                    for block in damaged.iter().filter(|block| counts(block)) {
-                        let at = offset(*block);
-                        self.findings.add(format!(
-                            "{}: superblock at {at}: the copy is damaged; the next commits write it anew",
-                            medium.name
-                        ));
+            // The other copies of the home are of an older generation, which may be torn.
+            for block in (0..FIRST_BLOCK).filter(|block| index > 0 || home.contains(block)) {
+                let place = format!("{}: superblock at {}", medium.name, offset(block));
+                let bytes = match medium.read_block(block) {
+                    Ok(bytes) => bytes,
+                    Err(fault) => {
+                        self.findings.add(fault.to_string());
+                        continue;
                     }
-                    if index == 0 && found.root != pool.superblock.root {
-                        let found = found.root.generation;
-                        self.findings.add(format!(
-                            "{}: superblock: it has generation {found}, and {generation} was committed",
-                            medium.name
-                        ));
+                };
+                match Superblock::read(&bytes) {
+                    Err(_) => self.findings.add(format!("{place}: the copy is damaged")),
+                    Ok(copy) if index == 0 && copy != own => {
+                        let (found, wanted) = (copy.root.generation, own.root.generation);
+                        self.findings.add(format!("{place}: it has generation {found}, not {wanted}"));
                     }
+                    Ok(copy) if copy.identity != own.identity || usize::from(copy.index) != index => {
+                        self.findings.add(format!("{place}: it is that of another medium"));
+                    }
+                    Ok(_) => {}
                 }
-                Err(error) => self.findings.add(error.to_string()),
             }
         }
     }

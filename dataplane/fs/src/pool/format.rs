@@ -72,7 +72,7 @@ fn make<D: DiskQueue>(media: &mut [Medium<D>], options: &FormatOptions) -> Resul
     let classes: Vec<_> = media.iter().map(|medium| medium.class).collect();
     let Some((home, others)) = media.split_first_mut() else { return Ok(()) };
     // The newest copies last: what is cut short shows the old pool as it was, or none.
-    let generation = newest(home).map_or(0, |(superblock, _)| superblock.root.generation);
+    let generation = newest(home).map_or(0, |superblock| superblock.root.generation);
     for generation in [generation.wrapping_add(1), generation] {
         home.write_durable(&copies(generation), &Buffer::new(BLOCK))?;
     }

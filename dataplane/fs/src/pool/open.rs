@@ -40,12 +40,15 @@ impl<D: DiskQueue> Pool<D> {
     /// # Errors
     /// As [`Pool::open`].
     pub fn open_with(members: Vec<Member<D>>, nodes_in_memory: usize) -> Result<Self, OpenError> {
-        let (mut media, superblock, damaged) = identify(members)?;
+        let (mut media, superblock) = identify(members)?;
         if let Some(home) = media.first_mut() {
             home.flush()?;
             let own = copies(superblock.root.generation);
-            let damaged: Vec<u32> = damaged.into_iter().filter(|block| own.contains(block)).collect();
-            home.write_durable(&damaged, &superblock.write())?;
+            let is_other = |block: &u32| {
+                home.read_block(*block).map_or(true, |bytes| Superblock::read(&bytes) != Ok(superblock))
+            };
+            let others: Vec<u32> = own.into_iter().filter(is_other).collect();
+            home.write_durable(&others, &superblock.write())?;
         }
         let root = superblock.root;
         let tree =
@@ -137,17 +140,16 @@ fn mark_used<D: DiskQueue>(home: &Medium<D>, nodes: &mut NodeSpace, block: u32) 
     Err(home.damaged(block, "two pointers lead to it, or it is in no chunk of nodes".into()))
 }
 
-/// The media of a pool, the home's superblock, and which of its copies are damaged.
-pub(super) type Identified<D> = (Vec<Medium<D>>, Superblock, Vec<u32>);
-
-/// Verifies that the media are those of one pool, in order.
-pub(super) fn identify<D: DiskQueue>(members: Vec<Member<D>>) -> Result<Identified<D>, OpenError> {
+/// Verifies that the media are those of one pool, in order. Returns them, and the home's superblock.
+pub(super) fn identify<D: DiskQueue>(
+    members: Vec<Member<D>>,
+) -> Result<(Vec<Medium<D>>, Superblock), OpenError> {
     let count = members.len();
     let mut media: Vec<Medium<D>> = members.into_iter().map(Medium::new).collect();
     let Some((home, others)) = media.split_first_mut() else {
         return Err(OpenError::Count { count, needed: 1 });
     };
-    let (superblock, damaged) = newest(home)?;
+    let superblock = newest(home)?;
     let swapped = |medium: &Medium<D>, found: u8, given: usize| OpenError::Swapped {
         medium: medium.name.clone(),
         found: usize::from(found),
@@ -159,7 +161,7 @@ pub(super) fn identify<D: DiskQueue>(members: Vec<Member<D>>) -> Result<Identifi
     let needed = usize::from(superblock.media);
     for (given, medium) in others.iter_mut().enumerate() {
         let given = given + 1;
-        let (other, _) = newest(medium)?;
+        let other = newest(medium)?;
         if other.identity != superblock.identity {
             let (found, wanted) = (other.identity, superblock.identity);
             return Err(OpenError::Foreign { medium: medium.name.clone(), found, wanted });
@@ -173,5 +175,5 @@ pub(super) fn identify<D: DiskQueue>(members: Vec<Member<D>>) -> Result<Identifi
     if count != needed || count > MAX_MEDIA {
         return Err(OpenError::Count { count, needed });
     }
-    Ok((media, superblock, damaged))
+    Ok((media, superblock))
 }

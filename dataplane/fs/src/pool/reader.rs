@@ -44,7 +44,7 @@ impl<D: DiskQueue> Reader<D> {
     /// # Errors
     /// As [`Reader::new`].
     pub fn with_nodes(members: Vec<Member<D>>, root: Root, nodes: usize) -> Result<Self, OpenError> {
-        let (media, superblock, _) = identify(members)?;
+        let (media, superblock) = identify(members)?;
         if superblock.identity != root.identity {
             let medium = media.first().map_or_else(String::new, |medium| medium.name.clone());
             return Err(OpenError::Foreign { medium, found: superblock.identity, wanted: root.identity });

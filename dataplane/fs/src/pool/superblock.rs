@@ -141,8 +141,8 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &bytes[CHECKED_FROM..]) as u32
 }
 
-/// What the copies on a medium say: the newest, and the blocks of copies that are damaged.
-pub(super) fn newest<D: DiskQueue>(medium: &mut Medium<D>) -> Result<(Superblock, Vec<u32>), OpenError> {
+/// The newest of the copies on a medium.
+pub(super) fn newest<D: DiskQueue>(medium: &mut Medium<D>) -> Result<Superblock, OpenError> {
     let piece = medium.disk_mut().physical_block_size();
     if let Some(bytes) = unsuitable(piece, medium.disk_mut().block_size()) {
         return Err(OpenError::Geometry { medium: medium.name.clone(), bytes });
@@ -177,8 +177,7 @@ pub(super) fn newest<D: DiskQueue>(medium: &mut Medium<D>) -> Result<(Superblock
     if u64::from(medium.blocks) < needed {
         return Err(OpenError::TooSmall { medium: name, blocks: u64::from(medium.blocks), needed });
     }
-    // Four copies.
-    Ok((superblock, copies.damaged.iter().map(|offset| (offset / BLOCK as u64) as u32).collect()))
+    Ok(superblock)
 }
 
 /// Bytes of a piece, if a pool cannot be on a medium with it.

@@ -1,5 +1,7 @@
 //! Pools on simulated media.
 
 mod crash;
+mod faults;
 mod life;
+mod speed;
 mod world;
