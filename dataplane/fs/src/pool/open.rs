@@ -140,7 +140,8 @@ fn mark_used<D: DiskQueue>(home: &Medium<D>, nodes: &mut NodeSpace, block: u32) 
     Err(home.damaged(block, "two pointers lead to it, or it is in no chunk of nodes".into()))
 }
 
-/// Verifies that the media are those of one pool, in order. Returns them, and the home's superblock.
+/// Verifies that the media are those of one pool, in order. Returns them, and the home's
+/// superblock.
 pub(super) fn identify<D: DiskQueue>(
     members: Vec<Member<D>>,
 ) -> Result<(Vec<Medium<D>>, Superblock), OpenError> {
