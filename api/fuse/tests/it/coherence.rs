@@ -9,7 +9,8 @@ use sietch_fs::file_system::{AttributeChange, NewInode, OpenMode, RenameMode, Wr
 use sietch_fs::inode::{InodeNumber, Kind};
 
 use crate::beside::{Beside, OVERTAKEN};
-use crate::mounted::Mounted;
+use crate::mounted::{Mounted, eventually};
+use crate::shared_page::SharedPage;
 
 const ROOT: InodeNumber = InodeNumber::ROOT;
 
@@ -119,4 +120,20 @@ fn a_file_that_another_client_creates_first_is_opened_instead() {
     fs::remove_file(mounted.path(OVERTAKEN)).expect("removed");
     let error = File::create_new(mounted.path(OVERTAKEN)).expect_err("exclusive");
     assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn an_append_that_the_kernel_has_at_a_wrong_place_does_not_stay_in_a_mapping() {
+    let Some(mounted) = Mounted::new("mapped-append") else { return };
+    let mut file =
+        File::options().read(true).append(true).create(true).open(mounted.path("log")).expect("open");
+    file.write_all(b"first;").expect("appended");
+    let page = SharedPage::of(&file);
+    assert_eq!(page.read(0), b'f');
+    // The kernel has not seen this, and has the next record in its page where this is.
+    write(&mounted.model, "log", WriteAt::End, b"other;");
+    file.write_all(b"third;").expect("appended");
+    let expected = b"first;other;third;";
+    let same = || (0..expected.len()).all(|at| page.read(at) == expected[at]);
+    assert!(eventually(same), "the mapping keeps what the file does not have");
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FallocateFlags, SeekFrom as At, Timespec, Timestamps};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 use crate::mounted::Mounted;
+use crate::shared_page::SharedPage;
 
 /// Bytes that differ from place to place.
 fn pattern(length: usize) -> Vec<u8> {
@@ -61,45 +61,6 @@ fn writes_larger_than_a_request_and_reads_at_odd_places_agree() {
     // With O_TRUNC.
     assert_eq!(File::create(&path).expect("open").metadata().expect("attributes").len(), 0);
     assert_eq!(file.metadata().expect("attributes").len(), 0);
-}
-
-/// A page that several see.
-struct SharedPage(*mut u8);
-
-impl SharedPage {
-    const LENGTH: usize = 4096;
-
-    fn of(file: &File) -> Self {
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let page =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), Self::LENGTH, protection, flags, file, 0) };
-        Self(page.expect("mapped").cast())
-    }
-
-    fn write(&self, at: usize, byte: u8) {
-        assert!(at < Self::LENGTH);
-        // SAFETY: inside the mapping, to which there is no reference.
-        unsafe { self.0.add(at).write_volatile(byte) }
-    }
-
-    fn read(&self, at: usize) -> u8 {
-        assert!(at < Self::LENGTH);
-        // SAFETY: inside the mapping, to which there is no reference.
-        unsafe { self.0.add(at).read_volatile() }
-    }
-
-    fn flush(&self) {
-        // SAFETY: exactly the mapping.
-        unsafe { rustix::mm::msync(self.0.cast(), Self::LENGTH, MsyncFlags::SYNC) }.expect("flushed");
-    }
-}
-
-impl Drop for SharedPage {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping, which nothing uses any more.
-        let _ = unsafe { rustix::mm::munmap(self.0.cast(), Self::LENGTH) };
-    }
 }
 
 #[test]

@@ -7,3 +7,4 @@ mod mounted;
 mod names;
 mod permissions;
 mod recovery;
+mod shared_page;

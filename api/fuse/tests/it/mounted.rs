@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use sietch_fuse::{Mount, MountError, Options, Unmounter};
 
@@ -43,6 +44,18 @@ pub(crate) fn can_mount(name: &str) -> bool {
     };
     println!("SKIPPED {name}: {why}");
     false
+}
+
+/// Waits for what the kernel does in the background. Whether it happens is the test, not how soon.
+pub(crate) fn eventually(happened: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !happened() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
 }
 
 impl Mounted {

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use sietch_fs::FileSystem as _;
 
-use crate::mounted::{Mounted, options};
+use crate::mounted::{Mounted, eventually, options};
 
 #[test]
 fn a_file_that_is_replaced_or_unlinked_stays_readable_and_writable_while_it_is_open() {
@@ -65,6 +65,12 @@ fn a_listing_of_many_names_has_each_that_stays_once_while_others_are_removed() {
             assert!(seen.contains(&OsString::from(format!("name-{number}"))), "name-{number} is missing");
         }
         assert_eq!(fs::read_dir(&mounted.directory).expect("a listing").count(), 5000);
+        for number in (1..10_000).step_by(2) {
+            fs::remove_file(mounted.path(format!("name-{number}"))).expect("removed");
+        }
+        // The kernel forgets an inode without a name; what it does not know is not retained.
+        let only_the_root = || mounted.model.inside().model.usage().inodes == 1;
+        assert!(eventually(only_the_root), "removed files are retained");
     }
 }
 
