@@ -167,7 +167,7 @@ fn clear_set_id<F: FileSystem>(
     Ok(())
 }
 
-/// Sets attributes, and clears set-ID bits where Linux does.
+/// Sets attributes, and clears set-ID bits where the file system takes the caller for privileged.
 fn set_attributes<F: FileSystem>(
     state: &mut State<F>,
     caller: Caller<'_>,
@@ -178,7 +178,7 @@ fn set_attributes<F: FileSystem>(
     let AttributeChange { mode, uid, gid, size, atime, mtime } = change;
     let nothing = uid.is_none() && gid.is_none() && size.is_none() && atime.is_none() && mtime.is_none();
     let truncated = size.is_some() && caller.credentials.uid != 0;
-    if mode.is_none() && (nothing || uid.is_some() || gid.is_some() || truncated) {
+    if mode.is_none() && (nothing || truncated) {
         let shown = state.file_system.attributes(inode(number))?;
         let cleared = without_set_id(&shown);
         if nothing || cleared != shown.mode {
@@ -521,6 +521,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let at = if append { WriteAt::End } else { WriteAt::Offset(offset) };
         let written = self.run_as(&credentials, |state, caller| {
             let start = state.file_system.write(caller, Handle(handle.0), at, data)?;
+            // Not every kernel that has FUSE sends a request to sync after such a write.
             if has(flags, OFlags::DSYNC) && !from_cache {
                 state.file_system.sync()?;
             }

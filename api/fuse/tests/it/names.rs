@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
+use std::process::Command;
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
@@ -199,4 +200,40 @@ fn what_is_not_supported_says_so() {
     let flags = OFlags::RDWR | OFlags::TMPFILE;
     let error = rustix::fs::open(&mounted.directory, flags, Mode::from(0o600)).expect_err("no O_TMPFILE");
     assert_eq!(error, Errno::OPNOTSUPP);
+}
+
+#[test]
+fn an_inode_is_retained_while_the_kernel_knows_it_and_no_longer() {
+    for keep in [0, 1000] {
+        let keep = std::time::Duration::from_millis(keep);
+        let Some(mounted) = Mounted::with("retained", &sietch_fuse::Options { keep, ..options() }) else {
+            return;
+        };
+        fs::create_dir(mounted.path("directory")).expect("created");
+        let file = File::create(mounted.path("directory/file")).expect("created");
+        fs::hard_link(mounted.path("directory/file"), mounted.path("second")).expect("linked");
+        symlink("second", mounted.path("link")).expect("linked");
+        rustix::fs::mknodat(CWD, mounted.path("pipe"), rustix::fs::FileType::Fifo, Mode::from(0o600), 0)
+            .expect("made");
+        assert_eq!(fs::read_dir(&mounted.directory).expect("a listing").count(), 4);
+        assert!(fs::metadata(mounted.path("link")).expect("attributes").is_file());
+        let held = || mounted.model.inside().retained.values().filter(|count| **count > 0).count();
+        assert_eq!(held(), 4);
+        // The kernel drops the names that it has cached, and with them the inodes that are not open.
+        let forget = || {
+            let remount = ["-i", "-o", "remount"];
+            Command::new("mount")
+                .args(remount)
+                .arg(&mounted.directory)
+                .status()
+                .expect("mount runs")
+                .success()
+        };
+        assert!(forget());
+        assert!(eventually(|| held() <= 2), "only the open file, and perhaps its directory, are known");
+        assert!(held() >= 1);
+        drop(file);
+        assert!(forget());
+        assert!(eventually(|| held() == 0), "nothing is known");
+    }
 }
