@@ -9,7 +9,8 @@
 //!    is not acknowledged, and a loss of power leaves any part of it, which has no valid checksum.
 //! 4. A record that does not fit in front of the end of the ring begins at its start. A pad says
 //!    so; the fence of the record is its fence too.
-//! 5. Where a mirror makes the log durable there is no fence, and every record says how many before
+//! 5. After a restart the header of such a remainder is removed before anything is appended.
+//! 6. Where a mirror makes the log durable there is no fence, and every record says how many before
 //!    it were not durable yet. No record may share a block of the disk with one that was
 //!    acknowledged before: the mirror pads to whole blocks, for which there is always room.
 
@@ -128,10 +129,7 @@ impl<M: Medium> LogWriter<M> {
     /// # Panics
     /// If it is not a multiple, or the sequence is 0.
     pub fn continue_at(&mut self, position: u64, sequence: u64) {
-        assert!(position.is_multiple_of(LINE as u64) && sequence > 0, "no record is at {position}");
-        (self.end, self.reclaimed) = (position, position);
-        (self.sequence, self.durable) = (sequence, sequence - 1);
-        self.set_limits();
+        self.go_on(position, position, sequence);
     }
 
     /// As [`LogWriter::continue_at`], where the digest has only what is before `reclaimed`. Only
@@ -142,11 +140,30 @@ impl<M: Medium> LogWriter<M> {
     /// [`Durability::Sync`].
     pub fn continue_undigested(&mut self, reclaimed: u64, position: u64, sequence: u64) {
         assert_eq!(self.durability, Durability::Operation, "a mirrored log is digested first");
-        self.continue_at(position, sequence);
+        self.go_on(reclaimed, position, sequence);
+    }
+
+    fn go_on(&mut self, reclaimed: u64, position: u64, sequence: u64) {
+        assert!(position.is_multiple_of(LINE as u64) && sequence > 0, "no record is at {position}");
         let kept = position.checked_sub(reclaimed);
         assert!(kept.is_some_and(|kept| kept <= self.ring.bytes()), "{reclaimed} is not in the ring");
-        self.reclaimed = reclaimed;
+        (self.reclaimed, self.end) = (reclaimed, position);
+        (self.sequence, self.durable) = (sequence, sequence - 1);
         self.set_limits();
+        self.discard_unfinished();
+    }
+
+    /// Removes the header of a record that was being appended when the power failed. It is at the
+    /// end, or at the start of the ring, where its pad is missing. The next record has its sequence:
+    /// after another loss of power the remains of both could be the old one, whole.
+    fn discard_unfinished(&mut self) {
+        let start = self.end + self.ring.pad_before(self.end, u64::MAX);
+        for position in [self.end, start] {
+            if position < self.limits.removals {
+                self.medium.store(self.ring.place(position), &[0; LINE]);
+            }
+        }
+        self.medium.fence();
     }
 
     /// Appends one record. `data` are those of a [`Change::Write`] or the value of a

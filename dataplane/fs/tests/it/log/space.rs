@@ -1,12 +1,13 @@
 //! Space of the log: what is refused, what is kept for removals, and what can be read.
 
+use sietch_disk::MemoryQueue;
 use sietch_disk::nvm::Mapped;
 use sietch_fs::Change;
 use sietch_fs::change::Place;
 use sietch_fs::inode::{InodeNumber, Timestamp};
 use sietch_fs::limits::MAX_RECORD_DATA;
 use sietch_fs::log::{
-    AppendError, Appended, Durability, LogReader, LogWriter, MAX_RECORD, MIN_RING, RingError, reserve,
+    AppendError, Appended, Durability, LogReader, LogWriter, MAX_RECORD, MIN_RING, Mirror, RingError, reserve,
 };
 use sietch_fs::name::Cookie;
 use sietch_sim::{Memory, Random};
@@ -57,6 +58,14 @@ fn removals_fit_a_log_that_is_full_of_data() {
             assert!(unlinks >= 18, "only {unlinks} names of the longest fit");
             assert_eq!(log.append(now, &unlink(), &[]), Err(AppendError::Full));
             assert!(log.next_position() <= start + MIN_RING);
+            if let Durability::Sync { block } = durability {
+                // A sync pads to a block of the disk: not to that in which the oldest record is.
+                let mut mirror = Mirror::new(MemoryQueue::new(MIN_RING as usize), &log).expect("it fits");
+                mirror.sync(&log);
+                mirror.poll(&mut log).expect("a disk that works");
+                let limit = (start + MIN_RING) / block as u64 * block as u64;
+                assert!(log.next_position() <= limit);
+            }
             // What is in the log is whole.
             let mut reader = LogReader::new(log.medium(), IDENTITY, start, 1).expect("a ring");
             while reader.next().expect("no damage").is_some() {}
