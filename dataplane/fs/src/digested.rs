@@ -57,6 +57,18 @@ fn damaged<T>(key: Key, found: Option<T>) -> Result<T, Fault> {
     })
 }
 
+impl<S> Digested<S> {
+    /// What `store` has.
+    pub fn new(store: S) -> Self {
+        Self { store }
+    }
+
+    /// The store.
+    pub fn store_mut(&mut self) -> &mut S {
+        &mut self.store
+    }
+}
+
 impl<S: Store> Digested<S> {
     /// The extent that has block `block` of a file, or else the first one behind it.
     pub(crate) fn extent_from(&mut self, inode: InodeNumber, block: u64) -> Result<Option<Extent>, Fault> {

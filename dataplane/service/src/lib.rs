@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod broker;
+pub mod fs;
 mod limits;
 mod requests;
 mod snapshot;

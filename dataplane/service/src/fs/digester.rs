@@ -1,0 +1,377 @@
+//! The thread that digests a log.
+//!
+//! 1. It sleeps until the client has logged up to a position that it has asked for
+//!    ([`Shared::wake_at`]). An idle file system therefore costs nothing, and a client that logs pays
+//!    one comparison.
+//! 2. After the first record it lets others gather for [`LINGER`], or until a quarter of the log is
+//!    full, or until a client waits.
+//! 3. After each commit it publishes position and root. Blocks that the commit replaced are used
+//!    again when the client has taken notice.
+//! 4. If a medium fails, or the log has an invalid record, it publishes that and ends: the client
+//!    gets an error for whatever needs the digest.
+//!
+//! What it must never do: sleep while a client waits for it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use sietch_disk::AreaQueue;
+use sietch_disk::nvm::{Mapped, Medium as _};
+use sietch_fs::digest::{Batch, Digest, DigestError};
+use sietch_fs::pool::Root;
+use sietch_fs::{Fault, digest};
+
+/// How long records gather: long enough for a file that is written, synchronised and removed.
+const LINGER: Duration = Duration::from_millis(500);
+/// The part of the log at which the digest begins at once.
+const FULL_ENOUGH: u64 = 4;
+/// Inode numbers that the client gets at a time. A crash wastes them; there are 2^64.
+const NUMBERS: u64 = 1 << 16;
+/// Batches between two looks at freed files.
+const REAP_STEPS: usize = 4;
+
+/// The sums of what was digested.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Batches.
+    pub batches: u64,
+    /// Records.
+    pub records: u64,
+    /// Data bytes of those records.
+    pub data: u64,
+    /// Records that later ones made pointless.
+    pub records_saved: u64,
+    /// Data bytes that later records made pointless.
+    pub data_saved: u64,
+    /// Blocks of data that were written.
+    pub blocks_written: u64,
+}
+
+/// What client and digester share.
+pub(super) struct Shared {
+    /// The log has records up to here.
+    logged: AtomicU64,
+    /// The digester sleeps until the log has records up to here.
+    wake_at: AtomicU64,
+    /// The log is digested up to here: what [`State`] says, to be read without its lock.
+    digested: AtomicU64,
+    /// The generation of the pool that the client reads.
+    reader: AtomicU64,
+    state: Mutex<State>,
+    /// Something was published.
+    published: Condvar,
+    /// The digester is wanted.
+    wanted: Condvar,
+}
+
+struct State {
+    digested: u64,
+    root: Root,
+    failure: Option<Failure>,
+    is_waited_for: bool,
+    is_ending: bool,
+    wants_numbers: bool,
+    numbers: Option<std::ops::Range<u64>>,
+    totals: Totals,
+}
+
+/// Why nothing is digested any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Failure {
+    errno: Errno,
+    cause: String,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log has records up to `position`.
+    pub(super) fn log(&self, position: u64) {
+        self.logged.store(position, Ordering::SeqCst);
+        if position >= self.wake_at.load(Ordering::SeqCst) {
+            drop(self.state());
+            self.wanted.notify_one();
+        }
+    }
+
+    /// Position and root that were published last, if the position is another one than `known`.
+    pub(super) fn progress(&self, known: u64) -> Option<(u64, Root)> {
+        if self.digested.load(Ordering::Acquire) == known {
+            return None;
+        }
+        let state = self.state();
+        Some((state.digested, state.root))
+    }
+
+    /// Waits for progress beyond `known`; `None` when everything is digested.
+    pub(super) fn wait(&self, known: u64) -> Result<Option<(u64, Root)>, Errno> {
+        let mut state = self.state();
+        loop {
+            if state.digested != known {
+                return Ok(Some((state.digested, state.root)));
+            }
+            if let Some(failure) = &state.failure {
+                return Err(failure.errno);
+            }
+            if known >= self.logged.load(Ordering::SeqCst) {
+                return Ok(None);
+            }
+            state.is_waited_for = true;
+            self.wanted.notify_one();
+            state = self.published.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Numbers for new inodes.
+    pub(super) fn numbers(&self) -> Result<std::ops::Range<u64>, Errno> {
+        let mut state = self.state();
+        loop {
+            if let Some(numbers) = state.numbers.take() {
+                return Ok(numbers);
+            }
+            if let Some(failure) = &state.failure {
+                return Err(failure.errno);
+            }
+            state.wants_numbers = true;
+            self.wanted.notify_one();
+            state = self.published.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The client reads this generation from now on.
+    pub(super) fn reads(&self, generation: u64) {
+        self.reader.store(generation, Ordering::Release);
+    }
+}
+
+/// The handle of the thread.
+pub struct Digester {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<Digest<AreaQueue>>>,
+}
+
+impl Digester {
+    /// Starts the thread. `log` is the memory of the log, whose number is `number`; the client
+    /// reads the current generation of the pool.
+    pub(super) fn start(
+        mut digest: Digest<AreaQueue>,
+        log: Mapped,
+        (number, seed): (u32, u64),
+    ) -> Result<(Self, Arc<Shared>), DigestError> {
+        let root = digest.root();
+        let digested = digest.log_state(number)?.position;
+        let shared = Arc::new(Shared {
+            logged: AtomicU64::new(digested),
+            wake_at: AtomicU64::new(u64::MAX),
+            digested: AtomicU64::new(digested),
+            reader: AtomicU64::new(root.generation),
+            state: Mutex::new(State {
+                digested,
+                root,
+                failure: None,
+                is_waited_for: false,
+                is_ending: false,
+                wants_numbers: true,
+                numbers: None,
+                totals: Totals::default(),
+            }),
+            published: Condvar::new(),
+            wanted: Condvar::new(),
+        });
+        let mut work = Work { shared: Arc::clone(&shared), digest, log, number, seed, digested };
+        let thread = std::thread::Builder::new()
+            .name("sietch-digest".to_owned())
+            .spawn(move || {
+                let notice = Notice(Arc::clone(&work.shared));
+                work.run();
+                drop(notice);
+                work.digest
+            })
+            .map_err(|source| {
+                DigestError::Fault(Fault::Medium {
+                    medium: "the digester".to_owned(),
+                    action: "start",
+                    offset: 0,
+                    length: 0,
+                    source,
+                })
+            })?;
+        Ok((Self { shared: Arc::clone(&shared), thread: Some(thread) }, shared))
+    }
+
+    /// The sums of what was digested.
+    pub fn totals(&self) -> Totals {
+        self.shared.state().totals.clone()
+    }
+
+    /// Why nothing is digested any more.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.state().failure.as_ref().map(|failure| failure.cause.clone())
+    }
+
+    /// Digests what is left of the log, and ends. The client must have ended.
+    ///
+    /// # Errors
+    /// Why not everything could be digested; it is still in the log.
+    pub fn end(mut self) -> Result<(), String> {
+        self.shared.reads(u64::MAX);
+        self.stop();
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    fn stop(&mut self) {
+        self.shared.state().is_ending = true;
+        self.shared.wanted.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported by its hook, and published.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Digester {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Publishes that the thread has ended, whatever ended it.
+struct Notice(Arc<Shared>);
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        let is_done = state.is_ending && !std::thread::panicking();
+        if state.failure.is_none() && !is_done {
+            let cause = "the thread that digests has ended; start the file system again".to_owned();
+            state.failure = Some(Failure { errno: Errno::IO, cause });
+        }
+        self.0.published.notify_all();
+    }
+}
+
+/// The state of the thread.
+struct Work {
+    shared: Arc<Shared>,
+    digest: Digest<AreaQueue>,
+    log: Mapped,
+    number: u32,
+    seed: u64,
+    digested: u64,
+}
+
+impl Work {
+    fn run(&mut self) {
+        loop {
+            let is_ending = self.sleep();
+            if let Err(failure) = self.work(is_ending) {
+                tracing::error!("nothing is digested any more: {}", failure.cause);
+                self.shared.state().failure = Some(failure);
+                return;
+            }
+            if is_ending {
+                return;
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do; whether the thread is to end.
+    fn sleep(&self) -> bool {
+        let shared = &self.shared;
+        let threshold = self.log.len() as u64 / FULL_ENOUGH;
+        let mut deadline: Option<Instant> = None;
+        let mut state = shared.state();
+        loop {
+            if state.is_ending || state.is_waited_for || state.wants_numbers {
+                break;
+            }
+            let waiting = shared.logged.load(Ordering::SeqCst) - self.digested;
+            let now = Instant::now();
+            if waiting > 0 && deadline.is_none() {
+                deadline = Some(now + LINGER);
+            }
+            if waiting >= threshold || deadline.is_some_and(|deadline| deadline <= now) {
+                break;
+            }
+            let wake_at = self.digested + if waiting > 0 { threshold } else { 1 };
+            shared.wake_at.store(wake_at, Ordering::SeqCst);
+            // A record that was logged before this store is seen here, one after it rings.
+            if shared.logged.load(Ordering::SeqCst) >= wake_at {
+                continue;
+            }
+            let wait = deadline.map_or(Duration::MAX, |deadline| deadline - now);
+            state = match shared.wanted.wait_timeout(state, wait) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        shared.wake_at.store(u64::MAX, Ordering::SeqCst);
+        state.is_waited_for = false;
+        state.is_ending
+    }
+
+    /// Digests until nothing is left that is old or that a client waits for.
+    fn work(&mut self, is_ending: bool) -> Result<(), Failure> {
+        self.give_numbers()?;
+        let end = self.shared.logged.load(Ordering::SeqCst);
+        while self.digested < end || is_ending {
+            let readers = self.shared.reader.load(Ordering::Acquire);
+            self.digest.pool().readers_at(readers);
+            let batch =
+                self.digest.digest(&self.log, self.number, self.seed).map_err(|error| failed(&error))?;
+            let is_done = batch.records == 0;
+            self.publish(&batch);
+            if let Some(invalid) = batch.invalid {
+                let cause = format!("the record of the log at {}: {}", invalid.position, invalid.cause);
+                return Err(Failure { errno: Errno::IO, cause });
+            }
+            if is_done {
+                break;
+            }
+        }
+        for _ in 0..REAP_STEPS {
+            if !self.digest.reap().map_err(|error| failed(&error))? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn give_numbers(&mut self) -> Result<(), Failure> {
+        if !self.shared.state().wants_numbers {
+            return Ok(());
+        }
+        let numbers = self.digest.inode_numbers(NUMBERS).map_err(|error| failed(&error))?;
+        let mut state = self.shared.state();
+        state.numbers = Some(numbers);
+        state.wants_numbers = false;
+        self.shared.published.notify_all();
+        Ok(())
+    }
+
+    fn publish(&mut self, batch: &Batch) {
+        self.digested = batch.state.position;
+        let mut state = self.shared.state();
+        state.digested = self.digested;
+        state.root = self.digest.root();
+        let totals = &mut state.totals;
+        totals.batches += 1;
+        totals.records += batch.records;
+        totals.data += batch.data;
+        totals.records_saved += batch.records_saved;
+        totals.data_saved += batch.data_saved;
+        totals.blocks_written += batch.blocks_written;
+        self.shared.digested.store(self.digested, Ordering::Release);
+        self.shared.published.notify_all();
+    }
+}
+
+fn failed(error: &digest::DigestError) -> Failure {
+    let is_full = matches!(error, DigestError::Fault(Fault::Full { .. }));
+    Failure { errno: if is_full { Errno::NOSPC } else { Errno::IO }, cause: error.to_string() }
+}

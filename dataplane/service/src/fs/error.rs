@@ -1,0 +1,93 @@
+//! Why a file system cannot be made or opened.
+
+use std::io;
+use std::path::PathBuf;
+
+use sietch_disk::OpenError as QueueError;
+use sietch_disk::area::AreaError;
+use sietch_fs::Fault;
+use sietch_fs::digest::DigestError;
+use sietch_fs::log::{MirrorError, RingError};
+use sietch_fs::pool::{FormatError, OpenError};
+
+/// Why a file system cannot be made or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The description cannot be read or written.
+    #[error("{}: {action}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        action: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The description is not one.
+    #[error("{}: {cause}; restore it from a copy, or make the file system anew", path.display())]
+    Description {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The folder has a file system.
+    #[error("{}: has a file system already; choose another folder, or remove that one", path.display())]
+    Exists {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A medium's file.
+    #[error(transparent)]
+    Area(#[from] AreaError),
+    /// A medium's queue.
+    #[error("{}: {source}", path.display())]
+    Queue {
+        /// The medium's file.
+        path: PathBuf,
+        /// Why.
+        source: QueueError,
+    },
+    /// The media cannot be made a pool.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The media are not the pool.
+    #[error(transparent)]
+    Pool(#[from] OpenError),
+    /// A medium failed.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The log cannot be digested.
+    #[error(transparent)]
+    Digest(#[from] DigestError),
+    /// The log's memory does not fit.
+    #[error("the log {}: {source}", path.display())]
+    Ring {
+        /// The log's file.
+        path: PathBuf,
+        /// Why.
+        source: RingError,
+    },
+    /// The log's copy on disk.
+    #[error("the log {}: {source}", path.display())]
+    Mirror {
+        /// The log's file.
+        path: PathBuf,
+        /// Why.
+        source: MirrorError,
+    },
+    /// The log has a record that cannot be applied.
+    #[error(
+        "the log {}: the record at {position} cannot be applied: {cause}; everything before it is applied. Keep a \
+         copy of the file and move it away to go on without what follows",
+        path.display()
+    )]
+    Log {
+        /// The log's file.
+        path: PathBuf,
+        /// Where the record begins.
+        position: u64,
+        /// What is wrong with it.
+        cause: String,
+    },
+}

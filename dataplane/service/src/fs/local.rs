@@ -1,0 +1,88 @@
+//! The service as a client in the same process sees it.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use sietch_disk::AreaQueue;
+use sietch_disk::nvm::Mapped;
+use sietch_fs::client::Service;
+use sietch_fs::log::{LogWriter, Mirror};
+use sietch_fs::pool::{Reader, Root};
+use sietch_fs::{Digested, Fault};
+
+use super::digester::Shared;
+
+/// How long one wait for the disk of the log is, before its failure is looked for again.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// See the module's account.
+pub struct Local {
+    shared: Arc<Shared>,
+    base: Digested<Reader<AreaQueue>>,
+    digested: u64,
+    /// The copy of the log on disk, where memory does not survive a loss of power.
+    mirror: Option<Mirror<AreaQueue>>,
+}
+
+impl Local {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        reader: Reader<AreaQueue>,
+        digested: u64,
+        mirror: Option<Mirror<AreaQueue>>,
+    ) -> Self {
+        Self { shared, base: Digested::new(reader), digested, mirror }
+    }
+
+    fn advance(&mut self, (position, root): (u64, Root)) -> u64 {
+        self.base.store_mut().advance(root);
+        self.shared.reads(root.generation);
+        self.digested = position;
+        position
+    }
+}
+
+impl Service<Mapped> for Local {
+    type Base = Digested<Reader<AreaQueue>>;
+
+    fn base(&mut self) -> &mut Self::Base {
+        &mut self.base
+    }
+
+    fn poll(&mut self) -> Option<u64> {
+        let progress = self.shared.progress(self.digested)?;
+        Some(self.advance(progress))
+    }
+
+    fn wait(&mut self) -> Result<Option<u64>, Errno> {
+        let progress = self.shared.wait(self.digested)?;
+        Ok(progress.map(|progress| self.advance(progress)))
+    }
+
+    fn logged(&mut self, position: u64) {
+        self.shared.log(position);
+    }
+
+    fn inode_numbers(&mut self) -> Result<Range<u64>, Errno> {
+        self.shared.numbers()
+    }
+
+    fn sync(&mut self, log: &mut LogWriter<Mapped>) -> Result<(), Errno> {
+        let Some(mirror) = &mut self.mirror else { return Ok(()) };
+        let end = mirror.sync(log);
+        let failed = |error| {
+            tracing::error!("{error}");
+            Errno::IO
+        };
+        while mirror.poll(log).map_err(failed)? < end {
+            mirror.wait(PATIENCE).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, fault: &Fault) {
+        tracing::error!("{fault}");
+    }
+}

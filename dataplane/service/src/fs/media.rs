@@ -1,0 +1,67 @@
+//! The files of a file system as queues and memory.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::fstatfs;
+use sietch_disk::nvm::Mapped;
+use sietch_disk::{AreaQueue, NvmQueue, area, open_area};
+use sietch_fs::pool::Member;
+
+use super::description::{ClassName, MediumDescription};
+use super::error::StoreError;
+
+/// The type of a tmpfs in `statfs(2)` (`TMPFS_MAGIC`, linux/magic.h).
+const TMPFS: i64 = 0x0102_1994;
+
+/// A medium whose file is locked for this process.
+pub(super) struct Medium {
+    file: OwnedFd,
+    path: PathBuf,
+    class: ClassName,
+    bytes: u64,
+}
+
+impl Medium {
+    /// Opens and locks the file of a medium.
+    pub(super) fn open(description: &MediumDescription) -> Result<Self, StoreError> {
+        let MediumDescription { class, path, bytes } = description.clone();
+        let file = area::open(&path, bytes)?;
+        Ok(Self { file, path, class, bytes })
+    }
+
+    /// A queue over the medium. Each thread has one of its own.
+    pub(super) fn member(&self) -> Result<Member<AreaQueue>, StoreError> {
+        let file = duplicate(&self.file, &self.path)?;
+        let fail = |source| StoreError::Queue { path: self.path.clone(), source };
+        let disk = if self.class == ClassName::Nvm && is_tmpfs(&file) {
+            AreaQueue::Nvm(NvmQueue::over(Mapped::file(&file, self.bytes).map_err(fail)?, None))
+        } else {
+            open_area(file, self.bytes).map_err(fail)?
+        };
+        Ok(Member { name: self.path.display().to_string(), class: self.class.into(), disk })
+    }
+}
+
+fn duplicate(file: &OwnedFd, path: &Path) -> Result<OwnedFd, StoreError> {
+    file.try_clone().map_err(|source| StoreError::Io {
+        path: path.to_owned(),
+        action: "duplicate its descriptor",
+        source,
+    })
+}
+
+fn is_tmpfs(file: &OwnedFd) -> bool {
+    fstatfs(file).is_ok_and(|found| found.f_type == TMPFS)
+}
+
+/// The memory of a log, and the same memory once more for its reader.
+pub(super) fn log_memory(file: OwnedFd, path: &Path, bytes: u64) -> Result<(Mapped, Mapped), StoreError> {
+    let fail = |source| StoreError::Queue { path: path.to_owned(), source };
+    if is_tmpfs(&file) {
+        let first = Mapped::file(&file, bytes).map_err(fail)?;
+        return Ok((first, Mapped::file(&file, bytes).map_err(fail)?));
+    }
+    let second = duplicate(&file, path)?;
+    Ok((Mapped::dax(file, bytes).map_err(fail)?, Mapped::dax(second, bytes).map_err(fail)?))
+}
