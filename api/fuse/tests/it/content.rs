@@ -144,9 +144,16 @@ fn times_are_kept_to_the_nanosecond_also_before_1970() {
     let Some(mounted) = Mounted::new("times") else { return };
     let path = mounted.path("file");
     File::create(&path).expect("created");
-    for (seconds, nanoseconds) in
-        [(1_700_000_000, 123_456_789), (-2, 500_000_001), (0, 0), (-1, 0), (1 << 33, 1)]
-    {
+    for (seconds, nanoseconds) in [
+        (1_700_000_000, 123_456_789),
+        (-2, 500_000_001),
+        (0, 0),
+        (-1, 0),
+        (1 << 33, 1),
+        (i64::MIN, 0),
+        (i64::MIN + 1, 999_999_999),
+        (i64::MAX, 0),
+    ] {
         let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
         let times = Timestamps { last_access: time, last_modification: time };
         rustix::fs::utimensat(CWD, &path, &times, rustix::fs::AtFlags::empty()).expect("set");

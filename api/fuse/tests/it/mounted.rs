@@ -1,11 +1,13 @@
 //! A mount on a temporary directory, which goes away with the test.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::thread::CapabilitySet;
 use sietch_fuse::{Mount, MountError, Options, Unmounter};
 
 use crate::beside::Beside;
@@ -35,9 +37,11 @@ pub(crate) fn directory(name: &str) -> PathBuf {
 
 /// Whether this machine lets a test mount; prints why not.
 pub(crate) fn can_mount(name: &str) -> bool {
-    let why = if !rustix::process::geteuid().is_root() {
-        "not root"
-    } else if std::fs::File::open("/dev/fuse").is_err() {
+    let may_mount = rustix::thread::capabilities(None)
+        .is_ok_and(|held| held.effective.contains(CapabilitySet::SYS_ADMIN));
+    let why = if !rustix::process::geteuid().is_root() || !may_mount {
+        "not root, or root without CAP_SYS_ADMIN"
+    } else if File::options().read(true).write(true).open("/dev/fuse").is_err() {
         "/dev/fuse cannot be opened"
     } else {
         return true;

@@ -219,7 +219,7 @@ fn an_inode_is_retained_while_the_kernel_knows_it_and_no_longer() {
         assert!(fs::metadata(mounted.path("link")).expect("attributes").is_file());
         let held = || mounted.model.inside().retained.values().filter(|count| **count > 0).count();
         assert_eq!(held(), 4);
-        // The kernel drops the names that it has cached, and with them the inodes that are not open.
+        // The kernel drops the names that it has cached, and so the inodes that are not open.
         let forget = || {
             let remount = ["-i", "-o", "remount"];
             Command::new("mount")
