@@ -14,18 +14,20 @@ use sietch_fs::file_system::{
 use sietch_fs::inode::{InodeNumber, Kind, Timestamp};
 use sietch_fs::limits::{BLOCK, MAX_FILE, MAX_LINKS, MAX_XATTR_NAME, MAX_XATTR_NAMES, MAX_XATTR_VALUE};
 use sietch_fs::name::Cookie;
+use sietch_structures::Random;
 
 /// A check, and what it found.
 pub type Check = fn(&mut dyn FileSystem) -> Result<(), Failure>;
 
 /// All checks, with their names.
-pub const CHECKS: [(&str, Check); 6] = [
+pub const CHECKS: [(&str, Check); 7] = [
     ("a listing survives changes", listing_survives_changes),
     ("links are limited", links_are_limited),
     ("extended attributes are limited", xattrs_are_limited),
     ("files are limited", files_are_limited),
     ("changes take capabilities away", changes_take_capabilities_away),
     ("an open file survives its name", open_file_survives_its_name),
+    ("a large file is its bytes", large_file_is_its_bytes),
 ];
 
 /// Why a check failed.
@@ -114,7 +116,7 @@ fn next_entries(
 /// # Errors
 /// The file system breaks a rule.
 pub fn listing_survives_changes(file_system: &mut dyn FileSystem) -> Result<(), Failure> {
-    const NAMES: usize = 400;
+    const NAMES: usize = 250;
     let credentials = Credentials::root();
     let caller = root(&credentials, 0);
     let directory = create(file_system, caller, ROOT, b"listing", Kind::Directory)?;
@@ -312,4 +314,82 @@ pub fn open_file_survives_its_name(file_system: &mut dyn FileSystem) -> Result<(
     file_system.close(handle);
     expect("a file without any use", file_system.attributes(inode).err(), Some(Errno::NOENT))?;
     Ok(())
+}
+
+/// A file of megabytes has the bytes of a vector which the same random operations change.
+///
+/// # Errors
+/// The file system breaks a rule.
+pub fn large_file_is_its_bytes(file_system: &mut dyn FileSystem) -> Result<(), Failure> {
+    const STEPS: u64 = 400;
+    let credentials = Credentials::root();
+    let caller = root(&credentials, 0);
+    let (inode, handle) = create_open(file_system, caller, b"large")?;
+    let mut bytes = Vec::new();
+    let mut random = Random::new(STEPS);
+    for step in 0..STEPS {
+        let caller = root(&credentials, step as i64);
+        change_large(file_system, caller, (inode, handle), &mut bytes, &mut random)?;
+        expect("the size", file_system.attributes(inode)?.size, bytes.len() as u64)?;
+        let start = random.index(bytes.len() + 10);
+        let length = if step % 20 == 0 { LARGE + 10 } else { random.index(100_000) };
+        let mut found = vec![9; length];
+        let read = file_system.read(handle, start as u64, &mut found)?;
+        let expected = bytes.get(start..(start + length).min(bytes.len())).unwrap_or_default();
+        expect("bytes read", read, expected.len())?;
+        let wrong = found[..read].iter().zip(expected).position(|(one, other)| one != other);
+        expect("the first wrong byte", wrong.map(|at| (step, start + at)), None)?;
+    }
+    Ok(remove_open(file_system, caller, b"large", handle)?)
+}
+
+/// The largest size of the large file.
+const LARGE: usize = 5 << 20;
+
+/// Changes the file and the vector in the same random way.
+fn change_large(
+    file_system: &mut dyn FileSystem,
+    caller: Caller<'_>,
+    (inode, handle): (InodeNumber, Handle),
+    bytes: &mut Vec<u8>,
+    random: &mut Random,
+) -> Result<(), Errno> {
+    let start = random.index(LARGE / 2);
+    let length = *random.pick(&[1, 4095, 4096, 4097, 100_000, 1 << 20, (1 << 20) + 1, 5 << 19]);
+    let length = 1 + random.index(length);
+    let end = start + length;
+    let grows = |bytes: &mut Vec<u8>| bytes.resize(bytes.len().max(end), 0);
+    let zeros = |bytes: &mut Vec<u8>| {
+        let size = bytes.len();
+        bytes[start.min(size)..end.min(size)].fill(0);
+    };
+    let allocation = match random.below(8) {
+        0..3 => {
+            let mut data = vec![0; length];
+            random.fill(&mut data);
+            grows(bytes);
+            bytes[start..end].copy_from_slice(&data);
+            return file_system.write(caller, handle, WriteAt::Offset(start as u64), &data).map(|_| ());
+        }
+        3 if bytes.len() + length <= LARGE => {
+            let data = vec![length as u8 | 1; length];
+            bytes.extend_from_slice(&data);
+            return file_system.write(caller, handle, WriteAt::End, &data).map(|_| ());
+        }
+        3 | 4 => {
+            bytes.resize(start, 0);
+            let change = AttributeChange { size: Some(start as u64), ..AttributeChange::default() };
+            return file_system.set_attributes(caller, inode, None, &change).map(|_| ());
+        }
+        5 => Allocation::Punch,
+        6 => Allocation::Zero,
+        _ => Allocation::Reserve,
+    };
+    if allocation != Allocation::Reserve {
+        zeros(bytes);
+    }
+    if allocation != Allocation::Punch {
+        grows(bytes);
+    }
+    file_system.allocate(caller, handle, start as u64..end as u64, allocation)
 }

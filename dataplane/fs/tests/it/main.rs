@@ -5,4 +5,5 @@ mod crash;
 mod log;
 mod pool;
 mod programs;
+mod rules;
 mod setup;

@@ -1,7 +1,7 @@
 //! The model keeps the rules that random programs do not reach.
 
 use sietch_fs_oracle::Model;
-use sietch_fs_oracle::checks::{self, CHECKS};
+use sietch_fs_oracle::checks::{self, CHECKS, Check};
 
 use crate::kernel::{Clock, Kernel};
 use crate::mounts::Mounted;
@@ -14,12 +14,20 @@ fn the_model_keeps_all_rules() {
     }
 }
 
+/// The rules about limits are those of the model: ext4 has its own.
 #[test]
-fn ext4_takes_capabilities_away_as_the_model_does() {
+fn ext4_keeps_the_rules_without_limits() {
+    const SHARED: [(&str, Check); 3] = [
+        ("a listing survives changes", checks::listing_survives_changes),
+        ("changes take capabilities away", checks::changes_take_capabilities_away),
+        ("a large file is its bytes", checks::large_file_is_its_bytes),
+    ];
     match Mounted::new("ext4") {
         Ok(mounted) => {
             let mut kernel = Kernel::new(&mounted.root(), Clock::Fine).expect("it is mounted");
-            assert_eq!(checks::changes_take_capabilities_away(&mut kernel), Ok(()));
+            for (name, check) in SHARED {
+                assert_eq!(check(&mut kernel), Ok(()), "{name}");
+            }
         }
         Err(reason) => println!("SKIPPED: ext4 cannot be mounted: {reason}"),
     }
