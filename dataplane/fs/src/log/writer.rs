@@ -154,8 +154,8 @@ impl<M: Medium> LogWriter<M> {
     }
 
     /// Removes the header of a record that was being appended when the power failed. It is at the
-    /// end, or at the start of the ring, where its pad is missing. The next record has its sequence:
-    /// after another loss of power the remains of both could be the old one, whole.
+    /// end, or at the start of the ring, where its pad is missing. The next record has its
+    /// sequence: after another loss of power the remains of both could be the old one, whole.
     fn discard_unfinished(&mut self) {
         let start = self.end + self.ring.pad_before(self.end, u64::MAX);
         for position in [self.end, start] {
