@@ -7,6 +7,7 @@
 //!    valid is refused before any command runs.
 
 mod bytes;
+pub(crate) mod fs;
 mod json;
 pub(crate) mod mount;
 pub(crate) mod run;
@@ -68,6 +69,9 @@ pub(crate) enum Command {
     Vsa(vsa::VsaCommand),
     /// Show the storage areas as files, read-only, until Ctrl-C
     Mount(mount::MountArguments),
+    /// Make a file system of files on several media, and show it in a directory
+    #[command(subcommand)]
+    Fs(fs::FsCommand),
     /// Run a program, unmodified, with Sietch's TCP sockets in place of the kernel's. The exit
     /// status is the program's; 125 if Sietch is not ready, 126 if the program cannot be started or
     /// served, 127 if it is not there

@@ -179,6 +179,18 @@ pub(crate) enum Error {
         log: String,
     },
 
+    /// A file system that cannot be made or opened.
+    #[error(transparent)]
+    #[diagnostic(help("`sietch help fs` has the options"))]
+    FileSystem(Box<sietch_service::fs::StoreError>),
+
+    /// A file system that cannot be shown.
+    #[error(transparent)]
+    #[diagnostic(help(
+        "see whether the directory is there and this machine (or container) lets this user mount"
+    ))]
+    FuseMount(sietch_fuse::MountError),
+
     /// A mount that is not possible.
     #[error("{path}: cannot be mounted: {source}")]
     #[diagnostic(help("{fix}"))]

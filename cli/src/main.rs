@@ -14,6 +14,7 @@ mod core;
 mod doctor;
 mod down;
 mod error;
+mod fs;
 mod generate;
 mod mount;
 mod output;
@@ -98,6 +99,10 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Sockets(arguments) => sockets::run(socket.as_deref(), &arguments),
         Command::Capture(arguments) => capture::run(&client(), &arguments),
         Command::Vsa(command) => vsa::run(&client(), &command),
+        Command::Fs(command) => {
+            log_to_stderr();
+            fs::run(&command)
+        }
         Command::Mount(arguments) => mount::run(&client(), &arguments),
         Command::Revoke(grant) if sockets::application(&grant.name).is_some() => {
             sockets::revoke(socket.as_deref(), &grant.name)

@@ -1,0 +1,90 @@
+//! `sietch fs`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+
+use super::Bytes;
+
+/// What to do with a file system.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum FsCommand {
+    /// Make a file system: files for its media and its log, and its description `fs.toml`
+    Create(FsCreateArguments),
+    /// Show a file system in a directory, for every program, until Ctrl-C
+    Mount(FsMountArguments),
+}
+
+/// The media of a new file system.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FsCreateArguments {
+    /// The folder of the file system; its description goes there
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+
+    /// A file in persistent memory (a file system mounted with -o dax), or on a tmpfs that stands
+    /// in for it and survives no loss of power; may be repeated
+    #[arg(long, value_name = "PATH=SIZE")]
+    pub nvm: Vec<MediumArgument>,
+
+    /// A file on a solid-state disk; may be repeated
+    #[arg(long, value_name = "PATH=SIZE")]
+    pub ssd: Vec<MediumArgument>,
+
+    /// A file on a rotating disk; may be repeated
+    #[arg(long, value_name = "PATH=SIZE")]
+    pub hdd: Vec<MediumArgument>,
+
+    /// Bytes of the log
+    #[arg(long, value_name = "SIZE", default_value = "64mib")]
+    pub log: Bytes,
+
+    /// The folder for the memory of the log [default: that of the first --nvm, else /dev/shm]
+    #[arg(long, value_name = "DIR")]
+    pub log_memory: Option<PathBuf>,
+}
+
+/// Where a file system is shown.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FsMountArguments {
+    /// The folder of the file system
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+
+    /// An existing directory; what is in it is hidden meanwhile
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+
+    /// Let other users in, as the modes of its files permit (ordinary users need
+    /// `user_allow_other` in /etc/fuse.conf)
+    #[arg(long)]
+    pub allow_other: bool,
+
+    /// Let set-user-ID bits, file capabilities and device files take effect
+    #[arg(long)]
+    pub trusted: bool,
+}
+
+/// A file and its size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MediumArgument {
+    /// The file.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: Bytes,
+}
+
+impl FromStr for MediumArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (path, size) = text
+            .rsplit_once('=')
+            .ok_or_else(|| format!("{text:?} has no size; write PATH=SIZE, as in /srv/ssd=20gib"))?;
+        if path.is_empty() {
+            return Err(format!("{text:?} names no file; write PATH=SIZE, as in /srv/ssd=20gib"));
+        }
+        Ok(Self { path: path.into(), bytes: size.parse()? })
+    }
+}
