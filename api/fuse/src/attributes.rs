@@ -5,11 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use rustix::io::Errno;
 use sietch_fs::file_system::NewTime;
-use sietch_fs::inode::{Attributes, InodeNumber, Kind, SET_GID, SET_UID, Timestamp};
+use sietch_fs::inode::{Attributes, InodeNumber, Kind, Timestamp};
 use sietch_fs::limits::BLOCK;
-
-/// The permission of the group to execute: without it, set-group-ID is not a privilege.
-const GROUP_EXECUTE: u16 = 0o010;
 
 /// The errno for the kernel.
 pub(crate) fn errno(error: Errno) -> fuser::Errno {
@@ -116,15 +113,6 @@ pub(crate) fn permissions(mode: u32, umask: u32) -> u16 {
     (mode & !umask & u32::from(sietch_fs::inode::MODE_BITS)) as u16
 }
 
-/// The mode of a file whose content or owner someone without privilege has changed.
-pub(crate) fn without_set_id(shown: &Attributes) -> u16 {
-    match shown.kind {
-        Kind::Directory => shown.mode,
-        _ if shown.mode & GROUP_EXECUTE != 0 => shown.mode & !(SET_UID | SET_GID),
-        _ => shown.mode & !SET_UID,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,33 +137,6 @@ mod tests {
         let least = UNIX_EPOCH - Duration::from_secs(1 << 63);
         let expected = NewTime::At(Timestamp { seconds: i64::MIN, nanoseconds: 0 });
         assert_eq!(new_time(TimeOrNow::SpecificTime(least)), expected);
-    }
-
-    #[test]
-    fn set_group_id_goes_only_where_the_group_may_execute() {
-        let shown = |kind, mode| Attributes {
-            inode: InodeNumber(2),
-            kind,
-            mode,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            device: 0,
-            size: 0,
-            blocks: 0,
-            atime: Timestamp::default(),
-            mtime: Timestamp::default(),
-            ctime: Timestamp::default(),
-            btime: Timestamp::default(),
-        };
-        for (kind, mode, left) in [
-            (Kind::File, 0o6755, 0o755),
-            (Kind::File, 0o6745, 0o2745),
-            (Kind::File, 0o1644, 0o1644),
-            (Kind::Directory, 0o6755, 0o6755),
-        ] {
-            assert_eq!(without_set_id(&shown(kind, mode)), left, "{kind:?} {mode:o}");
-        }
     }
 
     #[test]

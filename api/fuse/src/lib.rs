@@ -9,7 +9,8 @@
 //!    that this crate returns. The file system therefore gets each request as one that is
 //!    permitted, with the caller's user and group as the owner of what it creates.
 //! 3. **Set-user-ID and set-group-ID bits** are cleared here where Linux clears them
-//!    (`FUSE_HANDLE_KILLPRIV_V2`), so that a write is one request and not three.
+//!    (`FUSE_HANDLE_KILLPRIV_V2`), so that a write is one request and not three. Only this reads a
+//!    caller's groups from `/proc`, and only for set-group-ID without the permission to execute.
 //! 4. **Coherence.** Other clients of the file system change it beside this mount. Names and
 //!    attributes have a time-out of 0: the kernel asks for them at each use. Data are in the page
 //!    cache, because `mmap` needs it. The kernel discards them when a file is opened, and when a
@@ -31,7 +32,7 @@
 //! its own thread); answer a request twice or not at all; return an attribute, an entry or data
 //! from a cache of its own.
 //!
-//! The layers, lowest first: `attributes`, `options`, `error`; `mount_point`, `stale`; `state`;
+//! The layers, lowest first: `attributes`, `options`, `error`; `mount_point`, `set_id`, `stale`; `state`;
 //! `listing`; `requests`; `mount`.
 //!
 //! [`FileSystem::retain`]: sietch_fs::FileSystem::retain
@@ -44,6 +45,7 @@ mod mount;
 mod mount_point;
 mod options;
 mod requests;
+mod set_id;
 mod stale;
 mod state;
 

@@ -2,9 +2,9 @@
 //!
 //! 1. Permissions were checked by the kernel, so the file system gets privileged credentials with
 //!    the caller's user and group ([`permitted`]).
-//! 2. Where the privilege itself matters, it gets the caller's: a change of the content by someone
-//!    without privilege clears set-ID bits ([`own`]). `fuser` does not pass the flag by which the
-//!    kernel asks for that in `open` and `setattr`; there, every user but root is taken to lack it.
+//! 2. A change of the content by someone without privilege clears set-ID bits ([`set_id`]). The
+//!    kernel says with a write whether that is the case. `fuser` does not pass the flag of `open`
+//!    and `setattr`; there, and where FUSE has no flag, only root is taken for privileged.
 //! 3. A request without any attribute to set is the kernel's way to ask for set-ID bits to be
 //!    cleared, and what `chown(2)` with two times -1 becomes.
 
@@ -33,10 +33,9 @@ use sietch_fs::inode::{Attributes, Kind};
 use sietch_fs::limits::MAX_RECORD_DATA;
 use sietch_fs::name::MAX_NAME;
 
-use crate::attributes::{
-    errno, file_attributes, inode, kind_and_mode, new_time, now, permissions, without_set_id,
-};
+use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, now, permissions};
 use crate::listing::{list, list_with_attributes};
+use crate::set_id;
 use crate::stale::Stale;
 use crate::state::{Shared, State};
 
@@ -152,14 +151,30 @@ fn reply_value(value: Result<Vec<u8>, fuser::Errno>, room: u32, reply: ReplyXatt
     }
 }
 
-/// Clears set-ID bits, if there are any.
+/// Who changes the content of `number`: without privilege where that clears bits.
+fn content_changer<F: FileSystem>(
+    state: &mut State<F>,
+    request: &Request,
+    number: INodeNo,
+    is_privileged: bool,
+) -> Result<Credentials, Errno> {
+    if is_privileged {
+        return Ok(permitted(request));
+    }
+    let shown = state.file_system.attributes(inode(number))?;
+    let clears = set_id::has_bits(&shown);
+    Ok(if clears { set_id::unprivileged(&shown, request) } else { permitted(request) })
+}
+
+/// Clears set-ID bits before `request` truncates the file.
 fn clear_set_id<F: FileSystem>(
     state: &mut State<F>,
     caller: Caller<'_>,
+    request: &Request,
     number: INodeNo,
 ) -> Result<(), Errno> {
     let shown = state.file_system.attributes(inode(number))?;
-    let mode = without_set_id(&shown);
+    let mode = set_id::mode_after(&shown, request);
     if mode != shown.mode {
         let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
         state.file_system.set_attributes(caller, inode(number), None, &change)?;
@@ -171,18 +186,19 @@ fn clear_set_id<F: FileSystem>(
 fn set_attributes<F: FileSystem>(
     state: &mut State<F>,
     caller: Caller<'_>,
+    request: &Request,
     number: INodeNo,
     handle: Option<Handle>,
     mut change: AttributeChange,
 ) -> Result<Attributes, Errno> {
     let AttributeChange { mode, uid, gid, size, atime, mtime } = change;
     let nothing = uid.is_none() && gid.is_none() && size.is_none() && atime.is_none() && mtime.is_none();
-    let truncated = size.is_some() && caller.credentials.uid != 0;
-    if mode.is_none() && (nothing || truncated) {
+    let changed = uid.is_some() || gid.is_some() || size.is_some();
+    if mode.is_none() && (nothing || (changed && request.uid() != 0)) {
         let shown = state.file_system.attributes(inode(number))?;
-        let cleared = without_set_id(&shown);
-        if nothing || cleared != shown.mode {
-            change.mode = Some(cleared);
+        let left = set_id::mode_after(&shown, request);
+        if nothing || left != shown.mode {
+            change.mode = Some(left);
         }
     }
     state.file_system.set_attributes(caller, inode(number), handle, &change)
@@ -330,7 +346,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         };
         let handle = handle.map(|handle| Handle(handle.0));
         let set = self.run_as(&permitted(request), |state, caller| {
-            set_attributes(state, caller, number, handle, change)
+            set_attributes(state, caller, request, number, handle, change)
         });
         self.reply_attributes(set, reply);
     }
@@ -434,7 +450,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let opened = self.run_as(&permitted(request), |state, caller| {
             let mode = open_mode(flags);
             if mode.truncate && request.uid() != 0 {
-                clear_set_id(state, caller, number)?;
+                clear_set_id(state, caller, request, number)?;
             }
             let handle = state.file_system.open(caller, inode(number), mode)?;
             Ok(state.opened(handle))
@@ -514,12 +530,13 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         reply: ReplyWrite,
     ) {
         let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let credentials = Credentials { is_privileged: !kill, ..permitted(request) };
         // Pages are written back where they are.
         let from_cache = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let append = has(flags, OFlags::APPEND) && !from_cache;
         let at = if append { WriteAt::End } else { WriteAt::Offset(offset) };
-        let written = self.run_as(&credentials, |state, caller| {
+        let written = self.run(|state| {
+            let credentials = content_changer(state, request, number, !kill)?;
+            let caller = Caller { credentials: &credentials, now: now() };
             let start = state.file_system.write(caller, Handle(handle.0), at, data)?;
             // Not every kernel that has FUSE sends a request to sync after such a write.
             if has(flags, OFlags::DSYNC) && !from_cache {
@@ -702,7 +719,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     fn fallocate(
         &self,
         request: &Request,
-        _number: INodeNo,
+        number: INodeNo,
         handle: FileHandle,
         offset: u64,
         length: u64,
@@ -711,7 +728,9 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     ) {
         let Some(allocation) = allocation(mode) else { return reply.error(fuser::Errno::EOPNOTSUPP) };
         let Some(end) = offset.checked_add(length) else { return reply.error(fuser::Errno::EFBIG) };
-        let allocated = self.run_as(&own(request), |state, caller| {
+        let allocated = self.run(|state| {
+            let credentials = content_changer(state, request, number, request.uid() == 0)?;
+            let caller = Caller { credentials: &credentials, now: now() };
             state.file_system.allocate(caller, Handle(handle.0), offset..end, allocation)
         });
         reply_empty(allocated, reply);
@@ -746,14 +765,16 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         _from: INodeNo,
         from_handle: FileHandle,
         from_offset: u64,
-        _to: INodeNo,
+        to: INodeNo,
         to_handle: FileHandle,
         to_offset: u64,
         length: u64,
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let copied = self.run_as(&own(request), |state, caller| {
+        let copied = self.run(|state| {
+            let credentials = content_changer(state, request, to, request.uid() == 0)?;
+            let caller = Caller { credentials: &credentials, now: now() };
             let (from, to) = (Handle(from_handle.0), Handle(to_handle.0));
             copy(state, caller, (from, from_offset), (to, to_offset), length)
         });

@@ -6,5 +6,6 @@ mod content;
 mod mounted;
 mod names;
 mod permissions;
+mod programs;
 mod recovery;
 mod shared_page;
