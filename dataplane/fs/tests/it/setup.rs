@@ -60,6 +60,10 @@ impl Media {
         digest.free_orphans().map_err(|error| error.to_string())?;
         while digest.reap().map_err(|error| error.to_string())? {}
         let state = digest.begin_epoch(LOG.log).map_err(|error| error.to_string())?;
+        // The log loses its power with the pool: what is done to it from here on did not happen.
+        if self.pool.is_off() {
+            return Err("the power is off".to_owned());
+        }
         let identity = LogIdentity { epoch: state.epoch, ..LOG };
         let mut writer = LogWriter::new(self.log.clone(), identity, Durability::Operation)
             .map_err(|error| error.to_string())?;
