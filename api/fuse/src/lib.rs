@@ -32,8 +32,8 @@
 //! its own thread); answer a request twice or not at all; return an attribute, an entry or data
 //! from a cache of its own.
 //!
-//! The layers, lowest first: `attributes`, `options`, `error`; `mount_point`, `set_id`, `stale`; `state`;
-//! `listing`; `requests`; `mount`.
+//! The layers, lowest first: `attributes`, `options`, `error`; `mount_point`, `set_id`, `stale`;
+//! `state`; `listing`, `operations`; `requests`; `mount`.
 //!
 //! [`FileSystem::retain`]: sietch_fs::FileSystem::retain
 #![forbid(unsafe_code)]
@@ -43,6 +43,7 @@ mod error;
 mod listing;
 mod mount;
 mod mount_point;
+mod operations;
 mod options;
 mod requests;
 mod set_id;
