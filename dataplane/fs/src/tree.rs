@@ -24,6 +24,8 @@ use cache::Cache;
 
 pub(crate) use cache::Frame;
 
+#[cfg(test)]
+pub(crate) use node::reseal;
 pub(crate) use node::{MAX_LEVEL, Node, Pointer, seed};
 
 pub use key::{Key, OWN_KINDS};
@@ -155,7 +157,10 @@ impl Tree {
         // Only the root may be empty, so the next leaf has an item.
         let Some(high) = leaf.high else { return Ok(None) };
         leaf = self.leaf(store, &high)?;
-        Ok(self.item(leaf.frame, 0))
+        match self.cache.node(leaf.frame).key(0) {
+            Some(key) if key >= from => Ok(self.item(leaf.frame, 0)),
+            _ => Err(self.out_of_order(store, leaf.frame)),
+        }
     }
 
     /// The last item at or before `from`.
@@ -174,8 +179,17 @@ impl Tree {
         }
         let Some(before) = leaf.low.before() else { return Ok(None) };
         leaf = self.leaf(store, &before)?;
-        let last = self.cache.node(leaf.frame).count().checked_sub(1);
-        Ok(last.and_then(|last| self.item(leaf.frame, last)))
+        let last = self.cache.node(leaf.frame).count().saturating_sub(1);
+        match self.cache.node(leaf.frame).key(last) {
+            Some(key) if key <= from => Ok(self.item(leaf.frame, last)),
+            _ => Err(self.out_of_order(store, leaf.frame)),
+        }
+    }
+
+    /// A caller that goes on from what it got must not go round in circles.
+    fn out_of_order(&self, store: &impl Store, frame: Frame) -> Fault {
+        let cause = "it has keys outside the bounds of its parent".to_owned();
+        store.damaged(self.cache.pointer(frame).block, cause)
     }
 
     fn item(&self, frame: Frame, at: usize) -> Option<(Key, &[u8])> {

@@ -190,8 +190,12 @@ impl<D: DiskQueue> Pool<D> {
     /// Takes a chunk from the data space of the home. Returns whether there was one.
     pub(super) fn add_chunk(&mut self, uses_reserve: bool) -> Result<bool, Fault> {
         let most = u64::from(chunk_blocks(self.superblock.blocks)).min(self.data_room(uses_reserve));
-        // At most 256.
-        let Some(run) = self.data.allocate_on(0, MIN_CHUNK, most as u32) else { return Ok(false) };
+        // Its item needs blocks before it gives some.
+        let missing = self.tree.blocks_per_change().saturating_sub(self.nodes.free());
+        let least = missing.max(u64::from(MIN_CHUNK));
+        // Both are at most 256, or there is none.
+        let (least, most) = (least.min(u64::from(u32::MAX)) as u32, most as u32);
+        let Some(run) = self.data.allocate_on(0, least, most) else { return Ok(false) };
         self.nodes.add(run.start, run.blocks);
         let (tree, mut home) = self.tree_and_home();
         let inserted = tree.insert(&mut home, chunk_item(run.start), &run.blocks.to_le_bytes());

@@ -88,8 +88,11 @@ impl DataSpace {
     /// Takes a run of `least` to `most` blocks of one medium.
     pub(super) fn allocate_on(&mut self, medium: u8, least: u32, most: u32) -> Option<Run> {
         let space = self.media.get(usize::from(medium))?;
-        let (start, length) = space.available.best(most).filter(|(_, length)| *length >= least)?;
+        let (start, length) = space.available.best(most)?;
         let run = Run { medium, start, blocks: length.min(most) };
+        if run.blocks < least.max(1) {
+            return None;
+        }
         self.take(run);
         Some(run)
     }

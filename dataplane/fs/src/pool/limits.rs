@@ -41,10 +41,9 @@ pub(crate) const fn chunk_blocks(home: u32) -> u32 {
     clamp(home / 64, 32, 256) as u32
 }
 
-/// Smallest chunk: one change needs fewer blocks, for every height of the tree.
-pub(crate) const MIN_CHUNK: u32 = 32;
-
-const _: () = assert!(MIN_CHUNK as u64 > 2 * (crate::tree::MAX_LEVEL as u64 + 1) + 1);
+/// Smallest chunk, where the free space of the home is in pieces. A further chunk needs fewer
+/// blocks itself: for its own item, and for that of the free run that it was.
+pub(crate) const MIN_CHUNK: u32 = 4;
 
 /// Node blocks of a new pool: the reserve, and as much again to work with.
 pub(crate) const fn first_chunk(home: u32) -> u32 {

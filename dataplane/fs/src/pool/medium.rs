@@ -4,7 +4,8 @@
 //!    nodes come back ([`Medium::returned`]), those of data are dropped.
 //! 2. A read waits. If a write to the same blocks is in flight, it waits for all writes first, and
 //!    so does a second write to the same blocks.
-//! 3. The first write that fails is remembered: [`Medium::drain`] returns it, and the pool stops.
+//! 3. The first write that fails is remembered for good: [`Medium::drain`] returns it, so no commit
+//!    succeeds from then on.
 //! 4. Every wait ends: with a completion, or after [`PATIENCE`].
 
 use std::io;
@@ -84,7 +85,8 @@ pub(super) struct Medium<D> {
     failure: Option<(u32, io::Error)>,
     /// The parts of written nodes.
     returned: Vec<(usize, Vec<Part>)>,
-    read: Vec<(u32, io::Result<Buffer>)>,
+    /// Finished reads: token, block and result.
+    read: Vec<(u64, u32, io::Result<Buffer>)>,
     flushed: Option<io::Result<()>>,
 }
 
@@ -122,17 +124,18 @@ impl<D: DiskQueue> Medium<D> {
 
     /// Reads blocks; sees queued writes.
     pub(super) fn read(&mut self, run: Run) -> Result<Buffer, Fault> {
-        let fail = |medium: &Self, e| medium.fault("read", run.start, run.bytes(), e);
-        self.begin_read(run)?;
+        let token = self.begin_read(run)?;
         loop {
-            if let Some((_, result)) = self.read.pop() {
-                return result.map_err(|e| fail(self, e));
+            // Others are of reads that were given up.
+            let mut read = std::mem::take(&mut self.read).into_iter();
+            if let Some((_, _, result)) = read.find(|(other, ..)| *other == token) {
+                return result.map_err(|e| self.fault("read", run.start, run.bytes(), e));
             }
-            self.wait().map_err(|e| fail(self, e))?;
+            self.wait().map_err(|e| self.fault("read", run.start, run.bytes(), e))?;
         }
     }
 
-    fn begin_read(&mut self, run: Run) -> Result<(), Fault> {
+    fn begin_read(&mut self, run: Run) -> Result<u64, Fault> {
         if self.overlaps(run) {
             self.drain()?;
         }
@@ -147,6 +150,7 @@ impl<D: DiskQueue> Medium<D> {
         blocks: &[u32],
         each: &mut dyn FnMut(&Self, u32, Buffer) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
+        let first = self.next_token;
         let (mut next, mut left) = (blocks.iter(), blocks.len());
         while left > 0 {
             while self.requests.len() < self.disk.depth()
@@ -157,7 +161,10 @@ impl<D: DiskQueue> Medium<D> {
             if self.read.is_empty() {
                 self.wait().map_err(|e| self.fault("read", 0, BLOCK, e))?;
             }
-            for (block, result) in std::mem::take(&mut self.read) {
+            for (token, block, result) in std::mem::take(&mut self.read) {
+                if token < first {
+                    continue;
+                }
                 left -= 1;
                 let buffer = result.map_err(|e| self.fault("read", block, BLOCK, e))?;
                 each(self, block, buffer)?;
@@ -189,7 +196,8 @@ impl<D: DiskQueue> Medium<D> {
             self.drain()?;
         }
         self.written = true;
-        self.submit(purpose, run, operation).map_err(|e| self.fault("write", run.start, run.bytes(), e))
+        let submitted = self.submit(purpose, run, operation);
+        submitted.map(drop).map_err(|e| self.fault("write", run.start, run.bytes(), e))
     }
 
     /// Writes blocks, durably, and waits.
@@ -205,7 +213,7 @@ impl<D: DiskQueue> Medium<D> {
     }
 
     /// Submits, after waiting for room if need be.
-    fn submit(&mut self, purpose: Purpose, run: Run, mut operation: Operation) -> io::Result<()> {
+    fn submit(&mut self, purpose: Purpose, run: Run, mut operation: Operation) -> io::Result<u64> {
         let token = self.next_token;
         self.next_token += 1;
         loop {
@@ -219,7 +227,7 @@ impl<D: DiskQueue> Medium<D> {
             self.wait()?;
         }
         self.requests.push(Request { token, purpose, run });
-        Ok(())
+        Ok(token)
     }
 
     /// Waits for a completion, and takes all that there are.
@@ -241,7 +249,7 @@ impl<D: DiskQueue> Medium<D> {
             match purpose {
                 Purpose::Read => {
                     let lost = || io::Error::other("the queue kept the buffer");
-                    self.read.push((run.start, result.and_then(|()| buffer.ok_or_else(lost))));
+                    self.read.push((token, run.start, result.and_then(|()| buffer.ok_or_else(lost))));
                 }
                 Purpose::Flush => self.flushed = Some(result),
                 Purpose::Data | Purpose::Nodes(_) => {
@@ -259,13 +267,13 @@ impl<D: DiskQueue> Medium<D> {
     /// Waits until nothing is in flight.
     ///
     /// # Errors
-    /// The first write that failed since the last call.
+    /// The first write that failed, on every call from then on.
     pub(super) fn drain(&mut self) -> Result<(), Fault> {
         while let Some(first) = self.requests.first().map(|request| request.run) {
             self.wait().map_err(|e| self.fault("write", first.start, first.bytes(), e))?;
         }
-        match self.failure.take() {
-            Some((block, error)) => Err(self.fault("write", block, BLOCK, error)),
+        match &self.failure {
+            Some((block, error)) => Err(self.fault("write", *block, BLOCK, again(error))),
             None => Ok(()),
         }
     }
@@ -281,7 +289,7 @@ impl<D: DiskQueue> Medium<D> {
             return Ok(false);
         }
         self.submit(Purpose::Flush, Run { medium: 0, start: 0, blocks: 0 }, Operation::Flush)
-            .and_then(|()| self.disk.notify())
+            .and_then(|_| self.disk.notify())
             .map_err(|e| self.fault("flush", 0, 0, e))?;
         Ok(true)
     }
@@ -302,6 +310,12 @@ impl<D: DiskQueue> Medium<D> {
         self.begin_flush()?;
         self.end_flush()
     }
+}
+
+/// The same error once more.
+fn again(error: &io::Error) -> io::Error {
+    let copy = || io::Error::new(error.kind(), error.to_string());
+    error.raw_os_error().map_or_else(copy, io::Error::from_raw_os_error)
 }
 
 /// Where a block begins, in bytes.

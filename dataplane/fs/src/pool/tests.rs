@@ -1,5 +1,7 @@
 //! Random changes of a pool, against ordinary maps.
 
+mod hostile;
+
 use std::collections::BTreeMap;
 
 use sietch_disk::{Buffer, MemoryQueue};
@@ -287,4 +289,36 @@ fn a_reader_sees_its_generation_until_it_is_advanced() {
             assert_eq!(reader.get(key).expect("memory").as_ref(), Some(&value));
         }
     }
+}
+
+/// All free space of the home is in pieces of four blocks: the tree grows nevertheless.
+#[test]
+fn the_tree_grows_where_free_space_is_in_pieces() {
+    let mut pool = new_pool(&[4096], 1000);
+    let mut runs = Vec::new();
+    while let Ok(run) = pool.allocate(Class::Nvm, 4) {
+        pool.insert(Key::new(1, KIND_RUN, runs.len() as u64), &run_bytes(run)).expect("room");
+        runs.push(run);
+    }
+    pool.commit(Counters::default()).expect("memory");
+    for (number, run) in runs.iter().enumerate().step_by(2) {
+        assert!(pool.remove(Key::new(1, KIND_RUN, number as u64)).expect("memory"));
+        pool.free(*run).expect("allocated");
+        if number % 40 == 0 {
+            pool.commit(Counters::default()).expect("memory");
+        }
+    }
+    pool.commit(Counters::default()).expect("memory");
+    assert_whole(&mut pool);
+    let mut items = 0;
+    while pool.insert(Key::new(2, 1, items), &[9; MAX_VALUE]).is_ok() {
+        items += 1;
+        if items % 50 == 0 {
+            pool.commit(Counters::default()).expect("memory");
+        }
+    }
+    let count = items;
+    assert!(count > 3000, "only {count} items fit");
+    pool.commit(Counters::default()).expect("memory");
+    assert_whole(&mut pool);
 }

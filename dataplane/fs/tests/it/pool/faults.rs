@@ -74,6 +74,23 @@ fn a_write_that_fails_is_named_and_stops_the_pool() {
     assert!(failed > 20, "only {failed} writes failed");
 }
 
+/// A queued write fails, and a read is the first to see it: the commit fails too.
+#[test]
+fn a_failed_write_that_a_read_has_reported_fails_the_commit() {
+    let (world, mut known) = populated(1);
+    let mut pool = open_world(&world).expect("power");
+    let run = pool.allocate(sietch_fs::pool::Class::Hdd, 1).expect("room");
+    let medium = usize::from(run.medium);
+    world.disk(medium).expect("a disk").inject(1, disk::Fault::Error(EIO));
+    pool.write(run, filled(1, 1)).expect("queued");
+    assert!(pool.read(run).is_err(), "the write failed");
+    let fault = pool.commit(Counters { inodes: 1, next_inode: 1 }).expect_err("the write failed");
+    assert!(matches!(fault, Fault::Medium { action: "write", .. }), "{fault}");
+    drop(pool);
+    world.kill();
+    judge(world.members(), &mut known).expect("nothing was committed");
+}
+
 /// Whether the pool shows these items, or says that it is damaged. Anything else is wrong.
 fn shows(world: &World, items: &Items, cause: &str) -> bool {
     let mut pool = match Pool::open_with(world.members(), 20) {
