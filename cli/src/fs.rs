@@ -1,8 +1,9 @@
 //! `sietch fs`: file systems of [`sietch_service::fs`].
 //!
 //! 1. `create` makes the files, and says which medium promises what.
-//! 2. `mount` opens the file system in this process and shows it through FUSE. An interrupt unmounts
-//!    it, digests what is left of the log, and ends. After SIGKILL, the next mount recovers it.
+//! 2. `mount` opens the file system in this process and shows it through FUSE. An interrupt
+//!    unmounts it, digests what is left of the log, and ends. After SIGKILL, the next mount
+//!    recovers it.
 
 use std::path::{Path, PathBuf};
 

@@ -2,8 +2,8 @@
 //!
 //! 1. A file system is a folder with a *description* ([`description`]): the files of its media, the
 //!    memory of its log, and which of them survive a loss of power. [`create`] makes it.
-//! 2. [`open`] locks every file, opens the pool, digests what the log has from before, frees what no
-//!    name leads to, and begins a new epoch of the log. From then on the file system is whole.
+//! 2. [`open`] locks every file, opens the pool, digests what the log has from before, frees what
+//!    no name leads to, and begins a new epoch of the log. From then on the file system is whole.
 //! 3. A thread digests ([`digester`]). It lets records gather, because later ones make earlier ones
 //!    pointless, and begins when a quarter of the log is full, when records are old, or when a
 //!    client waits for room.
@@ -11,9 +11,13 @@
 //!    It changes to the next commit between two operations, and only then are the blocks that this
 //!    commit replaced used again.
 //!
-//! What it must never do: keep a client waiting for the medium, unless its log is full; go on after a
-//! medium failed as if it had not.
+//! What it must never do: keep a client waiting for the medium, unless its log is full; go on after
+//! a medium failed as if it had not.
+//!
+//! The layers, lowest first: `error`; `description`; `media`; `create`, `digester`; `local`;
+//! `open`.
 
+mod create;
 pub mod description;
 mod digester;
 mod error;
@@ -21,7 +25,8 @@ mod local;
 mod media;
 mod open;
 
-pub use description::{ClassName, CreateOptions, Durability, create};
+pub use create::{CreateOptions, create};
+pub use description::{ClassName, Description, Durability};
 pub use digester::{Digester, Totals};
 pub use error::StoreError;
 pub use local::Local;

@@ -1,13 +1,13 @@
 //! Power loss at every store and every fence, in the log and in the pool.
 //!
 //! 1. A program runs, and the log is digested between some of its operations, chosen by a seed.
-//! 2. The power fails at one boundary: a store or fence of the log's memory, or of the pool's. Words
-//!    that no fence followed are old or new at random.
+//! 2. The power fails at one boundary: a store or fence of the log's memory, or of the pool's.
+//!    Words that no fence followed are old or new at random.
 //! 3. The file system is opened, which digests what the log has. Its tree must be the one that the
 //!    model has after all acknowledged operations, or with the one in flight. In half of the cases
 //!    the power fails again while it is opened.
-//! 4. Nothing may be lost of the room: after everything was removed, as many blocks are free as in an
-//!    empty file system.
+//! 4. Nothing may be lost of the room: after everything was removed, as many blocks are free as in
+//!    an empty file system.
 
 use sietch_fs::FileSystem as _;
 use sietch_fs::inode::{SET_GID, SET_UID};

@@ -1,8 +1,8 @@
 //! The thread that digests a log.
 //!
 //! 1. It sleeps until the client has logged up to a position that it has asked for
-//!    ([`Shared::wake_at`]). An idle file system therefore costs nothing, and a client that logs pays
-//!    one comparison.
+//!    ([`Shared::wake_at`]). An idle file system therefore costs nothing, and a client that logs
+//!    pays one comparison.
 //! 2. After the first record it lets others gather for [`LINGER`], or until a quarter of the log is
 //!    full, or until a client waits.
 //! 3. After each commit it publishes position and root. Blocks that the commit replaced are used
