@@ -195,7 +195,8 @@ impl<D: DiskQueue> Mirror<D> {
             group.in_flight -= 1;
             self.spare.extend(completion.buffer);
             if let Err(source) = completion.result {
-                self.fail("write", completion.token, REQUEST, source);
+                let length = request_length(self.ring, completion.token, group.end);
+                self.fail("write", completion.token, length, source);
             }
         }
         self.completions = completions;
@@ -232,9 +233,7 @@ impl<D: DiskQueue> Mirror<D> {
         let most = IN_FLIGHT.min(self.disk.depth());
         while group.in_flight < most && group.next < group.end {
             let place = self.ring.place(group.next);
-            let left = (group.end - group.next).min(self.ring.contiguous(group.next));
-            // No more than the constant.
-            let length = left.min(REQUEST as u64) as usize;
+            let length = request_length(self.ring, group.next, group.end);
             let mut buffer = self.spare.pop().filter(|buffer| buffer.len() >= length);
             let mut buffer = buffer.take().unwrap_or_else(|| Buffer::new(length));
             writer.medium().load(place, &mut buffer[..length]);
@@ -289,6 +288,12 @@ impl<D: DiskQueue> Mirror<D> {
         medium.fence();
         Ok(loaded)
     }
+}
+
+/// Bytes of the request of a group up to `end` that begins at `position`.
+fn request_length(ring: Ring, position: u64, end: u64) -> usize {
+    // No more than the constant.
+    (end - position).min(ring.contiguous(position)).min(REQUEST as u64) as usize
 }
 
 fn check_size<D: DiskQueue>(disk: &D, ring: u64) -> Result<(), MirrorError> {

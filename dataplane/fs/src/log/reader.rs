@@ -224,7 +224,8 @@ impl<'m, M: Medium> LogReader<'m, M> {
 
     /// Whether a record with this header was made when the next one here was durable.
     fn proves(&self, header: &Header) -> bool {
-        header.sequence() > self.sequence && header.proven() >= self.sequence
+        // What a record proves is before it.
+        header.proven() >= self.sequence
     }
 
     /// Searches the ring for a proof that [`LogReader::next`] did not find the end, as far as about

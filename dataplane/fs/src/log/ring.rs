@@ -51,7 +51,8 @@ impl Ring {
         if bytes < MIN_RING {
             return Err(RingError::TooSmall { bytes });
         }
-        if block == 0 || !block.is_multiple_of(LINE as u64) || !bytes.is_multiple_of(block) {
+        // Nothing is a multiple of 0 but 0.
+        if !block.is_multiple_of(LINE as u64) || !bytes.is_multiple_of(block) {
             return Err(RingError::NotWhole { bytes, block });
         }
         Ok(Self { bytes })

@@ -76,11 +76,13 @@ fn a_pad_that_says_something_is_invalid() {
 #[test]
 fn a_pad_around_the_end_of_the_ring_is_none() {
     let position = MIN_RING - 128;
-    for (skipped, passes) in [(64, true), (128, false), (1 << 20, false)] {
+    for (skipped, passes) in [(64, true), (128, false), (256, false), (1 << 20, false)] {
         let mut memory = Memory::new(MIN_RING as usize);
         pad(&mut memory, position, skipped, |_| ());
-        free(&mut memory, MIN_RING, 1, 9);
-        assert_eq!(reader(&memory, position).next().expect("no damage").is_some(), passes, "{skipped}");
+        free(&mut memory, position + 64 + u64::from(skipped), 1, 9);
+        let mut reader = reader(&memory, position);
+        assert_eq!(reader.next().expect("no damage").is_some(), passes, "{skipped}");
+        assert!(passes || reader.position() == position, "{skipped}");
     }
 }
 

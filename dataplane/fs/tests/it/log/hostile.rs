@@ -191,12 +191,61 @@ fn every_damaged_record_but_the_last_is_reported() {
 
 #[test]
 fn damage_in_front_of_a_live_writer_is_noticed_by_following() {
-    let (mut memory, records) = full(&mut Random::new(1));
-    let line = [0; LINE];
-    memory.store(records[0].1.start as usize, &line);
+    let memory = Memory::new(MIN_RING as usize);
+    let mut writer = LogWriter::new(memory.clone(), IDENTITY, Durability::Operation).expect("a ring");
     let mut reader = LogReader::new(&memory, IDENTITY, 0, 1).expect("a ring");
-    let noticed = (0..memory.len() / 4096 + 1).any(|_| reader.next().is_err());
-    assert!(noticed, "the reader waits for ever");
+    let pass = memory.len() / 4096 + 1;
+    for _ in 0..pass + 1 {
+        assert_eq!(reader.next(), Ok(None));
+    }
+    for inode in 1..4 {
+        let free = Change::Free { inode: InodeNumber(inode) };
+        writer.append(Timestamp::default(), &free, &[]).expect("room");
+    }
+    memory.clone().store(0, &[0; LINE]);
+    assert!((0..pass).any(|_| reader.next().is_err()), "the reader waits for ever");
+}
+
+/// Memory in which a log appears between the first load and the second.
+struct Late {
+    memory: Memory,
+    log: RefCell<Option<Vec<u8>>>,
+}
+
+impl Medium for Late {
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn load(&self, offset: usize, out: &mut [u8]) {
+        self.memory.load(offset, out);
+        if let Some(log) = self.log.take() {
+            self.memory.clone().store(0, &log);
+        }
+    }
+
+    fn store(&mut self, offset: usize, bytes: &[u8]) {
+        self.memory.store(offset, bytes);
+    }
+
+    fn fence(&mut self) {}
+
+    fn description(&self) -> &'static str {
+        "late"
+    }
+}
+
+#[test]
+fn records_that_are_written_during_a_search_are_no_damage() {
+    let (memory, records) = full(&mut Random::new(1));
+    let mut log = vec![0; memory.len()];
+    memory.load(0, &mut log);
+    let late = Late { memory: Memory::new(memory.len()), log: RefCell::new(Some(log)) };
+    let mut reader = LogReader::new(&late, IDENTITY, 0, 1).expect("a ring");
+    for (kept, _) in &records {
+        let record = reader.next().expect("no damage").expect("a record");
+        assert_eq!(&Kept::of(&record), kept);
+    }
 }
 
 #[test]

@@ -347,7 +347,7 @@ fn a_failed_write_stops_the_mirror_for_good() {
     media.inject(1, Fault::Error(5));
     log.append(2);
     let failure = log.settle().expect_err("the write fails");
-    assert!(failure.to_string().contains("write"), "{failure}");
+    assert!(failure.to_string().contains("write 4096 bytes at 4096"), "{failure}");
     let persisted = log.mirror.persisted();
     log.append(3);
     for _ in 0..3 {
@@ -423,6 +423,38 @@ fn a_disk_that_does_not_fit_is_refused() {
     let mut small = MemoryQueue::new(RING / 2);
     assert!(matches!(Mirror::load(&mut small, &mut empty(RING)), Err(MirrorError::Misfit { .. })));
     assert_eq!(empty(RING).len(), RING);
+}
+
+#[test]
+fn a_group_is_durable_when_its_last_request_is() {
+    let mut options = Options::new(LARGE);
+    options.depth = 2;
+    let media = Media::new(options, Random::new(1));
+    let mut writer = LogWriter::new(empty(LARGE), IDENTITY, Durability::Sync { block: 512 }).expect("a ring");
+    let mut mirror = Mirror::new(media.open(), &writer).expect("a disk that fits");
+    // Around the end of the ring in the second lap.
+    for lap in 1..=2 {
+        let length = 600 << 10;
+        let change = Change::Write { inode: InodeNumber(2), offset: 0, length };
+        let first = (writer.next_position(), writer.next_sequence());
+        for byte in 0..2 {
+            writer.append(Timestamp::default(), &change, &vec![byte; length as usize]).expect("room");
+        }
+        let target = mirror.sync(&writer);
+        while mirror.poll(&mut writer).expect("a disk that works") < target {
+            mirror.wait(Duration::from_secs(1)).expect("a disk that works");
+        }
+        let now = media.fork(Random::new(2));
+        now.crash(Crash::Nothing);
+        let mut loaded = empty(LARGE);
+        Mirror::load(&mut now.open(), &mut loaded).expect("a queue that works");
+        let mut reader = LogReader::new(&loaded, IDENTITY, first.0, first.1).expect("a ring");
+        for byte in 0..2 {
+            let record = reader.next().expect("no damage").expect("a record");
+            assert!(record.data.1.iter().all(|other| *other == byte), "lap {lap}");
+        }
+        writer.reclaim(writer.next_position());
+    }
 }
 
 /// A disk some of whose blocks cannot be read.
