@@ -2,6 +2,7 @@
 
 mod crash;
 mod faults;
+mod golden;
 mod life;
 mod speed;
 mod world;
