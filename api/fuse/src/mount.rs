@@ -10,7 +10,7 @@ use rustix::mount::UnmountFlags;
 use sietch_fs::FileSystem;
 
 use crate::error::MountError;
-use crate::mount_point;
+use crate::mount_point::{self, Attached};
 use crate::options::Options;
 use crate::requests::Requests;
 use crate::stale::Stale;
@@ -20,6 +20,7 @@ use crate::state::Shared;
 pub struct Mount<F: FileSystem + Send + 'static> {
     directory: PathBuf,
     session: Session<Requests<F>>,
+    attached: Attached,
     shared: Arc<Shared<F>>,
     stale: Arc<Stale>,
     ended: Arc<AtomicBool>,
@@ -74,8 +75,15 @@ impl<F: FileSystem + Send + 'static> Mount<F> {
             let (directory, fix) = (directory.clone(), fix());
             MountError::Refused { directory, source, fix }
         };
-        let session = Session::new(requests, &directory, &config(options)).map_err(refused)?;
-        Ok(Self { directory, session, shared, stale, ended: Arc::default() })
+        let config = config(options);
+        let device = mount_point::attach(&directory, options).map_err(refused)?;
+        let attached = Attached(device.is_some().then(|| directory.clone()));
+        let session = match device {
+            Some(device) => Session::from_fd(requests, device, config.acl, config),
+            None => Session::new(requests, &directory, &config),
+        };
+        let session = session.map_err(refused)?;
+        Ok(Self { directory, session, attached, shared, stale, ended: Arc::default() })
     }
 
     /// For another thread, to end [`Mount::run`].
@@ -89,7 +97,7 @@ impl<F: FileSystem + Send + 'static> Mount<F> {
     /// # Errors
     /// [`MountError::Broken`], [`MountError::Panicked`].
     pub fn run(self) -> Result<F, MountError> {
-        let Self { directory, session, shared, stale, ended } = self;
+        let Self { directory, session, mut attached, shared, stale, ended } = self;
         let kernel = session.notifier();
         let telling = Arc::clone(&stale);
         let thread = std::thread::Builder::new().name("fuse-stale".to_owned());
@@ -107,6 +115,10 @@ impl<F: FileSystem + Send + 'static> Mount<F> {
             }
         };
         ended.store(true, Ordering::Release);
+        if result.is_ok() {
+            // The kernel has ended it.
+            attached.0 = None;
+        }
         let broken = |source| MountError::Broken { directory: directory.clone(), source };
         let file_system = Arc::try_unwrap(shared).ok().map(Shared::end);
         result.map_err(broken)?;

@@ -3,15 +3,23 @@
 //! 1. After SIGKILL a mount stays, and returns ENOTCONN for everything. The next mount of that
 //!    directory clears it, if it was Sietch's.
 //! 2. A directory on which Sietch serves already is refused: a second mount would hide the first.
+//! 3. A mount is never removed by its path after the kernel has ended it: what is there then is
+//!    another's. `fuser` 0.18 does that where it mounted itself, so a process that may mount does so
+//!    here ([`attach`]). An ordinary user needs `fusermount3`, and `fuser` for it.
 
+use std::ffi::CString;
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::error::MountError;
+use crate::options::Options;
 
 /// Unmounts `directory`, if nothing uses it or `flags` say so.
 pub(crate) fn unmount(directory: &Path, flags: UnmountFlags) -> io::Result<()> {
@@ -24,6 +32,42 @@ pub(crate) fn unmount(directory: &Path, flags: UnmountFlags) -> io::Result<()> {
     let lazy: &[&str] = if flags.contains(UnmountFlags::DETACH) { &["-z"] } else { &[] };
     let status = Command::new("fusermount3").arg("-u").args(lazy).arg("--").arg(directory).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("fusermount3 ended with {status}"))) }
+}
+
+/// Mounts FUSE on `directory`, and returns the descriptor that serves it; none if only the
+/// privileged helper may mount.
+pub(crate) fn attach(directory: &Path, options: &Options) -> io::Result<Option<OwnedFd>> {
+    let device = File::options().read(true).write(true).open("/dev/fuse")?;
+    let kind = directory.metadata()?.mode();
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let others = if options.allow_other { ",allow_other" } else { "" };
+    let data = format!(
+        "fd={},rootmode={kind:o},user_id={uid},group_id={gid},default_permissions{others}",
+        device.as_raw_fd()
+    );
+    // No read changes the last access.
+    let mut flags = MountFlags::NOATIME;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOSUID | MountFlags::NODEV, !options.trusted);
+    let data = CString::new(data)?;
+    match rustix::mount::mount(&options.source, directory, "fuse", flags, data.as_c_str()) {
+        Ok(()) => Ok(Some(device.into())),
+        Err(Errno::PERM) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What [`attach`] mounted, until the kernel has ended it. Dropping it detaches it.
+pub(crate) struct Attached(pub(crate) Option<PathBuf>);
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if let Some(directory) = self.0.take()
+            && let Err(error) = unmount(&directory, UnmountFlags::DETACH)
+        {
+            tracing::warn!(directory = %directory.display(), %error, "cannot detach a mount");
+        }
+    }
 }
 
 /// The directory by its real name, cleared of what a killed mount of `source` left there.

@@ -20,6 +20,12 @@ pub(crate) struct Mounted {
     serving: Option<JoinHandle<Result<Beside, MountError>>>,
 }
 
+/// A mount that is unmounted and may still be ending.
+pub(crate) struct Ending {
+    pub(crate) directory: PathBuf,
+    pub(crate) thread: JoinHandle<Result<Beside, MountError>>,
+}
+
 /// What a test of ordinary programs wants.
 pub(crate) fn options() -> Options {
     Options { allow_other: true, trusted: true, ..Options::default() }
@@ -89,6 +95,13 @@ impl Mounted {
     pub(crate) fn unmount(mut self) -> Result<Beside, MountError> {
         self.unmounter.unmount().expect("nothing uses it");
         self.serving.take().expect("it serves").join().expect("serving does not panic")
+    }
+
+    /// Unmounts it, and does not wait for the end of serving.
+    pub(crate) fn unmount_only(mut self) -> Ending {
+        self.unmounter.unmount().expect("nothing uses it");
+        let thread = self.serving.take().expect("it serves");
+        Ending { directory: std::mem::take(&mut self.directory), thread }
     }
 
     /// Runs a shell command in it as a user with these groups, and returns what it prints.

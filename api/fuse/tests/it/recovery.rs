@@ -106,3 +106,24 @@ fn many_threads_use_every_kind_of_operation_together() {
     let model = mounted.unmount().expect("it ended well");
     assert!(model.inside().handles.is_empty());
 }
+
+#[test]
+fn a_mount_that_ends_late_does_not_unmount_the_next_one_on_its_directory() {
+    let Some(first) = Mounted::new("late") else { return };
+    let file = File::create(first.path("file")).expect("created");
+    let model = first.model.clone();
+    // The thread that closes the file waits for this, and with it the end of the first mount.
+    let held = model.inside();
+    drop(file);
+    let serving = first.unmount_only();
+    let second = Mounted::at(serving.directory.clone(), &options());
+    drop(held);
+    serving.thread.join().expect("serving does not panic").expect("it ended well");
+    fs::write(second.path("file"), b"data").expect("written");
+    assert_eq!(
+        second.model.find("file"),
+        sietch_fs::inode::InodeNumber(2),
+        "it was written beside the mount"
+    );
+    second.unmount().expect("it ended well");
+}
