@@ -40,6 +40,16 @@ pub enum StoreError {
     /// A medium's file.
     #[error(transparent)]
     Area(#[from] AreaError),
+    /// A file that another user may have written.
+    #[error(
+        "{}: must belong to this user, with mode 0600 and one name; run as its owner, or remove it if it was put there \
+         by somebody else",
+        path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
     /// A medium's queue.
     #[error("{}: {source}", path.display())]
     Queue {

@@ -3,7 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::fstatfs;
+use rustix::fs::{fstat, fstatfs};
+use rustix::process::geteuid;
 use sietch_disk::nvm::Mapped;
 use sietch_disk::{AreaQueue, NvmQueue, area, open_area};
 use sietch_fs::pool::Member;
@@ -26,7 +27,7 @@ impl Medium {
     /// Opens and locks the file of a medium.
     pub(super) fn open(description: &MediumDescription) -> Result<Self, StoreError> {
         let MediumDescription { class, path, bytes } = description.clone();
-        let file = area::open(&path, bytes)?;
+        let file = open_own(&path, bytes)?;
         Ok(Self { file, path, class, bytes })
     }
 
@@ -41,6 +42,20 @@ impl Medium {
         };
         Ok(Member { name: self.path.display().to_string(), class: self.class.into(), disk })
     }
+}
+
+/// Opens and locks a file that only this user may have written: what is in a folder like
+/// `/dev/shm` may have been put there by another user.
+pub(super) fn open_own(path: &Path, bytes: u64) -> Result<OwnedFd, StoreError> {
+    let file = area::open(path, bytes)?;
+    let fail = |errno: rustix::io::Errno| StoreError::Io {
+        path: path.to_owned(),
+        action: "read its owner",
+        source: errno.into(),
+    };
+    let found = fstat(&file).map_err(fail)?;
+    let is_own = found.st_uid == geteuid().as_raw() && found.st_mode & 0o077 == 0 && found.st_nlink == 1;
+    if is_own { Ok(file) } else { Err(StoreError::Foreign { path: path.to_owned() }) }
 }
 
 fn duplicate(file: &OwnedFd, path: &Path) -> Result<OwnedFd, StoreError> {

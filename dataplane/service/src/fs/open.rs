@@ -70,7 +70,7 @@ pub fn open(folder: &Path) -> Result<Running, StoreError> {
 fn open_log(log: &LogDescription) -> Result<(Mapped, Mapped, Option<AreaQueue>), StoreError> {
     let disk = match &log.disk {
         Some(path) => {
-            let file = area::open(path, log.bytes)?;
+            let file = media::open_own(path, log.bytes)?;
             let queue = open_area(file, log.bytes)
                 .map_err(|source| StoreError::Queue { path: path.clone(), source })?;
             Some(queue)
@@ -81,7 +81,7 @@ fn open_log(log: &LogDescription) -> Result<(Mapped, Mapped, Option<AreaQueue>),
     if is_gone {
         area::create(&log.memory, log.bytes, &mut |_| {})?;
     }
-    let file = area::open(&log.memory, log.bytes)?;
+    let file = media::open_own(&log.memory, log.bytes)?;
     let (mut memory, reader) = media::log_memory(file, &log.memory, log.bytes)?;
     let mut disk = disk;
     if is_gone && let Some(disk) = &mut disk {
