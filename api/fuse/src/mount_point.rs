@@ -4,8 +4,8 @@
 //!    directory clears it, if it was Sietch's.
 //! 2. A directory on which Sietch serves already is refused: a second mount would hide the first.
 //! 3. A mount is never removed by its path after the kernel has ended it: what is there then is
-//!    another's. `fuser` 0.18 does that where it mounted itself, so a process that may mount does so
-//!    here ([`attach`]). An ordinary user needs `fusermount3`, and `fuser` for it.
+//!    another's. `fuser` 0.18 does that where it mounted itself, so a process that may mount does
+//!    so here ([`attach`]). An ordinary user needs `fusermount3`, and `fuser` for it.
 
 use std::ffi::CString;
 use std::fs::File;
