@@ -147,10 +147,7 @@ impl<D: DiskQueue> Mirror<D> {
     /// # Errors
     /// [`MirrorError::Failed`], from the first failure on.
     pub fn poll<M: Medium>(&mut self, writer: &mut LogWriter<M>) -> Result<u64, MirrorError> {
-        match &self.failure {
-            Some(failure) => return Err(failure.clone()),
-            None => self.take_completions(),
-        }
+        self.take_completions();
         if self.failure.is_none() {
             self.finish_group(writer);
             self.begin_group(writer);

@@ -18,9 +18,9 @@ use sietch_fs::inode::{InodeNumber, Timestamp};
 use sietch_fs::log::{
     AppendError, Durability, LogDamage, LogIdentity, LogReader, LogWriter, Mirror, MirrorError,
 };
-use sietch_sim::Random;
 use sietch_sim::disk::{Crash, Fault, Media, Options, SimDisk};
 use sietch_sim::seeds::{self, Budget};
+use sietch_sim::{Memory, Random};
 
 use crate::log::changes::{IDENTITY, Kept, Owned};
 
@@ -420,6 +420,9 @@ fn a_disk_that_does_not_fit_is_refused() {
     assert!(matches!(Mirror::new(disk(), &sync(64)), Err(MirrorError::Misfit { .. })));
     assert!(matches!(Mirror::new(MemoryQueue::new(RING / 2), &sync(512)), Err(MirrorError::Misfit { .. })));
     assert!(Mirror::new(disk(), &sync(512)).is_ok());
+    let odd = LogWriter::new(Memory::new(RING + 512), IDENTITY, Durability::Sync { block: 512 });
+    let odd = Mirror::new(MemoryQueue::new(2 * RING), &odd.expect("a ring"));
+    assert!(matches!(odd, Err(MirrorError::Misfit { .. })));
     let mut small = MemoryQueue::new(RING / 2);
     assert!(matches!(Mirror::load(&mut small, &mut empty(RING)), Err(MirrorError::Misfit { .. })));
     assert_eq!(empty(RING).len(), RING);
