@@ -44,7 +44,7 @@ pub(crate) fn decode<'a>(header: &Header, bytes: &'a [u8]) -> Result<(Change<'a>
     let (front, behind) = bytes.split_at_checked(header.front()).ok_or(too_short)?;
     let (payload, padding) = behind.split_at_checked(header.payload()).ok_or(too_short)?;
     ensure(header.reserved == 0, "a reserved field that says something")?;
-    ensure(padding.len() < LINE && padding.iter().all(|byte| *byte == 0), "padding that says something")?;
+    ensure(padding.iter().all(|byte| *byte == 0), "padding that says something")?;
     let mut fields = Fields { rest: front.get(LINE..).ok_or(too_short)? };
     let change = decode_fields(header, &mut fields, payload)?;
     let rest = fields.rest;

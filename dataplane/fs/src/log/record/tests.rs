@@ -184,6 +184,26 @@ fn a_header_of_another_log_or_with_impossible_lengths_is_none() {
     }
 }
 
+#[test]
+fn a_front_of_more_lines_than_it_needs_is_refused() {
+    let mut bytes = encode(STAMP, &Change::Free { inode: INODE }, &[]);
+    bytes.resize(2 * LINE, 0);
+    bytes[14] = 2;
+    seal(&mut bytes);
+    let header = Header::peek(&IDENTITY, &bytes).expect("a plausible header");
+    assert_eq!(header.length(), bytes.len());
+    assert!(decode(&header, &bytes).is_err());
+}
+
+#[test]
+fn a_record_behind_too_many_that_were_not_durable_proves_nothing() {
+    for (unproven, proven) in [(0, 99_999), (65_534, 34_465), (UNKNOWN, 0)] {
+        let stamp = Stamp { sequence: 100_000, unproven, time: NOW };
+        let bytes = encode(stamp, &Change::Free { inode: INODE }, &[]);
+        assert_eq!(Header::peek(&IDENTITY, &bytes).expect("a header").proven(), proven);
+    }
+}
+
 /// Changes that no log takes, with what they carry.
 fn invalid() -> Vec<(Change<'static>, usize)> {
     static TOO_LONG: [u8; 256] = [b'n'; 256];
