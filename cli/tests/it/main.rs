@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod command_line;
+mod file_system;
 mod run;
 mod sockets;
 mod up;

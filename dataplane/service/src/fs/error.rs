@@ -43,7 +43,7 @@ pub enum StoreError {
     /// A file that another user may have written.
     #[error(
         "{}: must belong to this user, with mode 0600 and one name; run as its owner, or remove it if it was put there \
-         by somebody else",
+         by another user",
         path.display()
     )]
     Foreign {

@@ -1,0 +1,199 @@
+//! `sietch fs`: a file system is made, mounted, killed and mounted again.
+//!
+//! Needs root and `/dev/fuse`; otherwise each test prints SKIPPED and the reason.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Whether file systems can be mounted here; it says if not.
+fn can_mount() -> bool {
+    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        println!("SKIPPED: mounting needs root and /dev/fuse");
+    }
+    can
+}
+
+/// The folders of a test, and what is mounted there.
+struct Testbed {
+    folder: PathBuf,
+    mounted: Option<Child>,
+}
+
+impl Testbed {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("sietch-fs-{name}-{}", std::process::id()));
+        let testbed = Self { folder, mounted: None };
+        testbed.clear();
+        for part in ["mnt", "shm"] {
+            fs::create_dir_all(testbed.folder.join(part)).expect("make a folder");
+        }
+        rustix::mount::mount(
+            "shm",
+            testbed.folder.join("shm"),
+            "tmpfs",
+            rustix::mount::MountFlags::empty(),
+            None,
+        )
+        .expect("mount a tmpfs");
+        testbed
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    fn sietch(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sietch"));
+        command.arg("fs").args(arguments).current_dir(&self.folder).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.sietch(arguments).output().expect("start sietch")
+    }
+
+    fn create(&self, medium: &str) {
+        let medium = format!("{medium}=64mib");
+        let class = if medium.starts_with("shm") { "--nvm" } else { "--ssd" };
+        let made = self.run(&["create", "store", class, &medium, "--log", "4mib", "--log-memory", "shm"]);
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+
+    /// Mounts the file system, and returns what the command says.
+    fn mount(&mut self) -> String {
+        let mut child =
+            self.sietch(&["mount", "store", "mnt"]).stdout(Stdio::piped()).spawn().expect("start sietch");
+        let output = child.stdout.take().expect("a pipe");
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        self.mounted = Some(child);
+        assert!(line.contains("shows"), "{line:?}");
+        line
+    }
+
+    fn end(&mut self, signal: Signal) {
+        let Some(mut child) = self.mounted.take() else { return };
+        let pid = Pid::from_child(&child);
+        kill_process(pid, signal).expect("a signal");
+        let status = child.wait().expect("an end");
+        assert_eq!(status.success(), signal == Signal::TERM, "{status}");
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.join("mnt").join(name)
+    }
+
+    fn clear(&self) {
+        for part in ["mnt", "shm"] {
+            // Nothing may be mounted there, or there is no such folder.
+            let _ = rustix::mount::unmount(self.folder.join(part), UnmountFlags::DETACH);
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.mounted.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.clear();
+    }
+}
+
+/// Writes `name` and makes it durable.
+fn write_durably(path: &Path, content: &[u8]) {
+    fs::write(path, content).expect("write a file");
+    fs::File::open(path).expect("open it").sync_all().expect("fsync");
+}
+
+#[test]
+fn what_a_killed_process_did_is_there() {
+    if !can_mount() {
+        return;
+    }
+    for medium in ["shm/data", "data"] {
+        let mut testbed = Testbed::new("killed");
+        testbed.create(medium);
+        testbed.mount();
+        fs::create_dir(testbed.file("d")).expect("make a directory");
+        fs::write(testbed.file("d/a"), vec![7; 100_000]).expect("write a file");
+        fs::rename(testbed.file("d/a"), testbed.file("b")).expect("rename it");
+        testbed.end(Signal::KILL);
+        testbed.mount();
+        assert_eq!(fs::read(testbed.file("b")).expect("read it"), vec![7; 100_000], "{medium}");
+        assert_eq!(fs::read_dir(testbed.file("d")).expect("list it").count(), 0, "{medium}");
+        testbed.end(Signal::TERM);
+        let said = testbed.mount();
+        assert!(!said.contains("recovered"), "nothing was left in the log after an end in order: {said}");
+    }
+}
+
+#[test]
+fn what_fsync_made_durable_survives_the_loss_of_memory() {
+    if !can_mount() {
+        return;
+    }
+    let mut testbed = Testbed::new("power");
+    testbed.create("data");
+    testbed.mount();
+    for number in 0..20 {
+        write_durably(&testbed.file(&format!("f{number}")), &[number; 5000]);
+    }
+    fs::write(testbed.file("later"), b"not durable").expect("write a file");
+    testbed.end(Signal::KILL);
+    for entry in fs::read_dir(testbed.folder.join("shm")).expect("list it") {
+        fs::remove_file(entry.expect("an entry").path()).expect("lose the log's memory");
+    }
+    testbed.mount();
+    for number in 0..20 {
+        assert_eq!(fs::read(testbed.file(&format!("f{number}"))).expect("read it"), [number; 5000]);
+    }
+}
+
+#[test]
+fn files_of_another_user_are_refused() {
+    if !can_mount() {
+        return;
+    }
+    let mut testbed = Testbed::new("foreign");
+    testbed.create("shm/data");
+    let log = fs::read_dir(testbed.folder.join("shm")).expect("list it").find_map(|entry| {
+        let path = entry.expect("an entry").path();
+        path.display().to_string().contains("log").then_some(path)
+    });
+    let log = log.expect("the log's memory");
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o666)).expect("chmod");
+    let refused = testbed.run(&["mount", "store", "mnt"]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && text.contains("0600"), "{text}");
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o600)).expect("chmod");
+    testbed.mount();
+}
+
+#[test]
+fn a_file_system_is_not_made_twice_nor_opened_twice() {
+    if !can_mount() {
+        return;
+    }
+    let mut testbed = Testbed::new("twice");
+    testbed.create("shm/data");
+    let again = testbed.run(&["create", "store", "--nvm", "shm/other=64mib", "--log-memory", "shm"]);
+    assert!(!again.status.success(), "a folder has one file system");
+    assert!(!testbed.folder.join("shm/other").exists(), "nothing stays behind");
+    testbed.mount();
+    fs::write(testbed.file("a"), b"first").expect("write a file");
+    fs::create_dir(testbed.folder.join("second")).expect("make a folder");
+    let second = testbed.run(&["mount", "store", "second"]);
+    assert!(!second.status.success(), "{}", String::from_utf8_lossy(&second.stdout));
+    assert_eq!(fs::read(testbed.file("a")).expect("read it"), b"first");
+    println!("{}", testbed.path("store"));
+}
