@@ -4,5 +4,6 @@ mod crash;
 mod faults;
 mod golden;
 mod life;
+mod reader;
 mod speed;
 mod world;
