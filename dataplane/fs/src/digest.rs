@@ -284,7 +284,7 @@ impl<D: DiskQueue> Digest<D> {
     pub fn reap(&mut self) -> Result<bool, DigestError> {
         let mut from = items::orphan_key(InodeNumber(0));
         while let Some((key, value)) = self.orphan(from)? {
-            if value.first() == Some(&flush::FREED) {
+            if value.first() == Some(&items::FREED) {
                 return self.stopping(|digest| {
                     digest.digested.store.use_reserve(true);
                     Flush::new(&mut digest.digested, &mut digest.counters, &flush::NoLog)
@@ -308,7 +308,7 @@ impl<D: DiskQueue> Digest<D> {
             let mut freed = 0;
             let mut from = items::orphan_key(InodeNumber(0));
             while let Some((key, _)) = digest.orphan(from)? {
-                digest.digested.store.insert(key, &[flush::FREED])?;
+                digest.digested.store.insert(key, &[items::FREED])?;
                 from.offset = key.offset + 1;
                 freed += 1;
             }

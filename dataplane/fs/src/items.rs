@@ -9,7 +9,7 @@
 //! | [`XATTR`] | inode, cookie of the name | name, length and first piece of the value |
 //! | [`ENTRY`] | directory, cookie | inode, kind and name |
 //! | [`EXTENT`] | inode, first block | a run of blocks, and the checksum of each |
-//! | [`ORPHAN`] | 0, inode | nothing: the inode has no name |
+//! | [`ORPHAN`] | 0, inode | [`KEPT`] or [`FREED`]: the inode has no name |
 //! | [`LOG`] | 0, log | how far it was applied |
 //! | [`XATTR_MORE`] + n | inode, cookie | the n-th further piece of a value |
 //!
@@ -42,6 +42,11 @@ pub(crate) const EXTENT_BLOCKS: u32 = 64;
 pub(crate) const PIECE: usize = 1024;
 /// Bytes of a value in the item that has its name.
 pub(crate) const FIRST_PIECE: usize = 768;
+
+/// The value of an orphan's item when nothing refers to the inode any more.
+pub(crate) const FREED: u8 = 1;
+/// The value while something may.
+pub(crate) const KEPT: u8 = 0;
 
 /// The object of items that belong to no inode.
 pub(crate) const NO_INODE: u64 = 0;

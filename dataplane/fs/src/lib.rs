@@ -32,6 +32,7 @@
 pub mod access;
 pub mod base;
 pub mod change;
+pub mod check;
 pub mod client;
 pub mod digest;
 mod digested;

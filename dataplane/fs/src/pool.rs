@@ -38,6 +38,7 @@ mod state;
 mod superblock;
 
 pub use check::{Findings, Runs, check};
+pub(crate) use check::{Item, check_items};
 pub use error::{FormatError, OpenError};
 pub use format::{FormatOptions, format};
 pub use medium::{Class, Member};

@@ -16,18 +16,13 @@ use crate::base::{Base as _, Inode};
 use crate::digested::Digested;
 use crate::error::Fault;
 use crate::inode::InodeNumber;
-use crate::items::{self, EXTENT_BLOCKS, Extent};
+use crate::items::{self, EXTENT_BLOCKS, Extent, FREED, KEPT};
 use crate::limits::BLOCK;
 use crate::name::{Cookie, SLOTS};
 use crate::overlay::ranges::{Ranges, Source};
 use crate::overlay::{State, Value};
 use crate::pool::{Class, Counters, Pool, Run};
 use crate::tree::Key;
-
-/// The value of an orphan's item when nothing refers to the inode any more.
-pub(super) const FREED: u8 = 1;
-/// The value while something may.
-const KEPT: u8 = 0;
 
 /// Extents that one step removes of a freed file.
 const REAPED: usize = 4096;

@@ -8,15 +8,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use sietch_disk::DiskQueue;
+use sietch_disk::{Buffer, DiskQueue};
 
 use super::limits::FIRST_BLOCK;
-use super::medium::offset;
+use super::medium::{check_run, offset};
 use super::own_items::OwnItem;
 use super::superblock::{Superblock, copies};
 use super::{Pool, Run};
 use crate::error::Fault;
-use crate::tree::{Key, Pointer, Store, read_node, seed};
+use crate::tree::{Key, Node, Pointer, Store, read_node, seed};
 
 /// Findings after which no more are listed.
 const MOST: usize = 1000;
@@ -36,6 +36,8 @@ pub struct Findings {
     pub free: u64,
     /// Blocks in chunks of nodes.
     pub chunks: u64,
+    /// Objects of the items that a finding is about, with its place in the list.
+    pub(crate) objects: Vec<(usize, u64)>,
 }
 
 impl Findings {
@@ -43,6 +45,18 @@ impl Findings {
         if self.findings.len() < MOST {
             self.findings.push(finding);
         }
+    }
+
+    fn add_of(&mut self, owners: &[Owner], finding: String) {
+        if self.findings.len() < MOST {
+            let at = self.findings.len();
+            let objects = owners.iter().filter_map(|owner| match owner {
+                Owner::Item(key) => Some((at, key.object)),
+                Owner::Free | Owner::Chunk => None,
+            });
+            self.objects.extend(objects);
+        }
+        self.add(finding);
     }
 }
 
@@ -67,20 +81,47 @@ impl std::fmt::Display for Owner {
 /// Reports the runs of an item of the file system, or what is wrong with it.
 pub type Runs<'a> = dyn FnMut(Key, &[u8], &mut Vec<Run>) -> Result<(), String> + 'a;
 
+/// An item of the file system, as a check meets it.
+pub(crate) struct Item<'a> {
+    pub key: Key,
+    pub value: &'a [u8],
+    /// The block of its node, on the home.
+    pub node: u32,
+    /// Medium and offset of its node.
+    pub place: &'a str,
+    /// Reads data from its medium.
+    pub read: &'a mut dyn FnMut(Run) -> Result<Buffer, Fault>,
+}
+
+/// As [`Runs`], with all that is known of the item.
+pub(crate) type Visit<'a> = dyn FnMut(&mut Item<'_>, &mut Vec<Run>) -> Result<(), String> + 'a;
+
 /// Verifies the whole pool, which must have no changes to commit. `runs` gets each item of the file
 /// system in the order of the keys, and reports the runs that it owns.
 ///
 /// # Errors
 /// The pool is stopped, or has changes. What is wrong on the media is a finding.
 pub fn check<D: DiskQueue>(pool: &mut Pool<D>, runs: &mut Runs<'_>) -> Result<Findings, Fault> {
+    check_items(pool, &mut |item, found| runs(item.key, item.value, found))
+}
+
+/// As [`check`].
+///
+/// # Errors
+/// As of [`check`].
+pub(crate) fn check_items<D: DiskQueue>(
+    pool: &mut Pool<D>,
+    visit: &mut Visit<'_>,
+) -> Result<Findings, Fault> {
     pool.check_going()?;
     if pool.tree.dirty() > 0 {
         let cause = "a pool with changes cannot be checked; commit first".to_owned();
         return Err(Fault::Refused { medium: pool.home_name(), cause });
     }
-    let mut walk = Walk { findings: Findings::default(), owned: Vec::new(), seen: HashSet::new() };
+    let sizes = pool.media.iter().map(|medium| medium.blocks).collect();
+    let mut walk = Walk { findings: Findings::default(), owned: Vec::new(), seen: HashSet::new(), sizes };
     walk.superblocks(pool);
-    let is_whole = walk.tree(pool, runs);
+    let is_whole = walk.tree(pool, visit);
     walk.blocks(pool, is_whole);
     Ok(walk.findings)
 }
@@ -89,6 +130,8 @@ struct Walk {
     findings: Findings,
     owned: Vec<(Run, Owner)>,
     seen: HashSet<u32>,
+    /// Blocks of each medium.
+    sizes: Vec<u32>,
 }
 
 /// A node to visit, and the keys that it may have.
@@ -130,25 +173,24 @@ impl Walk {
     }
 
     /// Returns whether all nodes could be read.
-    fn tree<D: DiskQueue>(&mut self, pool: &mut Pool<D>, runs: &mut Runs<'_>) -> bool {
+    fn tree<D: DiskQueue>(&mut self, pool: &mut Pool<D>, visit: &mut Visit<'_>) -> bool {
         let seed = seed(pool.superblock.identity);
-        let sizes: Vec<u32> = pool.media.iter().map(|medium| medium.blocks).collect();
         let (pointer, level) = pool.tree.root();
         let mut steps = vec![Step { pointer, level, low: Key::MIN, high: None }];
-        let (mut is_whole, mut found) = (true, Vec::new());
-        let Some(home) = pool.media.first_mut() else { return true };
-        let name = home.name.clone();
+        let mut is_whole = true;
+        let name = pool.home_name();
         while let Some(Step { pointer, level, low, high }) = steps.pop() {
             let place = format!("{name}: node at {}", offset(pointer.block));
             if !self.seen.insert(pointer.block) {
-                self.findings.add(format!("{place}: two pointers lead to it"));
+                self.findings.add(format!("{place}: two pointers lead to it; {}", lost(low, high)));
                 is_whole = false;
                 continue;
             }
+            let Some(home) = pool.media.first_mut() else { return is_whole };
             let node = match read_node(home, seed, pointer, level) {
                 Ok(node) => node,
                 Err(fault) => {
-                    self.findings.add(fault.to_string());
+                    self.findings.add(format!("{}; {}", what_failed(&fault), lost(low, high)));
                     is_whole = false;
                     continue;
                 }
@@ -160,36 +202,52 @@ impl Walk {
             if is_outside {
                 self.findings.add(format!("{place}: it has keys outside the bounds of its parent"));
             }
-            if level > 0 {
-                for at in (0..node.count()).rev() {
-                    let bound = node.key(at).filter(|_| at > 0).unwrap_or(low);
-                    let next = node.key(at + 1).or(high);
-                    steps.push(Step { pointer: node.child(at), level: level - 1, low: bound, high: next });
-                }
+            if level == 0 {
+                self.leaf(pool, &node, (pointer.block, &place), visit);
                 continue;
             }
-            if node.count() == 0 && pool.tree.root().1 > 0 {
-                self.findings.add(format!("{place}: a leaf without items"));
-            }
-            for at in 0..node.count() {
-                let (Some(key), value) = (node.key(at), node.value(at)) else { continue };
-                if key.is_own() {
-                    match OwnItem::read(key, value, &sizes, FIRST_BLOCK) {
-                        Some(OwnItem::Free(run)) => self.owned.push((run, Owner::Free)),
-                        Some(OwnItem::Chunk(run)) => self.owned.push((run, Owner::Chunk)),
-                        None => self.findings.add(format!("{place}: item {key}: it cannot be one of a pool")),
-                    }
-                    continue;
-                }
-                self.findings.items += 1;
-                found.clear();
-                if let Err(cause) = runs(key, value, &mut found) {
-                    self.findings.add(format!("{place}: item {key}: {cause}"));
-                }
-                self.owned.extend(found.iter().map(|run| (*run, Owner::Item(key))));
+            for at in (0..node.count()).rev() {
+                let bound = node.key(at).filter(|_| at > 0).unwrap_or(low);
+                let next = node.key(at + 1).or(high);
+                steps.push(Step { pointer: node.child(at), level: level - 1, low: bound, high: next });
             }
         }
         is_whole
+    }
+
+    /// The items of a leaf.
+    fn leaf<D: DiskQueue>(
+        &mut self,
+        pool: &mut Pool<D>,
+        leaf: &Node,
+        (node, place): (u32, &str),
+        visit: &mut Visit<'_>,
+    ) {
+        if leaf.count() == 0 && pool.tree.root().1 > 0 {
+            self.findings.add(format!("{place}: a leaf without items"));
+        }
+        let mut found = Vec::new();
+        let mut read = |run: Run| {
+            check_run(&pool.media, run)?;
+            pool.medium_mut(run.medium)?.read(run)
+        };
+        for at in 0..leaf.count() {
+            let (Some(key), value) = (leaf.key(at), leaf.value(at)) else { continue };
+            if key.is_own() {
+                match OwnItem::read(key, value, &self.sizes, FIRST_BLOCK) {
+                    Some(OwnItem::Free(run)) => self.owned.push((run, Owner::Free)),
+                    Some(OwnItem::Chunk(run)) => self.owned.push((run, Owner::Chunk)),
+                    None => self.findings.add(format!("{place}: item {key}: it cannot be one of a pool")),
+                }
+                continue;
+            }
+            self.findings.items += 1;
+            found.clear();
+            if let Err(cause) = visit(&mut Item { key, value, node, place, read: &mut read }, &mut found) {
+                self.findings.add(format!("{place}: item {key}: {cause}"));
+            }
+            self.owned.extend(found.iter().map(|run| (*run, Owner::Item(key))));
+        }
     }
 
     /// Every block has one owner.
@@ -207,17 +265,20 @@ impl Walk {
             let Some((medium, next)) =
                 pool.media.get(usize::from(run.medium)).zip(next.get_mut(usize::from(run.medium)))
             else {
-                self.findings.add(format!("{owner}: {run:?} is on none of {} media", pool.media.len()));
+                let finding = format!("{owner}: {run:?} is on none of {} media", pool.media.len());
+                self.findings.add_of(&[owner], finding);
                 continue;
             };
             let place = format!("{}: blocks {} to {}", medium.name, run.start, run.end());
             if run.start < FIRST_BLOCK || run.end() > medium.blocks || run.blocks == 0 {
-                self.findings.add(format!("{place}: of {owner}: they are not inside the medium"));
+                let finding = format!("{place}: of {owner}: they are not inside the medium");
+                self.findings.add_of(&[owner], finding);
                 continue;
             }
             if run.start < *next {
                 let other = before.map_or_else(|| "the superblocks".to_owned(), |o: Owner| o.to_string());
-                self.findings.add(format!("{place}: they belong to {owner} and to {other}"));
+                let owners: Vec<Owner> = before.into_iter().chain([owner]).collect();
+                self.findings.add_of(&owners, format!("{place}: they belong to {owner} and to {other}"));
             } else if run.start > *next && is_whole {
                 self.findings.add(format!("{}: blocks {next} to {}: lost", medium.name, run.start));
             }
@@ -242,5 +303,23 @@ impl Walk {
                 self.findings.add(format!("{name}: node at {}: it is in no chunk", offset(block)));
             }
         }
+    }
+}
+
+/// A fault, without the advice to run a check.
+fn what_failed(fault: &Fault) -> String {
+    match fault {
+        Fault::Damaged { medium, what, offset, cause } => {
+            format!("{medium}: {what} at {offset} is damaged: {cause}")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// What is lost with a node that has the keys from `low` to `high`.
+fn lost(low: Key, high: Option<Key>) -> String {
+    match high {
+        Some(high) => format!("lost: the items from {low} to {high}"),
+        None => format!("lost: the items from {low} on"),
     }
 }

@@ -90,6 +90,11 @@ impl<D: DiskQueue> Pool<D> {
         self.tree.dirty()
     }
 
+    /// What the media are called in messages, the home first.
+    pub(crate) fn medium_names(&self) -> Vec<String> {
+        self.media.iter().map(|medium| medium.name.clone()).collect()
+    }
+
     /// The value of an item.
     ///
     /// # Errors
