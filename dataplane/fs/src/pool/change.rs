@@ -120,6 +120,19 @@ impl<D: DiskQueue> Pool<D> {
         self.uses_reserve = may;
     }
 
+    /// Whether so many changes of the tree, and runs of so many blocks, surely fit now: without what
+    /// is reserved, unless [`Pool::use_reserve`] says otherwise, and without what was freed and may
+    /// not be used again yet. A caller that must not fail half way asks before it begins.
+    pub fn has_room(&self, changes: u64, blocks: u64) -> bool {
+        let reserve = if self.uses_reserve { 0 } else { node_reserve(self.superblock.blocks) };
+        // Each change may copy a leaf and split it; the nodes above are fewer.
+        let nodes = changes.saturating_mul(2).saturating_mul(9) / 8;
+        let needed = reserve + nodes + 2 * self.tree.blocks_per_change() + self.commit_need();
+        // Node blocks that are missing are taken from the data space.
+        let missing = needed.saturating_sub(self.nodes.free());
+        self.data_room(self.uses_reserve) >= blocks.saturating_add(missing)
+    }
+
     pub(super) fn release(&mut self) {
         let generation = self.readers.min(self.superblock.root.generation);
         self.nodes.release(generation);

@@ -296,6 +296,7 @@ fn a_reader_sees_its_generation_until_it_is_advanced() {
 fn the_tree_grows_where_free_space_is_in_pieces() {
     let mut pool = new_pool(&[4096], 1000);
     let mut runs = Vec::new();
+    assert!(pool.has_room(100, 3000) && !pool.has_room(100, 4096) && !pool.has_room(5000, 0));
     while let Ok(run) = pool.allocate(Class::Nvm, 4) {
         pool.insert(Key::new(1, KIND_RUN, runs.len() as u64), &run_bytes(run)).expect("room");
         runs.push(run);
@@ -318,6 +319,7 @@ fn the_tree_grows_where_free_space_is_in_pieces() {
         }
     }
     let count = items;
+    assert!(!pool.has_room(20, 0) && !pool.has_room(1, 100), "it is full");
     assert!(count > 3000, "only {count} items fit");
     pool.commit(Counters::default()).expect("memory");
     assert_whole(&mut pool);
