@@ -85,6 +85,10 @@ pub enum DigestError {
     /// The memory is no log.
     #[error("not the memory of a log")]
     Ring(#[from] RingError),
+    /// Blocks that the batch needs are free, but readers of an older generation may still read
+    /// them.
+    #[error("free blocks are still read by clients; digest when they have advanced")]
+    Held,
     /// An earlier batch failed half-way.
     #[error("an earlier batch failed; open the pool again")]
     Stopped,
@@ -96,6 +100,7 @@ pub struct Digest<D: DiskQueue> {
     counters: Counters,
     /// A batch failed half-way: what is in memory is of no use.
     is_stopped: bool,
+    batch_records: u64,
 }
 
 impl<D: DiskQueue> Digest<D> {
@@ -127,7 +132,12 @@ impl<D: DiskQueue> Digest<D> {
             digested.store.commit(Counters { inodes: 1, next_inode: InodeNumber::ROOT.0 + 1 })?;
         }
         let counters = digested.store.root().counters;
-        Ok(Self { digested, counters, is_stopped: false })
+        Ok(Self { digested, counters, is_stopped: false, batch_records: BATCH_RECORDS })
+    }
+
+    /// Sets how many records a batch has at most, instead of [`BATCH_RECORDS`].
+    pub fn set_batch_records(&mut self, records: u64) {
+        self.batch_records = records;
     }
 
     /// The pool, as it was committed last.
@@ -200,6 +210,9 @@ impl<D: DiskQueue> Digest<D> {
         if free < blocks {
             return Err(Fault::Full { medium: "the pool".to_owned(), wanted: blocks }.into());
         }
+        if self.digested.store.available_blocks() < blocks {
+            return Err(DigestError::Held);
+        }
         batch.blocks_written = self.stopping(|digest| {
             digest.digested.store.use_reserve(true);
             let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, medium);
@@ -225,7 +238,7 @@ impl<D: DiskQueue> Digest<D> {
         let start = batch.state.position;
         let mut overlay = Overlay::default();
         loop {
-            if batch.records == BATCH_RECORDS || batch.state.position - start >= BATCH_BYTES {
+            if batch.records == self.batch_records || batch.state.position - start >= BATCH_BYTES {
                 batch.more = true;
                 return Ok(overlay);
             }

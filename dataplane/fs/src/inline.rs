@@ -26,6 +26,8 @@ pub struct Inline<D: DiskQueue, M> {
     identity: LogIdentity,
     logged: u64,
     digested: u64,
+    /// What the client knows of it.
+    reported: u64,
     faults: Vec<String>,
     totals: Batch,
 }
@@ -40,7 +42,16 @@ impl<D: DiskQueue, M: Medium> Inline<D, M> {
         let digested = digest.log_state(identity.log)?.position;
         digest.pool().readers_at(u64::MAX);
         let totals = Batch::default();
-        Ok(Self { digest, log, identity, logged: digested, digested, faults: Vec::new(), totals })
+        Ok(Self {
+            digest,
+            log,
+            identity,
+            logged: digested,
+            digested,
+            reported: digested,
+            faults: Vec::new(),
+            totals,
+        })
     }
 
     /// Digests one batch.
@@ -60,6 +71,11 @@ impl<D: DiskQueue, M: Medium> Inline<D, M> {
             self.faults.push(format!("the log at {}: {}", invalid.position, invalid.cause));
         }
         Ok(batch)
+    }
+
+    /// Sets how many records a batch has at most.
+    pub fn set_batch_records(&mut self, records: u64) {
+        self.digest.set_batch_records(records);
     }
 
     /// The sums of all batches.
@@ -86,7 +102,9 @@ impl<D: DiskQueue, M: Medium> Service<M> for Inline<D, M> {
     }
 
     fn poll(&mut self) -> Option<u64> {
-        None
+        let is_news = self.digested != self.reported;
+        self.reported = self.digested;
+        is_news.then_some(self.digested)
     }
 
     fn wait(&mut self) -> Result<Option<u64>, Errno> {

@@ -72,6 +72,16 @@ impl State {
             logged: 0,
         }
     }
+
+    /// Changes that would have the same effect, at least 1. The entry of a new inode counts at its
+    /// directory.
+    fn effects(&self) -> usize {
+        let is_effect = |is_there: bool| is_there || !self.is_new;
+        let created = usize::from(self.is_new || self.inode.is_none());
+        let entries = self.entries.values().filter(|entry| is_effect(entry.target.is_some())).count();
+        let xattrs = self.xattrs.values().filter(|value| is_effect(value.value.is_some())).count();
+        (created + entries + xattrs + self.ranges.pieces().count()).max(1)
+    }
 }
 
 /// The module's header describes it.
@@ -101,14 +111,8 @@ impl Overlay {
     /// Records that would have the same effect: each inode, entry, attribute and range of data that
     /// differs from the base.
     pub(crate) fn effects(&self) -> u64 {
-        let effects =
-            self.inodes.values().filter(|state| state.inode.is_some() || !state.is_new).map(|state| {
-                let created = usize::from(state.is_new || state.inode.is_none());
-                let inside = state.entries.len() + state.xattrs.len() + state.ranges.pieces().count();
-                // A new inode's own entry is counted at its directory.
-                (created + inside).max(1)
-            });
-        effects.sum::<usize>() as u64
+        let states = self.inodes.values().filter(|state| state.inode.is_some() || !state.is_new);
+        states.map(State::effects).sum::<usize>() as u64
     }
 
     /// Everything, in the order of inodes.

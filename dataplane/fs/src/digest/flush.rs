@@ -122,10 +122,12 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
                 Some((target, kind)) => {
                     self.digested.store.insert(key, &items::write_entry(target, kind, &entry.name))?;
                 }
+                None if state.is_new => {}
                 None => drop(self.digested.store.remove(key)?),
             }
         }
-        for (name, value) in &state.xattrs {
+        let is_effect = |value: &Value| value.value.is_some() || !state.is_new;
+        for (name, value) in state.xattrs.iter().filter(|(_, value)| is_effect(value)) {
             self.xattr(inode, name, value)?;
         }
         if let Some(target) = &state.target {

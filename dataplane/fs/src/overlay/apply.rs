@@ -197,12 +197,9 @@ impl<B: Base> Work<'_, '_, B> {
     ) -> Result<(), Refusal> {
         let logged = self.record.position.start;
         let state = self.touch(place.directory, Touch::Content)?;
-        let forgotten = state.is_new && target.is_none();
-        if forgotten {
-            state.entries.remove(&place.cookie);
-        } else {
-            state.entries.insert(place.cookie, Logged { name: place.name.into(), target, logged });
-        }
+        // The mark of a removed entry is needed even in a new directory: a digest may end between
+        // the two records.
+        state.entries.insert(place.cookie, Logged { name: place.name.into(), target, logged });
         if let Some(directory) = &mut state.inode {
             directory.size = directory.size.saturating_add_signed(count);
             // Bounded by MAX_LINKS, checked before.
@@ -424,11 +421,7 @@ impl<B: Base> Work<'_, '_, B> {
         }
         let logged = self.record.position.start;
         let state = self.touch(inode, Touch::Attributes)?;
-        if state.is_new && value.is_none() {
-            state.xattrs.remove(name);
-        } else {
-            state.xattrs.insert(name.into(), Value { value: value.map(Box::from), logged });
-        }
+        state.xattrs.insert(name.into(), Value { value: value.map(Box::from), logged });
         Ok(())
     }
 

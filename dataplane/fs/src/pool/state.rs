@@ -84,6 +84,12 @@ impl<D: DiskQueue> Pool<D> {
         (self.data.free(), self.superblock.root.total)
     }
 
+    /// Blocks that may be allocated now: not those that readers of an older generation may still
+    /// read.
+    pub fn available_blocks(&self) -> u64 {
+        self.data.available()
+    }
+
     /// Nodes that the next commit writes. They are in memory until then, so a caller that has no
     /// limit of its own commits when there are some ten thousand.
     pub fn changed_nodes(&self) -> usize {

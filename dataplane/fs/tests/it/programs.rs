@@ -30,6 +30,8 @@ fn differs(program: &[Operation], seed: u64) -> Option<String> {
     let mut model = Model::with_root(KEY, 0o755, BIRTH);
     let mut random = Random::new(seed);
     let digests = DIGESTS[random.index(DIGESTS.len())];
+    // Small batches end between any two records.
+    client.service().set_batch_records([1, 2, 5, 1000][random.index(4)]);
     let (mut one, mut two) = (State::new(), State::new());
     for (number, operation) in program.iter().enumerate() {
         if random.chance(digests) {

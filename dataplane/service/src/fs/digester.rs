@@ -30,8 +30,10 @@ const LINGER: Duration = Duration::from_millis(500);
 const FULL_ENOUGH: u64 = 4;
 /// Inode numbers that the client gets at a time. A crash wastes them; there are 2^64.
 const NUMBERS: u64 = 1 << 16;
-/// Batches between two looks at freed files.
+/// Steps of removing freed files before the log is looked at again.
 const REAP_STEPS: usize = 4;
+/// How long the digester waits for a client that still reads blocks which it needs.
+const HELD_PAUSE: Duration = Duration::from_millis(2);
 
 /// The sums of what was digested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -183,7 +185,8 @@ impl Digester {
             published: Condvar::new(),
             wanted: Condvar::new(),
         });
-        let mut work = Work { shared: Arc::clone(&shared), digest, log, number, seed, digested };
+        let mut work =
+            Work { shared: Arc::clone(&shared), digest, log, number, seed, digested, has_freed: true };
         let thread = std::thread::Builder::new()
             .name("sietch-digest".to_owned())
             .spawn(move || {
@@ -263,6 +266,8 @@ struct Work {
     number: u32,
     seed: u64,
     digested: u64,
+    /// Files that were freed may still have blocks.
+    has_freed: bool,
 }
 
 impl Work {
@@ -287,7 +292,7 @@ impl Work {
         let mut deadline: Option<Instant> = None;
         let mut state = shared.state();
         loop {
-            if state.is_ending || state.is_waited_for || state.wants_numbers {
+            if state.is_ending || state.is_waited_for || state.wants_numbers || self.has_freed {
                 break;
             }
             let waiting = shared.logged.load(Ordering::SeqCst) - self.digested;
@@ -322,8 +327,16 @@ impl Work {
         while self.digested < end || is_ending {
             let readers = self.shared.reader.load(Ordering::Acquire);
             self.digest.pool().readers_at(readers);
-            let batch =
-                self.digest.digest(&self.log, self.number, self.seed).map_err(|error| failed(&error))?;
+            let batch = match self.digest.digest(&self.log, self.number, self.seed) {
+                Ok(batch) => batch,
+                Err(DigestError::Held) => {
+                    // The client advances with its next operation, and needs numbers for it, maybe.
+                    self.give_numbers()?;
+                    std::thread::sleep(HELD_PAUSE);
+                    continue;
+                }
+                Err(error) => return Err(failed(&error)),
+            };
             let is_done = batch.records == 0;
             self.publish(&batch);
             if let Some(invalid) = batch.invalid {
@@ -334,8 +347,12 @@ impl Work {
                 break;
             }
         }
+        self.has_freed = true;
         for _ in 0..REAP_STEPS {
-            if !self.digest.reap().map_err(|error| failed(&error))? {
+            let readers = self.shared.reader.load(Ordering::Acquire);
+            self.digest.pool().readers_at(readers);
+            self.has_freed = self.digest.reap().map_err(|error| failed(&error))?;
+            if !self.has_freed {
                 break;
             }
         }
