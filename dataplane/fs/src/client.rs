@@ -40,8 +40,10 @@ use crate::log::{AppendError, LogWriter};
 use crate::overlay::Overlay;
 use crate::overlay::apply::{Refusal, apply};
 
-/// Blocks that stay free for what removing and digesting need.
-const SPARE_BLOCKS: u64 = 64;
+/// The part of a pool that stays free for what removing and digesting need, and its bounds in
+/// blocks: the reserves of the pool, and a chunk for its nodes.
+const SPARE_PART: u64 = 32;
+const SPARE_BLOCKS: (u64, u64) = (64, 2048);
 /// Blocks of metadata that a change may need, besides its data: leaves that split.
 const CHANGE_BLOCKS: u64 = 1;
 /// Digests that an operation without room waits for: one for its own log, and those after which
@@ -230,8 +232,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     /// Waits for room of `blocks` blocks, if it can come.
     fn reserve(&mut self, blocks: u64) -> Result<(), Errno> {
         for _ in 0..ROOM_WAITS {
-            let (free, _) = self.service.base().free_blocks();
-            if self.promised_blocks + blocks + SPARE_BLOCKS <= free {
+            if self.fits(blocks) {
                 return Ok(());
             }
             self.service.logged(self.log.next_position());
@@ -240,9 +241,18 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 None => break,
             }
         }
-        let (free, _) = self.service.base().free_blocks();
-        let fits = self.promised_blocks + blocks + SPARE_BLOCKS <= free;
-        if fits { Ok(()) } else { Err(Errno::NOSPC) }
+        if self.fits(blocks) { Ok(()) } else { Err(Errno::NOSPC) }
+    }
+
+    /// Whether so many blocks can be promised.
+    fn fits(&mut self, blocks: u64) -> bool {
+        self.promised_blocks + blocks <= self.usable_blocks()
+    }
+
+    /// Blocks that are free, without those that are never promised.
+    fn usable_blocks(&mut self) -> u64 {
+        let (free, total) = self.service.base().free_blocks();
+        free.saturating_sub((total / SPARE_PART).clamp(SPARE_BLOCKS.0, SPARE_BLOCKS.1))
     }
 
     /// Logs a change and applies it.

@@ -9,8 +9,9 @@
 //! 3. How far the log was applied is an item too. One commit of the pool makes all of it current.
 //!    So a crash leaves the batch whole or not at all, and the next digest begins at the right
 //!    record.
-//! 4. Before anything is changed, the batch's blocks are counted. Where they are not free, the
-//!    digest fails with [`Fault::Full`] and has changed nothing.
+//! 4. Before anything is changed, the batch's blocks are counted. A batch that might not fit is
+//!    made smaller. Where not even one record fits, the digest fails with [`Fault::Full`] and has
+//!    changed nothing.
 //! 5. A freed file with many extents is removed over several commits ([`Digest::reap`]), so that no
 //!    batch takes long because of it.
 //!
@@ -45,6 +46,10 @@ pub const BATCH_RECORDS: u64 = 16_384;
 /// Bytes of the log in a batch, at most, one record more or less.
 pub const BATCH_BYTES: u64 = 32 << 20;
 const _: () = assert!(MAX_RECORD_DATA as u64 * 8 <= BATCH_BYTES);
+
+/// Items that an effect changes, on average at most: of an entry, its inode and its directory; of
+/// data, the extents around.
+const ITEMS_PER_EFFECT: u64 = 3;
 
 /// What a batch did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -196,25 +201,25 @@ impl<D: DiskQueue> Digest<D> {
         }
         let state = self.digested.log(log)?;
         let identity = LogIdentity { log, epoch: state.epoch, seed };
-        let mut reader = LogReader::new(medium, identity, state.position, state.sequence + 1)?;
-        let mut batch = Batch { state, ..Batch::default() };
-        let overlay = self.gather(log, &mut reader, &mut batch)?;
-        if batch.records == 0 {
-            return Ok(batch);
-        }
-        batch.records_saved = batch.records.saturating_sub(overlay.effects());
-        let states = overlay.into_states();
-        let (logged, blocks) = flush::demand(&states);
-        batch.data_saved = batch.data.saturating_sub(logged);
-        let (free, _) = self.digested.store.free_blocks();
-        if free < blocks {
-            return Err(Fault::Full { medium: "the pool".to_owned(), wanted: blocks }.into());
-        }
-        if self.digested.store.available_blocks() < blocks {
-            return Err(DigestError::Held);
-        }
+        let mut most = self.batch_records;
+        let (mut batch, states) = loop {
+            let mut reader = LogReader::new(medium, identity, state.position, state.sequence + 1)?;
+            let mut batch = Batch { state, ..Batch::default() };
+            let overlay = self.gather(log, &mut reader, &mut batch, most)?;
+            if batch.records == 0 {
+                return Ok(batch);
+            }
+            let effects = overlay.effects();
+            batch.records_saved = batch.records.saturating_sub(effects);
+            let states = overlay.into_states();
+            let (logged, blocks) = flush::demand(&states);
+            batch.data_saved = batch.data.saturating_sub(logged);
+            if self.makes_room(effects, blocks, batch.records)? {
+                break (batch, states);
+            }
+            most = batch.records / 2;
+        };
         batch.blocks_written = self.stopping(|digest| {
-            digest.digested.store.use_reserve(true);
             let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, medium);
             for (inode, state) in states {
                 flush.state(inode, &state)?;
@@ -228,17 +233,41 @@ impl<D: DiskQueue> Digest<D> {
         Ok(batch)
     }
 
-    /// Reads the records of a batch into an overlay.
+    /// Whether a batch surely fits. One that does not is made smaller, down to one record. That one
+    /// may take what the pool reserves for removals: what a client logged was promised to it.
+    fn makes_room(&mut self, effects: u64, blocks: u64, records: u64) -> Result<bool, DigestError> {
+        let changes = effects.saturating_mul(ITEMS_PER_EFFECT);
+        let pool = &mut self.digested.store;
+        pool.use_reserve(false);
+        if pool.has_room(changes, blocks) {
+            return Ok(true);
+        }
+        if records > 1 {
+            return Ok(false);
+        }
+        pool.use_reserve(true);
+        let (free, _) = pool.free_blocks();
+        if free < blocks {
+            return Err(Fault::Full { medium: "the pool".to_owned(), wanted: blocks }.into());
+        }
+        if !pool.has_room(changes, blocks) && pool.available_blocks() < free {
+            return Err(DigestError::Held);
+        }
+        Ok(true)
+    }
+
+    /// Reads the records of a batch into an overlay, `most` of them.
     fn gather<M: Medium>(
         &mut self,
         log: u32,
         reader: &mut LogReader<'_, M>,
         batch: &mut Batch,
+        most: u64,
     ) -> Result<Overlay, Fault> {
         let start = batch.state.position;
         let mut overlay = Overlay::default();
         loop {
-            if batch.records == self.batch_records || batch.state.position - start >= BATCH_BYTES {
+            if batch.records == most || batch.state.position - start >= BATCH_BYTES {
                 batch.more = true;
                 return Ok(overlay);
             }

@@ -213,9 +213,9 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
 
     fn usage(&mut self) -> Usage {
         let base = self.service.base();
-        let (free, blocks) = base.free_blocks();
+        let (_, blocks) = base.free_blocks();
         let inodes = base.inodes();
-        let free = free.saturating_sub(self.promised_blocks);
+        let free = self.usable_blocks().saturating_sub(self.promised_blocks);
         Usage { block_bytes: BLOCK as u32, blocks, free, inodes }
     }
 }
