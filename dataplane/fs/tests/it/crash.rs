@@ -179,8 +179,8 @@ fn power_loss_in_every_sequence_of_one_operation() {
 fn power_loss_in_sequences_of_two_operations() {
     let setup = setup();
     let all: Vec<_> = sequences(2).collect();
-    let budget = Budget { seeds: if seeds::is_soak() { all.len() as u64 * 100 } else { 400 }, seconds: 40 };
-    seeds::run("power_loss_in_sequences_of_two_operations", &[], budget, |seed| {
+    let budget = Budget { seeds: if seeds::is_soak() { all.len() as u64 * 100 } else { 200 }, seconds: 12 };
+    seeds::run("it crash::power_loss_in_sequences_of_two_operations", &[], budget, |seed| {
         let sequence = all[Random::new(seed).index(all.len())].clone();
         let program = [setup.clone(), sequence].concat();
         let case = Case { program: &program, setup: setup.len(), seed, ignores_fences: false };
@@ -192,7 +192,7 @@ fn power_loss_in_sequences_of_two_operations() {
 #[test]
 fn power_loss_in_random_programs() {
     let mix = Mix { users: &[User::Root], blind: 2, has_huge_offsets: false, ..Mix::ALL };
-    seeds::run("power_loss_in_random_programs", &[], Budget { seeds: 40, seconds: 40 }, |seed| {
+    seeds::run("it crash::power_loss_in_random_programs", &[], Budget { seeds: 20, seconds: 12 }, |seed| {
         let program = generate(seed, 40, &mix);
         let case = Case { program: &program, setup: 0, seed, ignores_fences: false };
         let most = if seeds::is_soak() { usize::MAX } else { 30 };

@@ -8,6 +8,8 @@ use sietch_fs_oracle::program::generate::{Mix, generate};
 use sietch_fs_oracle::program::minimise::minimise;
 use sietch_fs_oracle::program::operation::{Operation, text};
 use sietch_fs_oracle::program::run::State;
+use sietch_fs_oracle::program::tree::tree;
+use sietch_sim::seeds::{self, Budget};
 use sietch_structures::Random;
 
 use crate::setup::{BIRTH, FileSystem, Media};
@@ -26,7 +28,7 @@ fn open() -> (Media, FileSystem) {
 
 /// Runs `program` on both; what differs.
 fn differs(program: &[Operation], seed: u64) -> Option<String> {
-    let (_media, mut client) = open();
+    let (media, mut client) = open();
     let mut model = Model::with_root(KEY, 0o755, BIRTH);
     let mut random = Random::new(seed);
     let digests = DIGESTS[random.index(DIGESTS.len())];
@@ -49,31 +51,44 @@ fn differs(program: &[Operation], seed: u64) -> Option<String> {
         }
     }
     let faults = client.service().faults();
-    (!faults.is_empty()).then(|| format!("faults: {faults:?}"))
+    if !faults.is_empty() {
+        return Some(format!("faults: {faults:?}"));
+    }
+    one.release_all(&mut model);
+    two.release_all(&mut client);
+    drop(client);
+    let mut again = match media.open() {
+        Ok(again) => again,
+        Err(error) => return Some(format!("it does not open again: {error}")),
+    };
+    match (tree(&mut model), tree(&mut again)) {
+        (Ok(one), Ok(two)) => one.difference(&two).map(|found| format!("after it was opened again: {found}")),
+        (one, two) => Some(format!("a tree cannot be read: {:?}, {:?}", one.err(), two.err())),
+    }
 }
 
-fn check(seeds: std::ops::Range<u64>, length: usize, mix: &Mix) {
-    for seed in seeds {
-        let whole = generate(seed, length, mix);
+fn check(name: &str, mix: &Mix) {
+    seeds::run(name, &[], Budget { seeds: 150, seconds: 10 }, |seed| {
+        let whole = generate(seed, 120, mix);
         if differs(&whole, seed).is_some() {
             let least = minimise(&whole, &mut |program| differs(program, seed).is_some());
             let found = differs(&least, seed).expect("it differed");
             panic!("seed {seed}: {}\n{found}", text(&least));
         }
-    }
+    });
 }
 
 #[test]
 fn random_programs_behave_as_the_model() {
-    check(0..150, 120, &Mix::ALL);
+    check("it programs::random_programs_behave_as_the_model", &Mix::ALL);
 }
 
 #[test]
 fn random_programs_of_data_behave_as_the_model() {
-    check(1000..1150, 120, &Mix::DATA);
+    check("it programs::random_programs_of_data_behave_as_the_model", &Mix::DATA);
 }
 
 #[test]
 fn random_programs_of_names_behave_as_the_model() {
-    check(2000..2150, 120, &Mix::NAMES);
+    check("it programs::random_programs_of_names_behave_as_the_model", &Mix::NAMES);
 }
