@@ -37,7 +37,7 @@ struct Suite {
 /// root, and print that). Unmodified programs take some hours. Storage is the volume's metadata,
 /// the log, queue and map on disks and in persistent memory, the store on them, and killed
 /// processes.
-const SUITES: [Suite; 15] = [
+const SUITES: [Suite; 17] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "it") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "it") },
@@ -83,6 +83,9 @@ const SUITES: [Suite; 15] = [
         ..Suite::of("posix", "sietch-posix-oracle", "it")
     },
     // Random programs of file operations beside the kernel.
+    // Crashes, and the client beside the model.
+    Suite { filter: "power_loss", seconds: "3600", ..Suite::of("fs", "sietch-fs", "it") },
+    Suite { filter: "programs::", seconds: "3600", ..Suite::of("fs", "sietch-fs", "it") },
     Suite {
         filter: "random_programs_behave",
         seeds: "1000000",
