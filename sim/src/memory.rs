@@ -6,10 +6,11 @@
 //! 2. A fence makes the newest value of every word durable.
 //! 3. Each store and each fence is a *boundary*. [`Memory::power_off_at`] cuts the power at the
 //!    n-th, which then has no effect, nor does anything after it.
+//!    Memories that are [`Memory::joined`] lose their power together.
 //! 4. [`Memory::crash`] decides each word alone: its durable value or any newer one.
 //! 5. [`Memory::ignore_fences`] is the mutation that a test of durability must notice.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -25,7 +26,8 @@ struct State {
     unfenced: BTreeMap<usize, Vec<[u8; TEAR]>>,
     boundaries: u64,
     off_at: Option<u64>,
-    off: bool,
+    /// Whether the power is off, for all that it feeds.
+    off: Rc<Cell<bool>>,
     fences_ignored: bool,
 }
 
@@ -45,10 +47,18 @@ impl Memory {
                 unfenced: BTreeMap::new(),
                 boundaries: 0,
                 off_at: None,
-                off: false,
+                off: Rc::default(),
                 fences_ignored: false,
             })),
         }
+    }
+
+    /// The same memory, which from now on loses its power when `other` does, and the other way
+    /// round.
+    #[must_use]
+    pub fn joined(self, other: &Self) -> Self {
+        self.state.borrow_mut().off = Rc::clone(&other.state.borrow().off);
+        self
     }
 
     /// Boundaries passed so far.
@@ -63,7 +73,7 @@ impl Memory {
 
     /// Whether the power is off: results since then do not count.
     pub fn is_off(&self) -> bool {
-        self.state.borrow().off
+        self.state.borrow().off.get()
     }
 
     /// From now on a fence does nothing.
@@ -80,7 +90,7 @@ impl Memory {
             }
         }
         state.newest.copy_from_slice(&state.durable);
-        state.off = false;
+        state.off.set(false);
         state.off_at = None;
     }
 }
@@ -89,8 +99,8 @@ impl State {
     /// Passes a boundary; `false` when there is no power for the next operation.
     fn boundary(&mut self) -> bool {
         self.boundaries += 1;
-        self.off |= self.off_at.is_some_and(|at| self.boundaries >= at);
-        !self.off
+        self.off.set(self.off.get() || self.off_at.is_some_and(|at| self.boundaries >= at));
+        !self.off.get()
     }
 }
 

@@ -215,7 +215,9 @@ impl Walk {
             items::LOG => {
                 let state = items::read_log(value).filter(|state| {
                     let lines = state.position / LINE as u64;
-                    state.position.is_multiple_of(LINE as u64) && state.sequence <= lines
+                    let is_place =
+                        state.position.is_multiple_of(LINE as u64) && i64::try_from(state.position).is_ok();
+                    is_place && state.sequence <= lines
                 });
                 match (state, u32::try_from(key.offset)) {
                     (Some(state), Ok(log)) => self.logs.push((log, state)),

@@ -57,6 +57,21 @@ fn damaged<T>(key: Key, found: Option<T>) -> Result<T, Fault> {
     })
 }
 
+/// Names the blocks of a file that a medium could not read.
+fn of_file(fault: Fault, inode: InodeNumber, blocks: Range<u64>) -> Fault {
+    match fault {
+        Fault::Medium { medium, action, offset, length, source } => {
+            let blocks = match blocks.end - blocks.start {
+                1 => format!("block {}", blocks.start),
+                _ => format!("blocks {} to {}", blocks.start, blocks.end - 1),
+            };
+            let medium = format!("{medium}: {blocks} of inode {inode}");
+            Fault::Medium { medium, action, offset, length, source }
+        }
+        other => other,
+    }
+}
+
 impl<S> Digested<S> {
     /// What `store` has.
     pub fn new(store: S) -> Self {
@@ -93,7 +108,8 @@ impl<S: Store> Digested<S> {
         if extent.is_unwritten() {
             return Ok(Buffer::new(extent.run.blocks as usize * BLOCK));
         }
-        let data = self.store.read(extent.run)?;
+        let read = self.store.read(extent.run);
+        let data = read.map_err(|fault| of_file(fault, inode, extent.first..extent.end()))?;
         for (index, (block, expected)) in data.chunks_exact(BLOCK).zip(&extent.checksums).enumerate() {
             if items::checksum(block) != *expected {
                 let run = Run { start: extent.run.start + index as u32, blocks: 1, ..extent.run };

@@ -8,6 +8,7 @@
 //! 3. The same run on memory that ignores fences must lose something.
 
 use sietch_disk::NvmQueue;
+use sietch_disk::nvm::Medium as _;
 use sietch_persist::{Durability, Entry, FormatOptions, Log, Options};
 use sietch_sim::seeds::{self, Budget};
 use sietch_sim::{Memory, Random};
@@ -158,4 +159,26 @@ fn every_fence_of_the_queue_is_taken_away_somewhere() {
     let source = include_str!("../../../device/disk/src/nvm.rs");
     let fences: Vec<&str> = source.lines().filter(|line| line.contains(".fence()")).map(str::trim).collect();
     assert_eq!(fences, ["self.medium.fence();"]);
+}
+
+/// What is joined loses its power at one boundary, and gets it back.
+#[test]
+fn joined_memories_lose_their_power_together() {
+    let first = Memory::new(64);
+    let mut second = Memory::new(64).joined(&first);
+    let mut writer = first.clone();
+    first.power_off_at(1);
+    second.store(0, &[1; 8]);
+    second.fence();
+    writer.store(0, &[1; 8]);
+    assert!(first.is_off() && second.is_off());
+    second.store(0, &[2; 8]);
+    second.fence();
+    let mut dice = Random::new(1);
+    first.crash(&mut dice);
+    second.crash(&mut dice);
+    let mut found = [[0; 8]; 2];
+    first.load(0, &mut found[0]);
+    second.load(0, &mut found[1]);
+    assert_eq!((found, first.is_off()), ([[0; 8], [1; 8]], false));
 }

@@ -6,7 +6,8 @@
 //! 3. The file system is opened, which digests what the log has. Its tree must be the one that the
 //!    model has after all acknowledged operations, or with the one in flight. In half of the cases
 //!    the power fails again while it is opened.
-//! 4. Nothing may be lost of the room: after everything was removed, as many blocks are free as in
+//! 4. The check must find nothing in the pool.
+//! 5. Nothing may be lost of the room: after everything was removed, as many blocks are free as in
 //!    an empty file system.
 
 use sietch_fs::FileSystem as _;
@@ -22,11 +23,13 @@ use sietch_fs_oracle::program::tree::{Tree, tree};
 use sietch_sim::seeds::{self, Budget};
 use sietch_structures::Random;
 
-use crate::setup::{BIRTH, Media};
+use crate::setup::{BIRTH, Media, check_whole};
 
 const KEY: NameKey = NameKey([7; 16]);
 const POOL: usize = 3 << 20;
 const LOG: usize = 256 << 10;
+/// A log that is full after some writes.
+const SMALL_LOG: usize = 64 << 10;
 
 /// Where the power fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,19 +56,21 @@ struct Case<'a> {
     /// Operations that are not a part of the test: the power never fails in them.
     setup: usize,
     seed: u64,
+    /// Bytes of the log. Where they are few, operations wait for a digest.
+    log: usize,
     ignores_fences: bool,
 }
 
 impl Case<'_> {
     fn run(&self, fails: Boundary) -> Result<Run, String> {
-        let media = Media::new(POOL, LOG);
+        let media = Media::new(POOL, self.log);
         media.format(KEY);
         let mut client = media.open()?;
         let mut random = Random::new(self.seed);
         let digests = [0, 20, 60][random.index(3)];
         let mut state = State::new();
         let mut run = Run { media: media.clone(), acknowledged: 0, boundaries: (0, 0), before: (0, 0) };
-        let is_off = || media.log.is_off() || media.pool.is_off();
+        let is_off = || media.pool.is_off();
         for (step, operation) in self.program.iter().enumerate() {
             if step == self.setup {
                 run.before = (media.log.boundaries(), media.pool.boundaries());
@@ -102,14 +107,13 @@ impl Case<'_> {
         let run = self.run(fails)?;
         let mut dice = Random::new(self.seed ^ 0x5eed);
         let media = &run.media;
-        media.log.crash(&mut dice);
-        media.pool.crash(&mut dice);
+        media.crash(&mut dice);
         if dice.chance(50) {
             let at = media.pool.boundaries() + 1 + dice.below(40);
             media.pool.power_off_at(at);
             // It fails half-way, or the power fails later.
             drop(media.open());
-            media.pool.crash(&mut dice);
+            media.crash(&mut dice);
         }
         let mut client = media.open()?;
         let found = tree(&mut client).map_err(|errno| format!("the tree cannot be read: {errno}"))?;
@@ -127,7 +131,7 @@ impl Case<'_> {
                 closest.unwrap_or_default()
             ));
         }
-        Ok(())
+        check_whole(client)
     }
 
     /// Every boundary, or `most` of them by the seed; the states that were checked.
@@ -170,7 +174,13 @@ fn power_loss_in_every_sequence_of_one_operation() {
     let setup = setup();
     for (number, sequence) in sequences(1).enumerate() {
         let program = [setup.clone(), sequence].concat();
-        let case = Case { program: &program, setup: setup.len(), seed: number as u64, ignores_fences: false };
+        let case = Case {
+            program: &program,
+            setup: setup.len(),
+            seed: number as u64,
+            log: LOG,
+            ignores_fences: false,
+        };
         case.check_all(usize::MAX).expect("no operation is lost");
     }
 }
@@ -183,7 +193,7 @@ fn power_loss_in_sequences_of_two_operations() {
     seeds::run("it crash::power_loss_in_sequences_of_two_operations", &[], budget, |seed| {
         let sequence = all[Random::new(seed).index(all.len())].clone();
         let program = [setup.clone(), sequence].concat();
-        let case = Case { program: &program, setup: setup.len(), seed, ignores_fences: false };
+        let case = Case { program: &program, setup: setup.len(), seed, log: LOG, ignores_fences: false };
         let most = if seeds::is_soak() { usize::MAX } else { 6 };
         seeds::explored(case.check_all(most).expect("no operation is lost") as u64);
     });
@@ -194,7 +204,20 @@ fn power_loss_in_random_programs() {
     let mix = Mix { users: &[User::Root], blind: 2, has_huge_offsets: false, ..Mix::ALL };
     seeds::run("it crash::power_loss_in_random_programs", &[], Budget { seeds: 20, seconds: 12 }, |seed| {
         let program = generate(seed, 40, &mix);
-        let case = Case { program: &program, setup: 0, seed, ignores_fences: false };
+        let case = Case { program: &program, setup: 0, seed, log: LOG, ignores_fences: false };
+        let most = if seeds::is_soak() { usize::MAX } else { 30 };
+        seeds::explored(case.check_all(most).expect("no operation is lost") as u64);
+    });
+}
+
+/// Operations wait for digests, and the log's space is used again: the power fails there too.
+#[test]
+fn power_loss_while_an_operation_waits_for_room_in_the_log() {
+    let mix = Mix { users: &[User::Root], blind: 2, has_huge_offsets: false, ..Mix::DATA };
+    let budget = Budget { seeds: 20, seconds: 20 };
+    seeds::run("power_loss_while_an_operation_waits_for_room_in_the_log", &[], budget, |seed| {
+        let program = generate(seed, 60, &mix);
+        let case = Case { program: &program, setup: 0, seed, log: SMALL_LOG, ignores_fences: false };
         let most = if seeds::is_soak() { usize::MAX } else { 30 };
         seeds::explored(case.check_all(most).expect("no operation is lost") as u64);
     });
@@ -206,7 +229,13 @@ fn without_fences_operations_are_lost() {
     let setup = setup();
     let lost = sequences(1).enumerate().any(|(number, sequence)| {
         let program = [setup.clone(), sequence].concat();
-        let case = Case { program: &program, setup: setup.len(), seed: number as u64, ignores_fences: true };
+        let case = Case {
+            program: &program,
+            setup: setup.len(),
+            seed: number as u64,
+            log: LOG,
+            ignores_fences: true,
+        };
         case.check_all(usize::MAX).is_err()
     });
     assert!(lost, "no crash showed that fences were ignored");
@@ -246,12 +275,11 @@ fn no_room_is_lost() {
     let mix = Mix { users: &[User::Root], has_huge_offsets: false, ..Mix::ALL };
     for seed in 0..10 {
         let program = generate(seed, 60, &mix);
-        let case = Case { program: &program, setup: 0, seed, ignores_fences: false };
+        let case = Case { program: &program, setup: 0, seed, log: LOG, ignores_fences: false };
         let whole = case.run(Boundary::Never).expect("a run");
         let fails = Boundary::Pool(1 + Random::new(seed).below(whole.boundaries.1));
         let run = case.run(fails).expect("a run");
-        run.media.log.crash(&mut Random::new(seed));
-        run.media.pool.crash(&mut Random::new(seed + 1));
+        run.media.crash(&mut Random::new(seed));
         let mut client = run.media.open().expect("a file system");
         clear(&mut client, InodeNumber::ROOT);
         drop(client);

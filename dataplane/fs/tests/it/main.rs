@@ -2,6 +2,8 @@
 //! one links the whole workspace again. `cargo test -p sietch-fs --test it MODULE` runs one module.
 
 mod crash;
+mod faults;
+mod full;
 mod log;
 mod pool;
 mod programs;

@@ -1,5 +1,5 @@
 //! Random programs of operations, compared with the oracle's model, while the log is digested now
-//! and then and the file system is closed and opened.
+//! and then and the file system is closed and opened. Then the check must find nothing.
 
 use sietch_fs::name::NameKey;
 use sietch_fs_oracle::Model;
@@ -12,7 +12,7 @@ use sietch_fs_oracle::program::tree::tree;
 use sietch_sim::seeds::{self, Budget};
 use sietch_structures::Random;
 
-use crate::setup::{BIRTH, FileSystem, Media};
+use crate::setup::{BIRTH, FileSystem, Media, check_whole};
 
 const KEY: NameKey = NameKey([7; 16]);
 
@@ -54,6 +54,10 @@ fn differs(program: &[Operation], seed: u64) -> Option<String> {
     if !faults.is_empty() {
         return Some(format!("faults: {faults:?}"));
     }
+    // Files without names, and half-removed ones, are there when a process is killed.
+    if random.chance(30) {
+        return check_whole(client).err();
+    }
     one.release_all(&mut model);
     two.release_all(&mut client);
     drop(client);
@@ -62,9 +66,14 @@ fn differs(program: &[Operation], seed: u64) -> Option<String> {
         Err(error) => return Some(format!("it does not open again: {error}")),
     };
     match (tree(&mut model), tree(&mut again)) {
-        (Ok(one), Ok(two)) => one.difference(&two).map(|found| format!("after it was opened again: {found}")),
-        (one, two) => Some(format!("a tree cannot be read: {:?}, {:?}", one.err(), two.err())),
+        (Ok(one), Ok(two)) => {
+            if let Some(found) = one.difference(&two) {
+                return Some(format!("after it was opened again: {found}"));
+            }
+        }
+        (one, two) => return Some(format!("a tree cannot be read: {:?}, {:?}", one.err(), two.err())),
     }
+    check_whole(again).err()
 }
 
 fn check(name: &str, mix: &Mix) {

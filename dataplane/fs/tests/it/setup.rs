@@ -1,15 +1,101 @@
-//! A file system in memory: simulated persistent memory for the log and the pool.
+//! A file system in memory: simulated persistent memory for the log and the pool. Blocks of the
+//! pool can be made to fail.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::io::Errno;
 use sietch_disk::nvm::NvmQueue;
+use sietch_disk::{BLOCK, Completion, DiskQueue, Operation, Priority, SubmitError};
+use sietch_fs::check::{Options, check};
 use sietch_fs::inode::Timestamp;
 use sietch_fs::log::{Durability, LogIdentity, LogWriter};
 use sietch_fs::name::NameKey;
 use sietch_fs::pool::{Class, FormatOptions, Member, Pool, format};
 use sietch_fs::{Client, Digest, Inline};
-use sietch_sim::Memory;
+use sietch_sim::{Memory, Random};
+
+/// What of the pool fails.
+#[derive(Clone, Default)]
+pub(crate) struct Faults {
+    /// Reads of these blocks.
+    pub(crate) blocks: Rc<RefCell<BTreeSet<u64>>>,
+    /// All writes.
+    pub(crate) writes: Rc<Cell<bool>>,
+}
+
+impl Faults {
+    fn hits(&self, operation: &Operation) -> bool {
+        match operation {
+            Operation::Read { offset, length, .. } => {
+                let first = offset / BLOCK as u64;
+                let end = (offset + *length as u64).div_ceil(BLOCK as u64);
+                self.blocks.borrow().range(first..end).next().is_some()
+            }
+            Operation::Write { .. } | Operation::WriteVectored { .. } => self.writes.get(),
+            _ => false,
+        }
+    }
+}
 
 /// The queue over simulated memory.
-pub(crate) type Disk = NvmQueue<Memory>;
+pub(crate) struct Disk {
+    queue: NvmQueue<Memory>,
+    faults: Faults,
+    failing: BTreeSet<u64>,
+}
+
+impl DiskQueue for Disk {
+    fn capacity(&self) -> u64 {
+        self.queue.capacity()
+    }
+
+    fn block_size(&self) -> usize {
+        self.queue.block_size()
+    }
+
+    fn physical_block_size(&self) -> usize {
+        self.queue.physical_block_size()
+    }
+
+    fn depth(&self) -> usize {
+        self.queue.depth()
+    }
+
+    fn submit_with(&mut self, token: u64, operation: Operation, by: Priority) -> Result<(), SubmitError> {
+        if self.faults.hits(&operation) {
+            self.failing.insert(token);
+        }
+        self.queue.submit_with(token, operation, by)
+    }
+
+    fn notify(&mut self) -> io::Result<()> {
+        self.queue.notify()
+    }
+
+    fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
+        let before = out.len();
+        let count = self.queue.complete(out);
+        for completion in &mut out[before..] {
+            if self.failing.remove(&completion.token) {
+                completion.result = Err(Errno::IO.into());
+            }
+        }
+        count
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.queue.wait(timeout)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+}
+
 /// A client that digests in its own thread.
 pub(crate) type FileSystem = Client<Inline<Disk, Memory>, Memory>;
 
@@ -24,16 +110,26 @@ pub(crate) const BIRTH: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds:
 pub(crate) struct Media {
     pub(crate) pool: Memory,
     pub(crate) log: Memory,
+    pub(crate) faults: Faults,
 }
 
 impl Media {
-    /// Empty memory for both, in bytes.
+    /// Empty memory for both, in bytes. They lose their power together.
     pub(crate) fn new(pool: usize, log: usize) -> Self {
-        Self { pool: Memory::new(pool), log: Memory::new(log) }
+        let pool = Memory::new(pool);
+        let log = Memory::new(log).joined(&pool);
+        Self { pool, log, faults: Faults::default() }
+    }
+
+    /// Power is lost, and comes back: what was not fenced is old or new at random.
+    pub(crate) fn crash(&self, dice: &mut Random) {
+        self.log.crash(dice);
+        self.pool.crash(dice);
     }
 
     fn members(&self) -> Vec<Member<Disk>> {
-        let disk = NvmQueue::over(self.pool.clone(), None);
+        let queue = NvmQueue::over(self.pool.clone(), None);
+        let disk = Disk { queue, faults: self.faults.clone(), failing: BTreeSet::new() };
         vec![Member { name: "nvm".to_owned(), class: Class::Nvm, disk }]
     }
 
@@ -60,10 +156,6 @@ impl Media {
         digest.free_orphans().map_err(|error| error.to_string())?;
         while digest.reap().map_err(|error| error.to_string())? {}
         let state = digest.begin_epoch(LOG.log).map_err(|error| error.to_string())?;
-        // The log loses its power with the pool: what is done to it from here on did not happen.
-        if self.pool.is_off() {
-            return Err("the power is off".to_owned());
-        }
         let identity = LogIdentity { epoch: state.epoch, ..LOG };
         let mut writer = LogWriter::new(self.log.clone(), identity, Durability::Operation)
             .map_err(|error| error.to_string())?;
@@ -71,4 +163,23 @@ impl Media {
         let service = Inline::new(digest, self.log.clone(), identity).map_err(|error| error.to_string())?;
         Ok(Client::new(service, writer, LOG.log))
     }
+}
+
+/// Digests everything, ends the client, and checks what is in the pool, all data included.
+pub(crate) fn check_whole(mut client: FileSystem) -> Result<(), String> {
+    loop {
+        let batch = client.service().digest().map_err(|error| format!("the last digest: {error}"))?;
+        if batch.records == 0 {
+            break;
+        }
+    }
+    let found = findings(client);
+    if found.is_empty() { Ok(()) } else { Err(format!("the check: {found:#?}")) }
+}
+
+/// Ends the client, and checks what is in the pool, all data included.
+pub(crate) fn findings(client: FileSystem) -> Vec<String> {
+    let (mut digest, _) = client.into_parts().0.into_parts();
+    let report = check(digest.pool(), Options { data: true }).expect("a pool without changes");
+    report.findings
 }
