@@ -2,7 +2,8 @@
 //!
 //! 1. The command line is parsed ([`arguments`]) and passed to the module of its command.
 //! 2. A failure is printed on standard error with its subject, cause and fix. The exit status is 1;
-//!    it is 2 for an invalid command line, and `kv check` has its own. Closed output is no failure.
+//!    it is 2 for an invalid command line, and `kv check` and `fs check` have their own. Closed
+//!    output is no failure.
 //! 3. `kv` and `daemon` are what `up` starts; the others talk to the daemon over its socket.
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod doctor;
 mod down;
 mod error;
 mod fs;
+mod fs_check;
 mod generate;
 mod mount;
 mod output;
@@ -38,6 +40,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+use arguments::fs::FsCommand;
 use arguments::{Arguments, Command, KvArguments, KvCommand};
 use error::Error;
 
@@ -49,6 +52,13 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Command::Kv(KvArguments { command: Some(KvCommand::Check(check)), .. }) = &arguments.command {
         return checked(arguments.socket.clone(), check);
+    }
+    if let Command::Fs(FsCommand::Check(check)) = &arguments.command {
+        return fs_check::run(check).unwrap_or_else(|error| {
+            let status = fs_check::status(&error);
+            report(error);
+            status
+        });
     }
     if let Command::Run(run) = &arguments.command {
         let cause = run::run(run, arguments.socket.as_deref());

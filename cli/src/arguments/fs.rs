@@ -14,6 +14,26 @@ pub(crate) enum FsCommand {
     Create(FsCreateArguments),
     /// Show a file system in a directory, for every program, until Ctrl-C
     Mount(FsMountArguments),
+    /// Check a file system that is not mounted, and say what is damaged and what is lost by it;
+    /// nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is
+    /// damaged, 2 if that is unknown: it is mounted, or cannot be opened
+    Check(FsCheckArguments),
+}
+
+/// What is checked.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FsCheckArguments {
+    /// The folder of the file system
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+
+    /// Read all data too, and compare their checksums
+    #[arg(long)]
+    pub data: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The media of a new file system.

@@ -10,13 +10,15 @@
 //! 4. A client in the same process ([`local`]) reads what was committed through queues of its own.
 //!    It changes to the next commit between two operations, and only then are the blocks that this
 //!    commit replaced used again.
+//! 5. [`check`] verifies a file system that is not open, and recovers nothing.
 //!
 //! What it must never do: keep a client waiting for the medium, unless its log is full; go on after
 //! a medium failed as if it had not.
 //!
 //! The layers, lowest first: `error`; `description`; `media`; `create`, `digester`; `local`;
-//! `open`.
+//! `open`; `check`.
 
+mod check;
 mod create;
 pub mod description;
 mod digester;
@@ -25,9 +27,11 @@ mod local;
 mod media;
 mod open;
 
+pub use check::{Checked, Undigested, check};
 pub use create::{CreateOptions, create};
 pub use description::{ClassName, Description, Durability};
 pub use digester::{Digester, Totals};
 pub use error::StoreError;
 pub use local::Local;
 pub use open::{FileSystemClient, Running, open};
+pub use sietch_fs::limits::BLOCK;

@@ -101,3 +101,15 @@ pub enum StoreError {
         cause: String,
     },
 }
+
+impl StoreError {
+    /// Whether it says that what is on a medium is damaged.
+    pub fn is_damage(&self) -> bool {
+        let damaged = |fault: &Fault| matches!(fault, Fault::Damaged { .. });
+        match self {
+            Self::Pool(OpenError::Superblocks { .. }) => true,
+            Self::Pool(OpenError::Fault(fault)) | Self::Fault(fault) => damaged(fault),
+            _ => false,
+        }
+    }
+}

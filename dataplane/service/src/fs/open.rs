@@ -17,7 +17,7 @@ use super::local::Local;
 use super::media::{self, Medium};
 
 /// The number of the log of the client in this process.
-const LOG: u32 = 1;
+pub(super) const LOG: u32 = 1;
 /// Bytes that a disk writes in one piece, at most.
 const DISK_BLOCK: usize = 4096;
 

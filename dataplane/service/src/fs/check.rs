@@ -1,0 +1,129 @@
+//! Checks a file system that is not open: what its pool has, and what its log has beyond that.
+//!
+//! 1. The files of media and log are locked, so nothing changes meanwhile. Nothing is recovered:
+//!    records that are not digested stay in the log. Opening the pool may write a copy of its
+//!    superblock anew, which a loss of power had damaged.
+//! 2. The pool is checked by [`sietch_fs::check`].
+//! 3. The log is read from where it was applied last. Memory that is gone is read from its copy on
+//!    disk, into memory of this process.
+
+use std::path::Path;
+
+use sietch_disk::nvm::Mapped;
+use sietch_disk::open_area;
+use sietch_fs::check::{Options, Report};
+use sietch_fs::log::{LogIdentity, LogReader, Mirror};
+use sietch_fs::pool::Pool;
+
+use super::description::{Description, LogDescription};
+use super::error::StoreError;
+use super::media::{self, Medium};
+use super::open::LOG;
+
+/// Bytes of the log that are searched at a time for what proves a loss.
+const SEARCHED: usize = 1 << 20;
+
+/// What is in the log and not in the pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Undigested {
+    /// Records that can be read.
+    pub records: u64,
+    /// Bytes of the log that they take.
+    pub bytes: u64,
+    /// The log's memory is gone, as after a loss of power; its copy on disk was read.
+    pub from_disk: bool,
+    /// Why what follows cannot be read, if something follows.
+    pub damage: Option<String>,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// The pool.
+    pub pool: Report,
+    /// The log.
+    pub log: Undigested,
+}
+
+impl Checked {
+    /// Whether nothing is damaged.
+    pub fn is_whole(&self) -> bool {
+        self.pool.findings.is_empty() && self.pool.unlisted == 0 && self.log.damage.is_none()
+    }
+}
+
+/// Checks the file system in `folder`; with `data`, all data are read.
+///
+/// # Errors
+/// See [`StoreError`]: it is open, or its pool cannot be opened.
+pub fn check(folder: &Path, data: bool) -> Result<Checked, StoreError> {
+    let description = Description::read(folder)?;
+    let media = description.media.iter().map(Medium::open).collect::<Result<Vec<_>, _>>()?;
+    let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
+    let mut pool = Pool::open(members)?;
+    let report = sietch_fs::check::check(&mut pool, Options { data })?;
+    let state = report.logs.iter().find(|(log, _)| *log == LOG).map(|(_, state)| *state);
+    let state = state.unwrap_or_default();
+    let identity = LogIdentity { log: LOG, epoch: state.epoch, seed: description.log.seed };
+    let log = match memory(&description.log)? {
+        Some((memory, from_disk, unreadable)) => {
+            let log = undigested(&memory, identity, state.position, state.sequence + 1);
+            let log =
+                log.map_err(|source| StoreError::Ring { path: description.log.memory.clone(), source })?;
+            let damage = log.damage.or(unreadable);
+            Undigested { from_disk, damage, ..log }
+        }
+        None => {
+            let path = description.log.memory.display();
+            let damage = format!("{path} is gone, and has no copy on disk: records that it had are lost");
+            Undigested { damage: Some(damage), ..Undigested::default() }
+        }
+    };
+    Ok(Checked { pool: report, log })
+}
+
+/// The memory of the log, whether it is read from disk, and what of that cannot be read.
+fn memory(log: &LogDescription) -> Result<Option<(Mapped, bool, Option<String>)>, StoreError> {
+    if log.memory.symlink_metadata().is_ok() {
+        let file = media::open_own(&log.memory, log.bytes)?;
+        return Ok(Some((media::log_memory(file, &log.memory, log.bytes)?.0, false, None)));
+    }
+    let Some(path) = &log.disk else { return Ok(None) };
+    let fail = |source| StoreError::Queue { path: path.clone(), source };
+    let file = media::open_own(path, log.bytes)?;
+    let mut disk = open_area(file, log.bytes).map_err(fail)?;
+    let bytes = usize::try_from(log.bytes).unwrap_or(usize::MAX);
+    let mut memory = Mapped::anonymous(bytes).map_err(fail)?;
+    let loaded = Mirror::load(&mut disk, &mut memory);
+    let loaded = loaded.map_err(|source| StoreError::Mirror { path: path.clone(), source })?;
+    let unreadable = loaded.unreadable.first().map(|first| {
+        let count = loaded.unreadable.len();
+        format!("{}: {count} blocks of the log cannot be read, the first at {first}", path.display())
+    });
+    Ok(Some((memory, true, unreadable)))
+}
+
+/// Reads the log to its end.
+fn undigested(
+    memory: &Mapped,
+    identity: LogIdentity,
+    position: u64,
+    sequence: u64,
+) -> Result<Undigested, sietch_fs::log::RingError> {
+    let mut reader = LogReader::new(memory, identity, position, sequence)?;
+    let mut found = Undigested::default();
+    let damage = loop {
+        match reader.next() {
+            Ok(Some(_)) => found.records += 1,
+            Ok(None) => match reader.verify_end(SEARCHED) {
+                Ok(true) => break None,
+                Ok(false) => {}
+                Err(damage) => break Some(damage),
+            },
+            Err(damage) => break Some(damage),
+        }
+    };
+    found.bytes = reader.position().saturating_sub(position);
+    found.damage = damage.map(|damage| damage.to_string());
+    Ok(found)
+}
