@@ -6,6 +6,7 @@
 //!    recovers it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sietch_fuse::{Mount, Options};
 use sietch_service::fs::description::MediumDescription;
@@ -15,6 +16,10 @@ use crate::arguments::fs::{FsCommand, FsCreateArguments, FsMountArguments, Mediu
 use crate::error::Error;
 use crate::output;
 use crate::signals;
+
+/// How long the kernel keeps names and attributes. The media are locked for this process, and the
+/// mount is its only client: nothing changes beside the kernel.
+const KEEP: Duration = Duration::from_secs(60);
 
 /// Runs a command.
 ///
@@ -78,8 +83,12 @@ fn mount(arguments: &FsMountArguments) -> Result<(), Error> {
     // Before there is something that a signal would leave behind.
     let (woken, waker) = signals::stream().map_err(failed_start)?;
     let running = fs::open(&arguments.folder).map_err(failed)?;
-    let options =
-        Options { allow_other: arguments.allow_other, trusted: arguments.trusted, ..Options::default() };
+    let options = Options {
+        allow_other: arguments.allow_other,
+        trusted: arguments.trusted,
+        keep: KEEP,
+        ..Options::default()
+    };
     let mount = Mount::new(running.client, &arguments.directory, &options).map_err(Error::FuseMount)?;
     let unmounter = mount.unmounter();
     let serving = std::thread::Builder::new()

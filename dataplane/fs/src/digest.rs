@@ -15,7 +15,7 @@
 //! 5. A freed file with many extents is removed over several commits ([`Digest::reap`]), so that no
 //!    batch takes long because of it.
 //!
-//! What it must never do: apply a part of a batch; trust what a client may still write, after it
+//! What it must never do: apply a part of a batch; take lost bytes for zeros; trust what a client may still write, after it
 //! was judged: data get their checksum from the copy that goes to the pool.
 
 mod flush;
@@ -68,6 +68,9 @@ pub struct Batch {
     pub blocks_written: u64,
     /// The first record that was not applied, and why: the log is not digested beyond it.
     pub invalid: Option<Invalid>,
+    /// Blocks that records changed partly, and whose other bytes are lost: what was damaged, and
+    /// where.
+    pub damage: Vec<String>,
     /// Whether more records may be there.
     pub more: bool,
 }
@@ -219,16 +222,16 @@ impl<D: DiskQueue> Digest<D> {
             }
             most = batch.records / 2;
         };
-        batch.blocks_written = self.stopping(|digest| {
+        (batch.blocks_written, batch.damage) = self.stopping(|digest| {
             let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, medium);
             for (inode, state) in states {
                 flush.state(inode, &state)?;
             }
-            let written = flush.written();
+            let (written, damage) = (flush.written(), flush.into_damage());
             let key = items::log_key(log);
             digest.digested.store.insert(key, &items::write_log(batch.state))?;
             digest.digested.store.commit(digest.counters)?;
-            Ok(written)
+            Ok((written, damage))
         })?;
         Ok(batch)
     }

@@ -67,6 +67,7 @@ impl<D: DiskQueue, M: Medium> Inline<D, M> {
         self.totals.records_saved += batch.records_saved;
         self.totals.data_saved += batch.data_saved;
         self.totals.blocks_written += batch.blocks_written;
+        self.faults.extend(batch.damage.iter().cloned());
         if let Some(invalid) = &batch.invalid {
             self.faults.push(format!("the log at {}: {}", invalid.position, invalid.cause));
         }

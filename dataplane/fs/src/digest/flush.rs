@@ -92,16 +92,24 @@ pub(super) struct Flush<'a, D: DiskQueue, M> {
     counters: &'a mut Counters,
     log: &'a M,
     written: u64,
+    /// Blocks of which a part is lost.
+    lost: Vec<(InodeNumber, u64)>,
+    damage: Vec<String>,
 }
 
 impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
     pub(super) fn new(digested: &'a mut Digested<Pool<D>>, counters: &'a mut Counters, log: &'a M) -> Self {
-        Self { digested, counters, log, written: 0 }
+        Self { digested, counters, log, written: 0, lost: Vec::new(), damage: Vec::new() }
     }
 
     /// Blocks of data that were written.
     pub(super) fn written(&self) -> u64 {
         self.written
+    }
+
+    /// What could not be read.
+    pub(super) fn into_damage(self) -> Vec<String> {
+        self.damage
     }
 
     /// Writes what changed of one inode.
@@ -228,7 +236,7 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
                 }
                 Some(Source::Hole) => bytes.fill(0),
                 None => {
-                    self.digested.read(inode, stretch.range.start, bytes)?;
+                    self.complete(inode, stretch.range.start, bytes)?;
                     for (block, covered) in (blocks.start + first..).zip(covered) {
                         *covered |= self.has_data(inode, block)?;
                     }
@@ -250,12 +258,44 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
             let mut bytes = Buffer::new(run.blocks as usize * BLOCK);
             let length = bytes.len();
             bytes.copy_from_slice(&data[from..from + length]);
-            let checksums: Vec<u32> = bytes.chunks_exact(BLOCK).map(items::checksum).collect();
+            let mut checksums: Vec<u32> = bytes.chunks_exact(BLOCK).map(items::checksum).collect();
+            for (block, checksum) in (at..).zip(&mut checksums) {
+                if self.lost.contains(&(inode, block)) {
+                    *checksum = !*checksum;
+                }
+            }
             self.digested.store.write(run, bytes)?;
             self.written += u64::from(run.blocks);
             new.blocks += u64::from(run.blocks);
             self.insert(inode, &Extent { first: at, run, checksums })?;
             at = end;
+        }
+        Ok(())
+    }
+
+    /// Reads what is left of blocks that the log covers partly. A block that cannot be read is lost:
+    /// its new version gets a wrong checksum, so that it cannot be read either, until all of it is
+    /// written. Otherwise one rotten block would keep every later record from being digested.
+    fn complete(&mut self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+        if self.digested.read(inode, offset, bytes).is_ok() {
+            return Ok(());
+        }
+        let end = offset + bytes.len() as u64;
+        let mut at = offset;
+        while at < end {
+            let block = at / BLOCK_BYTES;
+            let next = end.min((block + 1) * BLOCK_BYTES);
+            let part = &mut bytes[(at - offset) as usize..(next - offset) as usize];
+            match self.digested.read(inode, at, part) {
+                Ok(()) => {}
+                Err(fault @ (Fault::Damaged { .. } | Fault::Medium { action: "read", .. })) => {
+                    part.fill(0);
+                    self.lost.push((inode, block));
+                    self.damage.push(fault.to_string());
+                }
+                Err(fault) => return Err(fault),
+            }
+            at = next;
         }
         Ok(())
     }

@@ -120,9 +120,9 @@ impl<D: DiskQueue> Pool<D> {
         self.uses_reserve = may;
     }
 
-    /// Whether so many changes of the tree, and runs of so many blocks, surely fit now: without what
-    /// is reserved, unless [`Pool::use_reserve`] says otherwise, and without what was freed and may
-    /// not be used again yet. A caller that must not fail half way asks before it begins.
+    /// Whether so many changes of the tree, and runs of so many blocks, surely fit now. That is
+    /// without what is reserved, unless [`Pool::use_reserve`] says otherwise, and without what was
+    /// freed and may not be used again yet. A caller that must not fail half way asks first.
     pub fn has_room(&self, changes: u64, blocks: u64) -> bool {
         let reserve = if self.uses_reserve { 0 } else { node_reserve(self.superblock.blocks) };
         // Each change may copy a leaf and split it; the nodes above are fewer.

@@ -337,6 +337,9 @@ impl Work {
                 }
                 Err(error) => return Err(failed(&error)),
             };
+            for damage in &batch.damage {
+                tracing::error!("{damage}");
+            }
             let is_done = batch.records == 0;
             self.publish(&batch);
             if let Some(invalid) = batch.invalid {
