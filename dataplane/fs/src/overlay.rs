@@ -88,8 +88,18 @@ impl State {
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     inodes: HashMap<InodeNumber, State, foldhash::fast::RandomState>,
-    /// Positions of records, and what they touched: the order in which to expire.
-    touched: VecDeque<(u64, InodeNumber)>,
+    /// What records touched, in their order: the order in which to expire.
+    touched: VecDeque<Touched>,
+}
+
+/// Records that follow each other and touched the same inode: those of a file that is written
+/// without anything in between are one.
+#[derive(Debug)]
+struct Touched {
+    inode: InodeNumber,
+    /// Positions of the first and the last of them.
+    first: u64,
+    last: u64,
 }
 
 /// The place for a name that a directory does not have.
@@ -240,14 +250,26 @@ impl Overlay {
         }
     }
 
+    /// The record at `position` touched an inode.
+    fn touched(&mut self, inode: InodeNumber, position: u64) {
+        match self.touched.back_mut() {
+            Some(touched) if touched.inode == inode => touched.last = position,
+            _ => self.touched.push_back(Touched { inode, first: position, last: position }),
+        }
+    }
+
     /// Drops what was logged before `position`: the base has it now.
     pub(crate) fn expire(&mut self, position: u64) {
         let mut inodes = Vec::new();
-        while let Some((logged, inode)) = self.touched.front().copied()
-            && logged < position
+        while let Some(touched) = self.touched.front_mut()
+            && touched.first < position
         {
+            inodes.push(touched.inode);
+            if touched.last >= position {
+                touched.first = position;
+                break;
+            }
             self.touched.pop_front();
-            inodes.push(inode);
         }
         inodes.sort_unstable();
         inodes.dedup();

@@ -153,6 +153,7 @@ impl<B: Base> Work<'_, '_, B> {
     /// The state of an inode that exists, touched by this record.
     fn touch(&mut self, inode: InodeNumber, touch: Touch) -> Result<&mut State, Refusal> {
         let position = self.record.position.start;
+        self.overlay.touched(inode, position);
         let state = match self.overlay.inodes.entry(inode) {
             hashbrown::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             hashbrown::hash_map::Entry::Vacant(entry) => {
@@ -169,7 +170,6 @@ impl<B: Base> Work<'_, '_, B> {
             }
             found.applied = (self.log, self.record.sequence);
         }
-        self.overlay.touched.push_back((position, inode));
         Ok(state)
     }
 
@@ -255,7 +255,7 @@ impl<B: Base> Work<'_, '_, B> {
         state.logged = position;
         state.target = is_link.then(|| target.into());
         self.overlay.inodes.insert(inode, state);
-        self.overlay.touched.push_back((position, inode));
+        self.overlay.touched(inode, position);
         Ok(())
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct Stretch {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges {
     pieces: BTreeMap<u64, Piece>,
+    /// Bytes of pieces that are in the log: a `stat` must not add up thousands.
+    logged_bytes: u64,
     /// Log position and size of truncations; both grow.
     truncations: VecDeque<(u64, u64)>,
     /// Ranges with reserved room, and the position of their record: for the digest alone.
@@ -65,7 +67,19 @@ impl Ranges {
         if self.pieces.last_key_value().is_some_and(|(_, last)| last.end > range.start) {
             self.cut(range.clone());
         }
-        self.pieces.insert(range.start, Piece { end: range.end, source, logged });
+        self.insert(range.start, Piece { end: range.end, source, logged });
+    }
+
+    /// Adds a piece where none is.
+    fn insert(&mut self, start: u64, piece: Piece) {
+        self.logged_bytes += piece.logged_bytes(start);
+        self.pieces.insert(start, piece);
+    }
+
+    fn remove(&mut self, start: u64) {
+        if let Some(piece) = self.pieces.remove(&start) {
+            self.logged_bytes -= piece.logged_bytes(start);
+        }
     }
 
     /// Removes `range` from the pieces.
@@ -74,15 +88,16 @@ impl Ranges {
         if let Some((&first, &piece)) = self.pieces.range(..start).next_back()
             && piece.end > start
         {
-            self.pieces.insert(first, Piece { end: start, ..piece });
+            self.remove(first);
+            self.insert(first, Piece { end: start, ..piece });
             if piece.end > end {
-                self.pieces.insert(end, piece.behind(end - first));
+                self.insert(end, piece.behind(end - first));
             }
         }
         while let Some((&first, &piece)) = self.pieces.range(start..end).next() {
-            self.pieces.remove(&first);
+            self.remove(first);
             if piece.end > end {
-                self.pieces.insert(end, piece.behind(end - first));
+                self.insert(end, piece.behind(end - first));
             }
         }
     }
@@ -127,13 +142,19 @@ impl Ranges {
 
     /// Bytes of the file that are in the log.
     pub(crate) fn logged_bytes(&self) -> u64 {
-        let logged = self.pieces().filter(|(_, source)| matches!(source, Source::Log(_)));
-        logged.map(|(range, _)| range.end - range.start).sum()
+        self.logged_bytes
     }
 
     /// Drops what was logged before `position`.
     pub(crate) fn expire(&mut self, position: u64) {
-        self.pieces.retain(|_, piece| piece.logged >= position);
+        let logged_bytes = &mut self.logged_bytes;
+        self.pieces.retain(|start, piece| {
+            let stays = piece.logged >= position;
+            if !stays {
+                *logged_bytes -= piece.logged_bytes(*start);
+            }
+            stays
+        });
         self.reserved.retain(|(_, logged)| *logged >= position);
         while self.truncations.front().is_some_and(|(logged, _)| *logged < position) {
             self.truncations.pop_front();
@@ -142,6 +163,11 @@ impl Ranges {
 }
 
 impl Piece {
+    /// Its bytes in the log, if it begins at `start`.
+    fn logged_bytes(&self, start: u64) -> u64 {
+        if matches!(self.source, Source::Log(_)) { self.end - start } else { 0 }
+    }
+
     /// What is left of it behind its first `bytes`.
     fn behind(self, bytes: u64) -> Self {
         let source = match self.source {
