@@ -109,6 +109,9 @@ pub struct Digest<D: DiskQueue> {
     /// A batch failed half-way: what is in memory is of no use.
     is_stopped: bool,
     batch_records: u64,
+    /// Records that the next batch begins with: twice what fitted last. A full pool takes few at a
+    /// time, and finding that out anew for each batch would take the square of the log's length.
+    fitting: u64,
 }
 
 impl<D: DiskQueue> Digest<D> {
@@ -140,7 +143,13 @@ impl<D: DiskQueue> Digest<D> {
             digested.store.commit(Counters { inodes: 1, next_inode: InodeNumber::ROOT.0 + 1 })?;
         }
         let counters = digested.store.root().counters;
-        Ok(Self { digested, counters, is_stopped: false, batch_records: BATCH_RECORDS })
+        Ok(Self {
+            digested,
+            counters,
+            is_stopped: false,
+            batch_records: BATCH_RECORDS,
+            fitting: BATCH_RECORDS,
+        })
     }
 
     /// Sets how many records a batch has at most, instead of [`BATCH_RECORDS`].
@@ -204,7 +213,7 @@ impl<D: DiskQueue> Digest<D> {
         }
         let state = self.digested.log(log)?;
         let identity = LogIdentity { log, epoch: state.epoch, seed };
-        let mut most = self.batch_records;
+        let mut most = self.fitting.min(self.batch_records);
         let (mut batch, states) = loop {
             let mut reader = LogReader::new(medium, identity, state.position, state.sequence + 1)?;
             let mut batch = Batch { state, ..Batch::default() };
@@ -221,7 +230,9 @@ impl<D: DiskQueue> Digest<D> {
                 break (batch, states);
             }
             most = batch.records / 2;
+            self.fitting = most;
         };
+        self.fitting = most.saturating_mul(2).min(BATCH_RECORDS);
         (batch.blocks_written, batch.damage) = self.stopping(|digest| {
             let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, medium);
             for (inode, state) in states {

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use sietch_fs::FileSystem as _;
 use sietch_fs::access::{Caller, Credentials};
-use sietch_fs::file_system::{NewInode, OpenMode, WriteAt};
+use sietch_fs::file_system::{AttributeChange, NewInode, OpenMode, WriteAt};
 use sietch_fs::inode::{InodeNumber, Kind};
 use sietch_fs::name::NameKey;
 use sietch_sim::Random;
@@ -196,4 +196,57 @@ fn a_file_system_full_of_names_is_emptied() {
     assert_eq!(client.service().faults(), <&[String]>::default());
     assert_eq!(check_whole(client), Ok(()));
     assert_eq!(media.open().expect("a file system").usage().inodes, 2);
+}
+
+/// The name of file `number`; names of several lengths make leaves of several sizes.
+fn long_name(number: usize) -> Vec<u8> {
+    let mut name = name(number);
+    name.resize(name.len() + [1, 50, 200][number % 3], b'n');
+    name
+}
+
+/// Creates files with long names until there is no room. Returns their inodes.
+fn fill_with_names(client: &mut FileSystem, caller: Caller<'_>) -> Vec<InodeNumber> {
+    let new = NewInode { kind: Kind::File, mode: 0o600, device: 0, target: &[] };
+    let mut files = Vec::new();
+    loop {
+        match client.create(caller, InodeNumber::ROOT, &long_name(files.len()), &new) {
+            Ok(made) => files.push(made.inode),
+            Err(Errno::NOSPC) => return files,
+            Err(errno) => panic!("{errno} after {} files: {:?}", files.len(), client.service().faults()),
+        }
+    }
+}
+
+/// Each change is of a leaf of its own, and has no room promised: so many of them in one batch do
+/// not fit a pool that is full. They must be digested in smaller ones.
+#[test]
+fn a_full_pool_takes_changes_all_over_its_tree_and_can_be_emptied() {
+    let root = Credentials::root();
+    let caller = Caller { credentials: &root, now: BIRTH };
+    let media = Media::new(4 << 20, 1 << 20);
+    media.format(KEY);
+    let mut client = media.open().expect("a file system");
+    let empty = client.usage().free;
+    let files = fill_with_names(&mut client, caller);
+    assert!(files.len() > 1000, "only {} files fit", files.len());
+    let mut order: Vec<usize> = (0..files.len()).collect();
+    let mut random = Random::new(3);
+    order.sort_by_cached_key(|_| random.below(u64::MAX));
+    let change = AttributeChange { mode: Some(0o640), ..AttributeChange::default() };
+    for number in &order {
+        let changed = client.set_attributes(caller, files[*number], None, &change);
+        assert!(matches!(changed, Ok(_) | Err(Errno::NOSPC)), "{changed:?}: {:?}", client.service().faults());
+    }
+    drop(client);
+    let mut client = media.open().expect("a full pool opens");
+    for number in &order {
+        let removed = client.unlink(caller, InodeNumber::ROOT, &long_name(*number));
+        assert_eq!(removed, Ok(()), "{number}: {:?}", client.service().faults());
+    }
+    drop(client);
+    let mut client = media.open().expect("an empty pool opens");
+    // Chunks of nodes are given back late.
+    assert!(client.usage().free * 10 > empty * 9, "{} of {empty} blocks are free", client.usage().free);
+    assert!(fill_with_names(&mut client, caller).len() * 10 > files.len() * 9);
 }
