@@ -15,8 +15,9 @@
 //! 5. A freed file with many extents is removed over several commits ([`Digest::reap`]), so that no
 //!    batch takes long because of it.
 //!
-//! What it must never do: apply a part of a batch; take lost bytes for zeros; trust what a client may still write, after it
-//! was judged: data get their checksum from the copy that goes to the pool.
+//! What it must never do: apply a part of a batch; take lost bytes for zeros; trust what a client
+//! may still write, after it was judged: data get their checksum from the copy that goes to the
+//! pool.
 
 mod flush;
 #[cfg(test)]

@@ -37,6 +37,7 @@ complete -c sietch -n "__fish_sietch_needs_command" -f -a "sockets" -d 'Show the
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "capture" -d 'Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "vsa" -d 'Create, show, resize, trim and delete storage areas'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "mount" -d 'Show the storage areas as files, read-only, until Ctrl-C'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "fs" -d 'Make a file system of files on several media, and show it in a directory'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "run" -d 'Run a program, unmodified, with Sietch\'s TCP sockets in place of the kernel\'s. The exit status is the program\'s; 125 if Sietch is not ready, 126 if the program cannot be started or served, 127 if it is not there'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "revoke" -d 'Revoke a grant while its holder runs; `sietch restore` allows it again. Or close the listeners and connections of an application under `sietch run`, named by its id in `sietch sockets`'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "restore" -d 'Allow a revoked grant to be acquired again'
@@ -158,6 +159,30 @@ complete -c sietch -n "__fish_sietch_using_subcommand mount" -l socket -d 'The d
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -l allow-other -d 'Let other users in; each sees and reads its own areas alone (ordinary users need `user_allow_other` in /etc/fuse.conf)'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount check" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount check" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount check" -f -a "create" -d 'Make a file system: files for its media and its log, and its description `fs.toml`'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount check" -f -a "mount" -d 'Show a file system in a directory, for every program, until Ctrl-C'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount check" -f -a "check" -d 'Check a file system that is not mounted, and say what is damaged and what is lost by it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is damaged, 2 if that is unknown: it is mounted, or cannot be opened'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l nvm -d 'A file in persistent memory (a file system mounted with -o dax), or on a tmpfs that stands in for it and survives no loss of power; may be repeated' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l ssd -d 'A file on a solid-state disk; may be repeated' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l hdd -d 'A file on a rotating disk; may be repeated' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l log -d 'Bytes of the log' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l log-memory -d 'The folder for the memory of the log [default: that of the first --nvm, else /dev/shm]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -l allow-other -d 'Let other users in, as the modes of its files permit (ordinary users need `user_allow_other` in /etc/fuse.conf)'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -l trusted -d 'Let set-user-ID bits, file capabilities and device files take effect'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from check" -l data -d 'Read all data too, and compare their checksums'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from check" -l json -d 'Print JSON'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from check" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l vnic -d 'Give the program this VNIC\'s addresses, and reach other machines through it [default: the host\'s addresses; connections to programs that are not under Sietch go through the kernel]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l publish -d 'Also accept connections for the program\'s PORT on a port of the host: PORT (with --vnic), HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several times' -r
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l sockets -d 'The service\'s socket [default: sockets.sock beside the daemon\'s socket, if `--socket` names one; else $SIETCH_SOCKETS; else beside the daemon\'s]' -r -F

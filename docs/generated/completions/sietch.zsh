@@ -260,6 +260,67 @@ _arguments "${_arguments_options[@]}" : \
 ':directory -- An existing directory; what is in it is hidden meanwhile:_files' \
 && ret=0
 ;;
+(fs)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+":: :_sietch__subcmd__fs_commands" \
+"*::: :->fs" \
+&& ret=0
+
+    case $state in
+    (fs)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:sietch-fs-command-$line[1]:"
+        case $line[1] in
+            (create)
+_arguments "${_arguments_options[@]}" : \
+'*--nvm=[A file in persistent memory (a file system mounted with -o dax), or on a tmpfs that stands in for it and survives no loss of power; may be repeated]:PATH=SIZE:_default' \
+'*--ssd=[A file on a solid-state disk; may be repeated]:PATH=SIZE:_default' \
+'*--hdd=[A file on a rotating disk; may be repeated]:PATH=SIZE:_default' \
+'--log=[Bytes of the log]:SIZE:_default' \
+'--log-memory=[The folder for the memory of the log \[default\: that of the first --nvm, else /dev/shm\]]:DIR:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':folder -- The folder of the file system; its description goes there:_files' \
+&& ret=0
+;;
+(mount)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
+'--allow-other[Let other users in, as the modes of its files permit (ordinary users need \`user_allow_other\` in /etc/fuse.conf)]' \
+'--trusted[Let set-user-ID bits, file capabilities and device files take effect]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':folder -- The folder of the file system:_files' \
+':directory -- An existing directory; what is in it is hidden meanwhile:_files' \
+&& ret=0
+;;
+(check)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
+'--data[Read all data too, and compare their checksums]' \
+'--json[Print JSON]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':folder -- The folder of the file system:_files' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+;;
 (run)
 _arguments "${_arguments_options[@]}" : \
 '--vnic=[Give the program this VNIC'\''s addresses, and reach other machines through it \[default\: the host'\''s addresses; connections to programs that are not under Sietch go through the kernel\]]:NAME:_default' \
@@ -432,6 +493,7 @@ _sietch_commands() {
 'capture:Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs' \
 'vsa:Create, show, resize, trim and delete storage areas' \
 'mount:Show the storage areas as files, read-only, until Ctrl-C' \
+'fs:Make a file system of files on several media, and show it in a directory' \
 'run:Run a program, unmodified, with Sietch'\''s TCP sockets in place of the kernel'\''s. The exit status is the program'\''s; 125 if Sietch is not ready, 126 if the program cannot be started or served, 127 if it is not there' \
 'revoke:Revoke a grant while its holder runs; \`sietch restore\` allows it again. Or close the listeners and connections of an application under \`sietch run\`, named by its id in \`sietch sockets\`' \
 'restore:Allow a revoked grant to be acquired again' \
@@ -469,6 +531,30 @@ _sietch__subcmd__doctor_commands() {
 _sietch__subcmd__down_commands() {
     local commands; commands=()
     _describe -t commands 'sietch down commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__fs_commands] )) ||
+_sietch__subcmd__fs_commands() {
+    local commands; commands=(
+'create:Make a file system\: files for its media and its log, and its description \`fs.toml\`' \
+'mount:Show a file system in a directory, for every program, until Ctrl-C' \
+'check:Check a file system that is not mounted, and say what is damaged and what is lost by it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is damaged, 2 if that is unknown\: it is mounted, or cannot be opened' \
+    )
+    _describe -t commands 'sietch fs commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__fs__subcmd__check_commands] )) ||
+_sietch__subcmd__fs__subcmd__check_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch fs check commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__fs__subcmd__create_commands] )) ||
+_sietch__subcmd__fs__subcmd__create_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch fs create commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__fs__subcmd__mount_commands] )) ||
+_sietch__subcmd__fs__subcmd__mount_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch fs mount commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__kv_commands] )) ||
 _sietch__subcmd__kv_commands() {

@@ -273,9 +273,9 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         Ok(())
     }
 
-    /// Reads what is left of blocks that the log covers partly. A block that cannot be read is lost:
-    /// its new version gets a wrong checksum, so that it cannot be read either, until all of it is
-    /// written. Otherwise one rotten block would keep every later record from being digested.
+    /// Reads what is left of blocks that the log covers partly. A block that cannot be read is
+    /// lost: its new version gets a wrong checksum, so that it cannot be read either, until all of
+    /// it is written. Otherwise one rotten block would keep every later record from being digested.
     fn complete(&mut self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<(), Fault> {
         if self.digested.read(inode, offset, bytes).is_ok() {
             return Ok(());
