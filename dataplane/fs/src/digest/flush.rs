@@ -290,8 +290,11 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
                 Ok(()) => {}
                 Err(fault @ (Fault::Damaged { .. } | Fault::Medium { action: "read", .. })) => {
                     part.fill(0);
-                    self.lost.push((inode, block));
-                    self.damage.push(fault.to_string());
+                    // A block has two such parts, before and behind what the log has.
+                    if !self.lost.contains(&(inode, block)) {
+                        self.lost.push((inode, block));
+                        self.damage.push(fault.to_string());
+                    }
                 }
                 Err(fault) => return Err(fault),
             }

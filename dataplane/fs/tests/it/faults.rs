@@ -130,6 +130,37 @@ fn a_rotten_block_can_be_replaced() {
     assert_eq!(check_whole(client), Ok(()));
 }
 
+/// A change of a part of a rotten block is digested with everything else, and the block stays one
+/// that cannot be read.
+#[test]
+fn a_rotten_block_does_not_stop_the_digest() {
+    let (mut media, mut client, _, handle) = one_file();
+    let at = place(&media, ROTTEN);
+    media.pool.store(at, &[9; 64]);
+    media.pool.fence();
+    let who = Credentials::root();
+    let caller = Caller { credentials: &who, now: BIRTH };
+    let offset = |block: usize| (block * BLOCK) as u64;
+    for block in [ROTTEN - 1, ROTTEN, ROTTEN + 1] {
+        client.write(caller, handle, WriteAt::Offset(offset(block) + 100), b"new").expect("room");
+    }
+    let batch = client.service().digest().expect("the others are digested");
+    client.advance();
+    assert!(batch.damage.len() == 1 && batch.damage[0].contains(&format!("block {ROTTEN} ")), "{batch:?}");
+    let mut bytes = vec![0; 3];
+    for block in [ROTTEN - 1, ROTTEN + 1] {
+        assert_eq!(client.read(handle, offset(block) + 100, &mut bytes), Ok(3));
+        assert_eq!(bytes, b"new");
+    }
+    assert_eq!(client.read(handle, offset(ROTTEN) + 100, &mut bytes), Err(Errno::IO));
+    client.write(caller, handle, WriteAt::Offset(offset(ROTTEN)), &content(ROTTEN)).expect("room");
+    client.service().digest().expect("a good medium");
+    client.advance();
+    let mut whole = vec![0; BLOCK];
+    assert_eq!(client.read(handle, offset(ROTTEN), &mut whole), Ok(BLOCK));
+    assert_eq!(whole, content(ROTTEN));
+}
+
 /// What was acknowledged is in the log, whatever happens to the pool.
 #[test]
 fn nothing_is_lost_when_the_pool_cannot_be_written() {
