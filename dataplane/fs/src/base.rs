@@ -1,6 +1,8 @@
 //! The digested state of the file system, as a client and the digest see it below what the logs
 //! add.
 
+use std::ops::Range;
+
 use crate::error::Fault;
 use crate::file_system::DirectoryEntry;
 use crate::inode::{InodeNumber, Kind, Timestamp};
@@ -79,9 +81,9 @@ pub trait Base {
     /// Reads data; holes are zeros.
     fn read(&mut self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<(), Fault>;
 
-    /// The first range with data at or behind `offset`, in bytes. A range that is reserved and was
-    /// never written is not data.
-    fn data_from(&mut self, inode: InodeNumber, offset: u64) -> Result<Option<std::ops::Range<u64>>, Fault>;
+    /// The first range with data that begins in `range` or reaches into it, in bytes; it may end
+    /// behind. What is reserved and was never written is not data.
+    fn data_in(&mut self, inode: InodeNumber, range: Range<u64>) -> Result<Option<Range<u64>>, Fault>;
 
     /// Blocks for data that no file has, and blocks in all.
     fn free_blocks(&self) -> (u64, u64);

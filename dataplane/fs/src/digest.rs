@@ -57,6 +57,8 @@ const ITEMS_PER_EFFECT: u64 = 3;
 pub struct Batch {
     /// How far the log is applied now.
     pub state: LogState,
+    /// How far the log was read: there may be pads behind the last record.
+    pub read: u64,
     /// Records that were read.
     pub records: u64,
     /// Data bytes of those records.
@@ -215,7 +217,7 @@ impl<D: DiskQueue> Digest<D> {
         let state = self.digested.log(log)?;
         let identity = LogIdentity { log, epoch: state.epoch, seed };
         let mut most = self.fitting.min(self.batch_records);
-        let (mut batch, states) = loop {
+        let (mut batch, states, demand) = loop {
             let mut reader = LogReader::new(medium, identity, state.position, state.sequence + 1)?;
             let mut batch = Batch { state, ..Batch::default() };
             let overlay = self.gather(log, &mut reader, &mut batch, most)?;
@@ -228,14 +230,14 @@ impl<D: DiskQueue> Digest<D> {
             let (logged, blocks) = flush::demand(&states);
             batch.data_saved = batch.data.saturating_sub(logged);
             if self.makes_room(effects, blocks, batch.records)? {
-                break (batch, states);
+                break (batch, states, (effects.saturating_mul(ITEMS_PER_EFFECT), blocks));
             }
             most = batch.records / 2;
             self.fitting = most;
         };
         self.fitting = most.saturating_mul(2).min(BATCH_RECORDS);
         (batch.blocks_written, batch.damage) = self.stopping(|digest| {
-            let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, medium);
+            let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, medium, demand);
             for (inode, state) in states {
                 flush.state(inode, &state)?;
             }
@@ -282,20 +284,31 @@ impl<D: DiskQueue> Digest<D> {
         let start = batch.state.position;
         let mut overlay = Overlay::default();
         loop {
+            batch.read = batch.state.position;
             if batch.records == most || batch.state.position - start >= BATCH_BYTES {
                 batch.more = true;
                 return Ok(overlay);
             }
             let record = match reader.next() {
                 Ok(Some(record)) => record,
-                Ok(None) => return Ok(overlay),
+                Ok(None) => {
+                    batch.read = reader.position();
+                    return Ok(overlay);
+                }
                 Err(damage) => {
                     let position = batch.state.position;
                     batch.invalid = Some(Invalid { position, cause: damage.to_string() });
                     return Ok(overlay);
                 }
             };
-            match apply(&mut overlay, &mut self.digested, log, &record) {
+            let applied = match record.change {
+                // Numbers are durable before a client gets them: see `inode_numbers`.
+                Change::Create { inode, .. } if inode.0 >= self.counters.next_inode => {
+                    Err(Refusal::Invalid("a number that no client got"))
+                }
+                _ => apply(&mut overlay, &mut self.digested, log, &record),
+            };
+            match applied {
                 Ok(_) => {}
                 Err(Refusal::Invalid(cause)) => {
                     let position = record.position.start;
@@ -308,9 +321,6 @@ impl<D: DiskQueue> Digest<D> {
             batch.data += record.data.1.len() as u64;
             batch.state =
                 LogState { sequence: record.sequence, position: record.position.end, ..batch.state };
-            if let Change::Create { inode, .. } = record.change {
-                self.counters.next_inode = self.counters.next_inode.max(inode.0.saturating_add(1));
-            }
         }
     }
 
@@ -344,7 +354,7 @@ impl<D: DiskQueue> Digest<D> {
             if value.first() == Some(&items::FREED) {
                 return self.stopping(|digest| {
                     digest.digested.store.use_reserve(true);
-                    Flush::new(&mut digest.digested, &mut digest.counters, &flush::NoLog)
+                    Flush::new(&mut digest.digested, &mut digest.counters, &flush::NoLog, (0, 0))
                         .remove(InodeNumber(key.offset))?;
                     digest.digested.store.commit(digest.counters)?;
                     Ok(true)

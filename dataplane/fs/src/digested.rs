@@ -265,11 +265,13 @@ impl<S: Store> Base for Digested<S> {
         Ok(())
     }
 
-    fn data_from(&mut self, inode: InodeNumber, offset: u64) -> Result<Option<Range<u64>>, Fault> {
-        let mut block = offset / BLOCK as u64;
-        while let Some(extent) = self.extent_from(inode, block)? {
+    fn data_in(&mut self, inode: InodeNumber, range: Range<u64>) -> Result<Option<Range<u64>>, Fault> {
+        let mut block = range.start / BLOCK as u64;
+        while let Some(extent) = self.extent_from(inode, block)?
+            && extent.first < range.end.div_ceil(BLOCK as u64)
+        {
             if !extent.is_unwritten() {
-                let start = (extent.first * BLOCK as u64).max(offset);
+                let start = (extent.first * BLOCK as u64).max(range.start);
                 return Ok(Some(start..extent.end() * BLOCK as u64));
             }
             block = extent.end();

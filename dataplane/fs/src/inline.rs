@@ -26,6 +26,8 @@ pub struct Inline<D: DiskQueue, M> {
     identity: LogIdentity,
     logged: u64,
     digested: u64,
+    /// The log has no record before this position that is not digested.
+    read: u64,
     /// What the client knows of it.
     reported: u64,
     faults: Vec<String>,
@@ -48,6 +50,7 @@ impl<D: DiskQueue, M: Medium> Inline<D, M> {
             identity,
             logged: digested,
             digested,
+            read: digested,
             reported: digested,
             faults: Vec::new(),
             totals,
@@ -60,7 +63,7 @@ impl<D: DiskQueue, M: Medium> Inline<D, M> {
     /// A medium failed, or the log is damaged.
     pub fn digest(&mut self) -> Result<Batch, DigestError> {
         let batch = self.digest.digest(&self.log, self.identity.log, self.identity.seed)?;
-        self.digested = batch.state.position;
+        (self.digested, self.read) = (batch.state.position, batch.read);
         while self.digest.reap()? {}
         self.totals.records += batch.records;
         self.totals.data += batch.data;
@@ -109,7 +112,7 @@ impl<D: DiskQueue, M: Medium> Service<M> for Inline<D, M> {
     }
 
     fn wait(&mut self) -> Result<Option<u64>, Errno> {
-        if self.digested >= self.logged {
+        if self.read >= self.logged {
             return Ok(None);
         }
         let before = self.digested;

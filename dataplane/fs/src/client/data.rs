@@ -204,7 +204,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         };
         self.see(|overlay, base| {
             let Some(state) = overlay.state(inode) else {
-                return Ok(base.data_from(inode, from)?.filter(|data| data.start < size).map(whole));
+                return Ok(base.data_in(inode, from..size)?.map(whole));
             };
             // The end of the file may be inside a block.
             for stretch in state.ranges.stretches(from..size.next_multiple_of(BLOCK_BYTES)) {
@@ -212,9 +212,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 match stretch.source {
                     Some(Source::Log(_) | Source::Zeros) => return Ok(Some(whole(range))),
                     None if !state.is_new => {
-                        if let Some(data) = base.data_from(inode, range.start)?
-                            && data.start < range.end
-                        {
+                        if let Some(data) = base.data_in(inode, range.clone())? {
                             return Ok(Some(whole(data.start..data.end.min(range.end))));
                         }
                     }

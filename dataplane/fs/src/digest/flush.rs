@@ -86,11 +86,28 @@ fn written_blocks(ranges: &Ranges) -> Vec<Range<u64>> {
     blocks
 }
 
+/// The blocks with reserved room, each once however often it was reserved.
+fn reserved_blocks(ranges: &Ranges) -> Vec<Range<u64>> {
+    let blocks = |range: Range<u64>| range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
+    let mut all: Vec<_> = ranges.reserved().map(blocks).collect();
+    all.sort_unstable_by_key(|blocks| blocks.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for blocks in all {
+        match merged.last_mut() {
+            Some(last) if blocks.start <= last.end => last.end = last.end.max(blocks.end),
+            _ => merged.push(blocks),
+        }
+    }
+    merged
+}
+
 /// The work of one batch.
 pub(super) struct Flush<'a, D: DiskQueue, M> {
     digested: &'a mut Digested<Pool<D>>,
     counters: &'a mut Counters,
     log: &'a M,
+    /// Changes of the tree, and blocks, that the batch needs: a reservation leaves them alone.
+    demand: (u64, u64),
     written: u64,
     /// Blocks of which a part is lost.
     lost: Vec<(InodeNumber, u64)>,
@@ -98,8 +115,13 @@ pub(super) struct Flush<'a, D: DiskQueue, M> {
 }
 
 impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
-    pub(super) fn new(digested: &'a mut Digested<Pool<D>>, counters: &'a mut Counters, log: &'a M) -> Self {
-        Self { digested, counters, log, written: 0, lost: Vec::new(), damage: Vec::new() }
+    pub(super) fn new(
+        digested: &'a mut Digested<Pool<D>>,
+        counters: &'a mut Counters,
+        log: &'a M,
+        demand: (u64, u64),
+    ) -> Self {
+        Self { digested, counters, log, demand, written: 0, lost: Vec::new(), damage: Vec::new() }
     }
 
     /// Blocks of data that were written.
@@ -201,8 +223,8 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
                 self.cut(inode, new, whole, usize::MAX)?;
             }
         }
-        for range in ranges.reserved() {
-            self.reserve(inode, new, range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES))?;
+        for blocks in reserved_blocks(ranges) {
+            self.reserve(inode, new, blocks)?;
         }
         Ok(())
     }
@@ -379,8 +401,9 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         Ok(false)
     }
 
-    /// Reserves room where there is none. A pool without room reserves less: the client has counted
-    /// what it promised, so that happens only to a client that does not.
+    /// Reserves room where there is none. A pool without room reserves less, and what the rest of
+    /// the batch and removals need is left alone: the client has counted what it promised, so that
+    /// happens only to a client that does not.
     fn reserve(&mut self, inode: InodeNumber, new: &mut Inode, blocks: Range<u64>) -> Result<(), Fault> {
         let mut at = blocks.start;
         while at < blocks.end {
@@ -391,7 +414,15 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
                 None => (blocks.end, blocks.end),
             };
             while at < gap {
-                let run = match self.digested.store.allocate(Class::Nvm, (gap - at).min(CHUNK) as u32) {
+                let mut wanted = (gap - at).min(CHUNK);
+                while !self.has_room_for(wanted) {
+                    wanted /= 2;
+                    if wanted == 0 {
+                        return Ok(());
+                    }
+                }
+                // At most CHUNK.
+                let run = match self.digested.store.allocate(Class::Nvm, wanted as u32) {
                     Ok(run) => run,
                     Err(Fault::Full { .. }) => return Ok(()),
                     Err(fault) => return Err(fault),
@@ -403,6 +434,16 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
             at = at.max(then);
         }
         Ok(())
+    }
+
+    /// Whether a run of so many blocks can be reserved.
+    fn has_room_for(&mut self, blocks: u64) -> bool {
+        let pool = &mut self.digested.store;
+        let uses_reserve = pool.use_reserve(false);
+        let extents = blocks.div_ceil(u64::from(EXTENT_BLOCKS));
+        let has_room = pool.has_room(self.demand.0 + extents, self.demand.1 + blocks);
+        pool.use_reserve(uses_reserve);
+        has_room
     }
 
     fn xattr(&mut self, inode: InodeNumber, name: &[u8], value: &Value) -> Result<(), Fault> {

@@ -295,7 +295,7 @@ impl<B: Base> Work<'_, '_, B> {
         exchange: bool,
     ) -> Result<(), Refusal> {
         let moved = self.existing(inode)?;
-        self.directory(from.directory)?;
+        let source = self.directory(from.directory)?;
         let target = self.directory(to.directory)?;
         self.occupied(from, inode)?;
         require(from.directory != to.directory || from.cookie != to.cookie, "a rename to itself")?;
@@ -319,6 +319,9 @@ impl<B: Base> Work<'_, '_, B> {
         {
             require(is_directory == other_is, "a directory in place of a file, or a file of a directory")?;
             require(!other_is || other.size == 0, "a directory with entries")?;
+        }
+        if exchange && crosses && other_is && !is_directory {
+            require(source.links < MAX_LINKS, "too many subdirectories")?;
         }
         if is_directory && crosses {
             require(other_is || target.links < MAX_LINKS, "too many subdirectories")?;
@@ -518,7 +521,7 @@ impl<B: Base> Work<'_, '_, B> {
     fn has_data(&mut self, inode: InodeNumber, block: u64) -> Result<bool, Fault> {
         let range = block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES;
         let Some(state) = self.overlay.inodes.get(&inode) else {
-            return Ok(self.base.data_from(inode, range.start)?.is_some_and(|data| data.start < range.end));
+            return Ok(self.base.data_in(inode, range)?.is_some());
         };
         for stretch in state.ranges.stretches(range) {
             let range = stretch.range;
@@ -526,7 +529,7 @@ impl<B: Base> Work<'_, '_, B> {
                 Some(Source::Log(_) | Source::Zeros) => true,
                 Some(Source::Hole) => false,
                 None if state.is_new => false,
-                None => self.base.data_from(inode, range.start)?.is_some_and(|data| data.start < range.end),
+                None => self.base.data_in(inode, range)?.is_some(),
             };
             if found {
                 return Ok(true);

@@ -115,9 +115,10 @@ impl<D: DiskQueue> Pool<D> {
     }
 
     /// From now on, changes may or may not take what is reserved for removals: for changes that
-    /// belong to a removal, such as the items of an extent that is cut in two.
-    pub fn use_reserve(&mut self, may: bool) {
-        self.uses_reserve = may;
+    /// belong to a removal, such as the items of an extent that is cut in two. Returns what was so
+    /// before.
+    pub fn use_reserve(&mut self, may: bool) -> bool {
+        std::mem::replace(&mut self.uses_reserve, may)
     }
 
     /// Whether so many changes of the tree, and runs of so many blocks, surely fit now. That is

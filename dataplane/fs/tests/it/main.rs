@@ -4,6 +4,7 @@
 mod crash;
 mod faults;
 mod full;
+mod hostile;
 mod log;
 mod pool;
 mod programs;

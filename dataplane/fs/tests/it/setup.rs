@@ -138,6 +138,13 @@ impl Media {
         format(&mut self.members(), &FormatOptions { identity: 7, name_key }).expect("a pool");
     }
 
+    /// The digest alone, for a log that no client writes.
+    pub(crate) fn digest(&self) -> Digest<Disk> {
+        let mut pool = Pool::open(self.members()).expect("a pool");
+        pool.readers_at(u64::MAX);
+        Digest::new(pool, BIRTH).expect("a root directory")
+    }
+
     /// Opens the file system: digests what the log has, frees orphans, and returns a client whose
     /// log goes on behind it.
     pub(crate) fn open(&self) -> Result<FileSystem, String> {
