@@ -43,6 +43,8 @@ pub fn create(
     let mut made = Vec::new();
     let result = make_files(&description, &mut made, progress).and_then(|()| description.write(&folder));
     if result.is_err() {
+        // A description that is not whole, or not durable, goes first.
+        drop(std::fs::remove_file(folder.join(FILE)));
         for path in made {
             // The first error is the one to report; a file that is not there is no loss.
             drop(std::fs::remove_file(path));
@@ -63,7 +65,8 @@ fn describe(folder: &Path, options: &CreateOptions) -> Result<Description, Store
     let is_nvm = home.class == ClassName::Nvm;
     let beside = if is_nvm { home.path.parent().map(Path::to_owned) } else { None };
     let memory = options.log_memory.clone().or(beside).unwrap_or_else(|| "/dev/shm".into());
-    let name = format!("sietch-log-{seed:016x}");
+    // Every user sees the name, and no other may know the seed.
+    let name = format!("sietch-log-{:016x}", u64::from_le_bytes(random(folder)?));
     let log = LogDescription {
         memory: memory.join(&name),
         disk: (!is_nvm).then(|| folder.join("log")),

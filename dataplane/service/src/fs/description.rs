@@ -2,13 +2,18 @@
 //!
 //! 1. A folder with a description has a whole file system: it is written last.
 //! 2. The first medium is the home of the pool: the fastest one.
-//! 3. The log is in memory that outlives the process: on persistent memory, or on a tmpfs. In the
+//! 3. Only its owner may read or write it: it names files that are opened and made, and the seed of
+//!    the log, with which data of a user could be made to look like records.
+//! 4. The log is in memory that outlives the process: on persistent memory, or on a tmpfs. In the
 //!    second case it has a copy on disk, which `fsync` makes durable.
 
 use std::fmt;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use sietch_fs::pool::Class;
 
@@ -16,6 +21,8 @@ use super::error::StoreError;
 
 /// Name of the description in the folder of a file system.
 pub const FILE: &str = "fs.toml";
+/// Bytes of a description that are read: far more than one has.
+const MAX_BYTES: u64 = 1 << 16;
 /// Version of the description.
 pub(super) const VERSION: u32 = 1;
 
@@ -99,6 +106,23 @@ pub struct Description {
     pub log: LogDescription,
 }
 
+/// Reads a description that only this user may have written.
+fn read_own(path: &Path) -> Result<String, StoreError> {
+    let fail = |action, source| StoreError::Io { path: path.to_owned(), action, source };
+    // A pipe would wait for its writer.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = std::fs::File::options().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(|source| fail("read it", source))?;
+    let found = file.metadata().map_err(|source| fail("read its owner", source))?;
+    let is_own = found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0 && found.is_file();
+    if !is_own {
+        return Err(StoreError::Foreign { path: path.to_owned() });
+    }
+    let mut text = String::new();
+    file.take(MAX_BYTES).read_to_string(&mut text).map_err(|source| fail("read it", source))?;
+    Ok(text)
+}
+
 impl Description {
     /// Reads the description in `folder`.
     ///
@@ -106,11 +130,7 @@ impl Description {
     /// [`StoreError::Io`], [`StoreError::Description`].
     pub fn read(folder: &Path) -> Result<Self, StoreError> {
         let path = folder.join(FILE);
-        let text = std::fs::read_to_string(&path).map_err(|source| StoreError::Io {
-            path: path.clone(),
-            action: "read it",
-            source,
-        })?;
+        let text = read_own(&path)?;
         let wrong = |cause: String| StoreError::Description { path: path.clone(), cause };
         let description: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         match description.version {
@@ -135,7 +155,10 @@ impl Description {
         let text = toml::to_string(self)
             .map_err(|error| StoreError::Description { path: path.clone(), cause: error.to_string() })?;
         let partial = folder.join(format!("{FILE}.partial"));
-        let mut file = std::fs::File::create(&partial).map_err(|source| fail("create it", source))?;
+        // What a crash left, or another user put there.
+        drop(std::fs::remove_file(&partial));
+        let options = std::fs::File::options().write(true).create_new(true).mode(0o600).open(&partial);
+        let mut file = options.map_err(|source| fail("create it", source))?;
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
         written.map_err(|source| fail("write it", source))?;
         std::fs::rename(&partial, &path).map_err(|source| fail("rename it", source))?;

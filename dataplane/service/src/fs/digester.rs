@@ -5,12 +5,14 @@
 //!    pays one comparison.
 //! 2. After the first record it lets others gather for [`LINGER`], or until a quarter of the log is
 //!    full, or until a client waits.
-//! 3. After each commit it publishes position and root. Blocks that the commit replaced are used
-//!    again when the client has taken notice.
-//! 4. If a medium fails, or the log has an invalid record, it publishes that and ends: the client
-//!    gets an error for whatever needs the digest.
+//! 3. After each commit, of whatever, it publishes position and root. Blocks that the commit
+//!    replaced are used again when the client has taken notice: so it must be able to.
+//! 4. If a medium fails, or the log has an invalid record or lacks one, it publishes that and ends:
+//!    the client gets an error for whatever needs the digest.
+//! 5. It reads the log, not what the client says of it, and so may be ahead of the client: it has
+//!    digested a record whose append has not returned.
 //!
-//! What it must never do: sleep while a client waits for it.
+//! What it must never do: sleep while a client waits for it; end and leave a client waiting.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -58,8 +60,8 @@ pub(super) struct Shared {
     logged: AtomicU64,
     /// The digester sleeps until the log has records up to here.
     wake_at: AtomicU64,
-    /// The log is digested up to here: what [`State`] says, to be read without its lock.
-    digested: AtomicU64,
+    /// Generation of the root that [`State`] has, to be read without its lock.
+    generation: AtomicU64,
     /// The generation of the pool that the client reads.
     reader: AtomicU64,
     state: Mutex<State>,
@@ -71,8 +73,13 @@ pub(super) struct Shared {
 
 struct State {
     digested: u64,
+    /// The log has no record before this position that is not digested.
+    read: u64,
     root: Root,
+    /// Freed files may still have blocks.
+    has_freed: bool,
     failure: Option<Failure>,
+    has_ended: bool,
     is_waited_for: bool,
     is_ending: bool,
     wants_numbers: bool,
@@ -85,6 +92,17 @@ struct State {
 struct Failure {
     errno: Errno,
     cause: String,
+}
+
+impl State {
+    /// Nothing comes any more from a thread that failed or has ended.
+    fn check_going(&self) -> Result<(), Errno> {
+        match &self.failure {
+            Some(failure) => Err(failure.errno),
+            None if self.has_ended => Err(Errno::IO),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Shared {
@@ -101,26 +119,25 @@ impl Shared {
         }
     }
 
-    /// Position and root that were published last, if the position is another one than `known`.
+    /// Position and root that were published last, if the root is not that of generation `known`.
     pub(super) fn progress(&self, known: u64) -> Option<(u64, Root)> {
-        if self.digested.load(Ordering::Acquire) == known {
+        if self.generation.load(Ordering::Acquire) == known {
             return None;
         }
         let state = self.state();
         Some((state.digested, state.root))
     }
 
-    /// Waits for progress beyond `known`; `None` when everything is digested.
+    /// Waits for a root after generation `known`; `None` when everything is digested, and all room
+    /// that it freed is there.
     pub(super) fn wait(&self, known: u64) -> Result<Option<(u64, Root)>, Errno> {
         let mut state = self.state();
         loop {
-            if state.digested != known {
+            if state.root.generation != known {
                 return Ok(Some((state.digested, state.root)));
             }
-            if let Some(failure) = &state.failure {
-                return Err(failure.errno);
-            }
-            if known >= self.logged.load(Ordering::SeqCst) {
+            state.check_going()?;
+            if state.read >= self.logged.load(Ordering::SeqCst) && !state.has_freed {
                 return Ok(None);
             }
             state.is_waited_for = true;
@@ -136,9 +153,7 @@ impl Shared {
             if let Some(numbers) = state.numbers.take() {
                 return Ok(numbers);
             }
-            if let Some(failure) = &state.failure {
-                return Err(failure.errno);
-            }
+            state.check_going()?;
             state.wants_numbers = true;
             self.wanted.notify_one();
             state = self.published.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -170,12 +185,15 @@ impl Digester {
         let shared = Arc::new(Shared {
             logged: AtomicU64::new(digested),
             wake_at: AtomicU64::new(u64::MAX),
-            digested: AtomicU64::new(digested),
+            generation: AtomicU64::new(root.generation),
             reader: AtomicU64::new(root.generation),
             state: Mutex::new(State {
                 digested,
+                read: digested,
                 root,
+                has_freed: true,
                 failure: None,
+                has_ended: false,
                 is_waited_for: false,
                 is_ending: false,
                 wants_numbers: true,
@@ -186,7 +204,7 @@ impl Digester {
             wanted: Condvar::new(),
         });
         let mut work =
-            Work { shared: Arc::clone(&shared), digest, log, number, seed, digested, has_freed: true };
+            Work { shared: Arc::clone(&shared), digest, log, number, seed, read: digested, has_freed: true };
         let thread = std::thread::Builder::new()
             .name("sietch-digest".to_owned())
             .spawn(move || {
@@ -250,6 +268,7 @@ impl Drop for Notice {
     fn drop(&mut self) {
         let mut state = self.0.state();
         let is_done = state.is_ending && !std::thread::panicking();
+        state.has_ended = true;
         if state.failure.is_none() && !is_done {
             let cause = "the thread that digests has ended; start the file system again".to_owned();
             state.failure = Some(Failure { errno: Errno::IO, cause });
@@ -265,7 +284,8 @@ struct Work {
     log: Mapped,
     number: u32,
     seed: u64,
-    digested: u64,
+    /// The log has no record before this position that is not digested.
+    read: u64,
     /// Files that were freed may still have blocks.
     has_freed: bool,
 }
@@ -295,7 +315,7 @@ impl Work {
             if state.is_ending || state.is_waited_for || state.wants_numbers || self.has_freed {
                 break;
             }
-            let waiting = shared.logged.load(Ordering::SeqCst) - self.digested;
+            let waiting = shared.logged.load(Ordering::SeqCst).saturating_sub(self.read);
             let now = Instant::now();
             if waiting > 0 && deadline.is_none() {
                 deadline = Some(now + LINGER);
@@ -303,7 +323,7 @@ impl Work {
             if waiting >= threshold || deadline.is_some_and(|deadline| deadline <= now) {
                 break;
             }
-            let wake_at = self.digested + if waiting > 0 { threshold } else { 1 };
+            let wake_at = self.read + if waiting > 0 { threshold } else { 1 };
             shared.wake_at.store(wake_at, Ordering::SeqCst);
             // A record that was logged before this store is seen here, one after it rings.
             if shared.logged.load(Ordering::SeqCst) >= wake_at {
@@ -324,41 +344,66 @@ impl Work {
     fn work(&mut self, is_ending: bool) -> Result<(), Failure> {
         self.give_numbers()?;
         let end = self.shared.logged.load(Ordering::SeqCst);
-        while self.digested < end || is_ending {
-            let readers = self.shared.reader.load(Ordering::Acquire);
-            self.digest.pool().readers_at(readers);
+        while self.read < end || is_ending {
+            self.read_by();
             let batch = match self.digest.digest(&self.log, self.number, self.seed) {
                 Ok(batch) => batch,
                 Err(DigestError::Held) => {
-                    // The client advances with its next operation, and needs numbers for it, maybe.
-                    self.give_numbers()?;
-                    std::thread::sleep(HELD_PAUSE);
+                    self.wait_for_reader(is_ending)?;
                     continue;
                 }
                 Err(error) => return Err(failed(&error)),
             };
+            self.read = batch.read;
             for damage in &batch.damage {
                 tracing::error!("{damage}");
             }
-            let is_done = batch.records == 0;
-            self.publish(&batch);
+            self.publish(Some(&batch));
             if let Some(invalid) = batch.invalid {
                 let cause = format!("the record of the log at {}: {}", invalid.position, invalid.cause);
                 return Err(Failure { errno: Errno::IO, cause });
             }
-            if is_done {
+            if batch.records == 0 {
+                if self.read < end {
+                    let cause =
+                        format!("the log lost the record at {}; it has records up to {end}", self.read);
+                    return Err(Failure { errno: Errno::IO, cause });
+                }
                 break;
             }
         }
+        self.reap()
+    }
+
+    /// Removes some of what was freed.
+    fn reap(&mut self) -> Result<(), Failure> {
         self.has_freed = true;
         for _ in 0..REAP_STEPS {
-            let readers = self.shared.reader.load(Ordering::Acquire);
-            self.digest.pool().readers_at(readers);
+            self.read_by();
             self.has_freed = self.digest.reap().map_err(|error| failed(&error))?;
+            self.publish(None);
             if !self.has_freed {
                 break;
             }
         }
+        Ok(())
+    }
+
+    /// Takes notice of what the client reads.
+    fn read_by(&mut self) {
+        let generation = self.shared.reader.load(Ordering::Acquire);
+        self.digest.pool().readers_at(generation);
+    }
+
+    /// Waits until the client reads a newer generation, which it does with its next operation. It
+    /// needs numbers for that, maybe.
+    fn wait_for_reader(&mut self, is_ending: bool) -> Result<(), Failure> {
+        self.give_numbers()?;
+        if is_ending || self.shared.state().is_ending {
+            let cause = "the file system ends while a client reads blocks that the digest needs".to_owned();
+            return Err(Failure { errno: Errno::IO, cause });
+        }
+        std::thread::sleep(HELD_PAUSE);
         Ok(())
     }
 
@@ -370,23 +415,28 @@ impl Work {
         let mut state = self.shared.state();
         state.numbers = Some(numbers);
         state.wants_numbers = false;
-        self.shared.published.notify_all();
+        drop(state);
+        self.publish(None);
         Ok(())
     }
 
-    fn publish(&mut self, batch: &Batch) {
-        self.digested = batch.state.position;
+    /// Publishes what was committed, and what a batch did.
+    fn publish(&mut self, batch: Option<&Batch>) {
         let mut state = self.shared.state();
-        state.digested = self.digested;
         state.root = self.digest.root();
-        let totals = &mut state.totals;
-        totals.batches += 1;
-        totals.records += batch.records;
-        totals.data += batch.data;
-        totals.records_saved += batch.records_saved;
-        totals.data_saved += batch.data_saved;
-        totals.blocks_written += batch.blocks_written;
-        self.shared.digested.store(self.digested, Ordering::Release);
+        state.read = self.read;
+        state.has_freed = self.has_freed;
+        if let Some(batch) = batch {
+            state.digested = batch.state.position;
+            let totals = &mut state.totals;
+            totals.batches += 1;
+            totals.records += batch.records;
+            totals.data += batch.data;
+            totals.records_saved += batch.records_saved;
+            totals.data_saved += batch.data_saved;
+            totals.blocks_written += batch.blocks_written;
+        }
+        self.shared.generation.store(state.root.generation, Ordering::Release);
         self.shared.published.notify_all();
     }
 }

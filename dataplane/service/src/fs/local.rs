@@ -21,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Local {
     shared: Arc<Shared>,
     base: Digested<Reader<AreaQueue>>,
-    digested: u64,
     /// The copy of the log on disk, where memory does not survive a loss of power.
     mirror: Option<Mirror<AreaQueue>>,
 }
@@ -30,17 +29,27 @@ impl Local {
     pub(super) fn new(
         shared: Arc<Shared>,
         reader: Reader<AreaQueue>,
-        digested: u64,
         mirror: Option<Mirror<AreaQueue>>,
     ) -> Self {
-        Self { shared, base: Digested::new(reader), digested, mirror }
+        Self { shared, base: Digested::new(reader), mirror }
+    }
+
+    /// The generation that it reads.
+    fn generation(&mut self) -> u64 {
+        self.base.store_mut().root().generation
     }
 
     fn advance(&mut self, (position, root): (u64, Root)) -> u64 {
         self.base.store_mut().advance(root);
         self.shared.reads(root.generation);
-        self.digested = position;
         position
+    }
+}
+
+/// A client that is gone reads nothing, however it ended.
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.shared.reads(u64::MAX);
     }
 }
 
@@ -52,12 +61,14 @@ impl Service<Mapped> for Local {
     }
 
     fn poll(&mut self) -> Option<u64> {
-        let progress = self.shared.progress(self.digested)?;
+        let generation = self.generation();
+        let progress = self.shared.progress(generation)?;
         Some(self.advance(progress))
     }
 
     fn wait(&mut self) -> Result<Option<u64>, Errno> {
-        let progress = self.shared.wait(self.digested)?;
+        let generation = self.generation();
+        let progress = self.shared.wait(generation)?;
         Ok(progress.map(|progress| self.advance(progress)))
     }
 

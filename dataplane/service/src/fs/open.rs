@@ -1,12 +1,12 @@
 //! Opens a file system: recovery, then service.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::time::{ClockId, clock_gettime};
 use sietch_disk::nvm::{Mapped, Medium as _};
 use sietch_disk::{AreaQueue, area, open_area};
 use sietch_fs::inode::Timestamp;
-use sietch_fs::log::{Durability as LogDurability, LogIdentity, LogWriter, Mirror};
+use sietch_fs::log::{Durability as LogDurability, LogIdentity, LogReader, LogWriter, Mirror};
 use sietch_fs::pool::{Pool, Reader};
 use sietch_fs::{Client, Digest};
 
@@ -18,6 +18,8 @@ use super::media::{self, Medium};
 
 /// The number of the log of the client in this process.
 pub(super) const LOG: u32 = 1;
+/// Bytes of the log that are searched at a time.
+const VERIFIED: usize = 1 << 20;
 /// Bytes that a disk writes in one piece, at most.
 const DISK_BLOCK: usize = 4096;
 
@@ -62,7 +64,7 @@ pub fn open(folder: &Path) -> Result<Running, StoreError> {
     let root = digest.root();
     let reader = Reader::new(members()?, root)?;
     let (digester, shared) = Digester::start(digest, reader_memory, (LOG, description.log.seed))?;
-    let client = Client::new(Local::new(shared, reader, state.position, mirror), writer, LOG);
+    let client = Client::new(Local::new(shared, reader, mirror), writer, LOG);
     Ok(Running { client, digester, description, recovered })
 }
 
@@ -77,21 +79,38 @@ fn open_log(log: &LogDescription) -> Result<(Mapped, Mapped, Option<AreaQueue>),
         }
         None => None,
     };
-    let is_gone = disk.is_some() && log.memory.symlink_metadata().is_err();
-    if is_gone {
-        area::create(&log.memory, log.bytes, &mut |_| {})?;
+    let mut disk = disk;
+    if let Some(disk) = &mut disk
+        && log.memory.symlink_metadata().is_err()
+    {
+        load_memory(log, disk)?;
     }
     let file = media::open_own(&log.memory, log.bytes)?;
-    let (mut memory, reader) = media::log_memory(file, &log.memory, log.bytes)?;
-    let mut disk = disk;
-    if is_gone && let Some(disk) = &mut disk {
-        let loaded = Mirror::load(disk, &mut memory);
-        let loaded = loaded.map_err(|source| StoreError::Mirror { path: log.memory.clone(), source })?;
-        if !loaded.unreadable.is_empty() {
-            tracing::warn!("blocks of the log cannot be read: {:?}", loaded.unreadable);
-        }
-    }
+    let (memory, reader) = media::log_memory(file, &log.memory, log.bytes)?;
     Ok((memory, reader, disk))
+}
+
+/// Makes the memory of a log from its copy on disk. It gets its name when it is whole: memory that
+/// has its name is believed, also after this process was killed here.
+fn load_memory(log: &LogDescription, disk: &mut AreaQueue) -> Result<(), StoreError> {
+    let mut name = log.memory.as_os_str().to_owned();
+    name.push(".loading");
+    let loading = PathBuf::from(name);
+    // What such a process left.
+    drop(std::fs::remove_file(&loading));
+    area::create(&loading, log.bytes, &mut |_| {})?;
+    let file = media::open_own(&loading, log.bytes)?;
+    let (mut memory, _) = media::log_memory(file, &loading, log.bytes)?;
+    let loaded = Mirror::load(disk, &mut memory);
+    let loaded = loaded.map_err(|source| StoreError::Mirror { path: log.memory.clone(), source })?;
+    if !loaded.unreadable.is_empty() {
+        tracing::warn!("blocks of the log cannot be read: {:?}", loaded.unreadable);
+    }
+    std::fs::rename(&loading, &log.memory).map_err(|source| StoreError::Io {
+        path: log.memory.clone(),
+        action: "give it its name",
+        source,
+    })
 }
 
 /// Digests what the log has, and frees what no name leads to. Returns the records.
@@ -113,8 +132,33 @@ fn recover(
             break;
         }
     }
+    verify_end(digest, memory, log)?;
     digest.free_orphans()?;
     Ok(records)
+}
+
+/// Refuses a log of which something is missing in front of records that are there. The next epoch
+/// would make those worthless.
+fn verify_end(
+    digest: &mut Digest<AreaQueue>,
+    memory: &Mapped,
+    log: &LogDescription,
+) -> Result<(), StoreError> {
+    let state = digest.log_state(LOG)?;
+    let identity = LogIdentity { log: LOG, epoch: state.epoch, seed: log.seed };
+    let path = || log.memory.clone();
+    let mut reader = LogReader::new(memory, identity, state.position, state.sequence + 1)
+        .map_err(|source| StoreError::Ring { path: path(), source })?;
+    loop {
+        match reader.verify_end(VERIFIED) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(damage) => {
+                let (position, cause) = (reader.position(), damage.to_string());
+                return Err(StoreError::Log { path: path(), position, cause });
+            }
+        }
+    }
 }
 
 fn now() -> Timestamp {

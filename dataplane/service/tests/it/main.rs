@@ -5,6 +5,7 @@ mod isolated;
 mod sockets_fixture;
 
 mod broker;
+mod files;
 mod service_core;
 mod sockets;
 mod sockets_exhaustion;
