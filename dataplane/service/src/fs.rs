@@ -1,8 +1,8 @@
 //! The service of a file system: it owns the media, recovers logs and digests them.
 //!
 //! 1. A file system is a folder with a *description* ([`description`]): the files of its media, the
-//!    memory of its log, and which of them survive a loss of power. [`create`] makes it.
-//! 2. [`open`] locks every file, opens the pool, digests what the log has from before, frees what
+//!    memory of its log, and which of them survive a loss of power. [`create()`] makes it.
+//! 2. [`open()`] locks every file, opens the pool, digests what the log has from before, frees what
 //!    no name leads to, and begins a new epoch of the log. From then on the file system is whole.
 //! 3. A thread digests ([`digester`]). It lets records gather, because later ones make earlier ones
 //!    pointless, and begins when a quarter of the log is full, when records are old, or when a
@@ -10,7 +10,7 @@
 //! 4. A client in the same process ([`local`]) reads what was committed through queues of its own.
 //!    It changes to the next commit between two operations, and only then are the blocks that this
 //!    commit replaced used again.
-//! 5. [`check`] verifies a file system that is not open, and recovers nothing.
+//! 5. [`check()`] verifies a file system that is not open, and recovers nothing.
 //!
 //! What it must never do: keep a client waiting for the medium, unless its log is full; go on after
 //! a medium failed as if it had not.
