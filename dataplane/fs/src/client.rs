@@ -46,9 +46,9 @@ const SPARE_PART: u64 = 32;
 const SPARE_BLOCKS: (u64, u64) = (64, 2048);
 /// Blocks of metadata that a change may need, besides its data: leaves that split.
 const CHANGE_BLOCKS: u64 = 1;
-/// Digests that an operation without room waits for: one for its own log, and those after which
-/// freed blocks can be used again.
-const ROOM_WAITS: u32 = 4;
+/// Commits that an operation without room waits for, at most: those of its own log, and one for
+/// each step of removing what it freed. The service says when there are no more.
+const ROOM_WAITS: u32 = 64;
 
 /// The service, as a client sees it.
 pub trait Service<M: Medium> {

@@ -358,6 +358,8 @@ impl Work {
             for damage in &batch.damage {
                 tracing::error!("{damage}");
             }
+            // Before a client sees the root: it waits for what it freed.
+            self.has_freed |= batch.records > 0;
             self.publish(Some(&batch));
             if let Some(invalid) = batch.invalid {
                 let cause = format!("the record of the log at {}: {}", invalid.position, invalid.cause);
