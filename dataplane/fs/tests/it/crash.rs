@@ -67,7 +67,7 @@ impl Case<'_> {
         media.format(KEY);
         let mut client = media.open()?;
         let mut random = Random::new(self.seed);
-        let digests = [0, 20, 60][random.index(3)];
+        let digests = [0, 200, 600][random.index(3)];
         let mut state = State::new();
         let mut run = Run { media: media.clone(), acknowledged: 0, boundaries: (0, 0), before: (0, 0) };
         let is_off = || media.pool.is_off();
@@ -108,7 +108,7 @@ impl Case<'_> {
         let mut dice = Random::new(self.seed ^ 0x5eed);
         let media = &run.media;
         media.crash(&mut dice);
-        if dice.chance(50) {
+        if dice.chance(500) {
             let at = media.pool.boundaries() + 1 + dice.below(40);
             media.pool.power_off_at(at);
             // It fails half-way, or the power fails later.

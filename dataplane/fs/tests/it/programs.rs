@@ -16,8 +16,8 @@ use crate::setup::{BIRTH, FileSystem, Media, check_whole};
 
 const KEY: NameKey = NameKey([7; 16]);
 
-/// How often the log is digested between operations, in percent.
-const DIGESTS: [u32; 4] = [0, 5, 30, 100];
+/// How often the log is digested between operations, per mille.
+const DIGESTS: [u32; 4] = [0, 50, 300, 1000];
 
 fn open() -> (Media, FileSystem) {
     let media = Media::new(8 << 20, 4 << 20);
@@ -55,7 +55,7 @@ fn differs(program: &[Operation], seed: u64) -> Option<String> {
         return Some(format!("faults: {faults:?}"));
     }
     // Files without names, and half-removed ones, are there when a process is killed.
-    if random.chance(30) {
+    if random.chance(300) {
         return check_whole(client).err();
     }
     one.release_all(&mut model);
