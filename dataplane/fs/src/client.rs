@@ -46,8 +46,8 @@ const SPARE_PART: u64 = 32;
 const SPARE_BLOCKS: (u64, u64) = (64, 2048);
 /// Blocks of metadata that a change may need, besides its data: leaves that split.
 const CHANGE_BLOCKS: u64 = 1;
-/// Commits that an operation without room waits for, at most: those of its own log, and one for
-/// each step of removing what it freed. The service says when there are no more.
+/// Commits that an operation without room waits for when its log is digested, at most: one for each
+/// step of removing what it freed. The service says when there are no more.
 const ROOM_WAITS: u32 = 64;
 
 /// The service, as a client sees it.
@@ -231,17 +231,19 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// Waits for room of `blocks` blocks, if it can come.
     fn reserve(&mut self, blocks: u64) -> Result<(), Errno> {
-        for _ in 0..ROOM_WAITS {
-            if self.fits(blocks) {
-                return Ok(());
+        let end = self.log.next_position();
+        let mut waits = 0;
+        while !self.fits(blocks) {
+            if waits == ROOM_WAITS {
+                return Err(Errno::NOSPC);
             }
-            self.service.logged(self.log.next_position());
-            match self.service.wait()? {
-                Some(position) => self.digested(position),
-                None => break,
-            }
+            self.service.logged(end);
+            let position = self.service.wait()?.ok_or(Errno::NOSPC)?;
+            self.digested(position);
+            // A full pool takes few records at a time, so many digests may come before.
+            waits += u32::from(position >= end);
         }
-        if self.fits(blocks) { Ok(()) } else { Err(Errno::NOSPC) }
+        Ok(())
     }
 
     /// Whether so many blocks can be promised.

@@ -28,7 +28,7 @@ use std::ops::Range;
 use sietch_disk::DiskQueue;
 use sietch_disk::nvm::Medium;
 
-use crate::base::Inode;
+use crate::base::{Base as _, Inode};
 use crate::change::Change;
 use crate::digested::Digested;
 use crate::error::Fault;
@@ -36,8 +36,8 @@ use crate::inode::{InodeNumber, Kind, Timestamp};
 use crate::items::{self, LogState};
 use crate::limits::MAX_RECORD_DATA;
 use crate::log::{LogIdentity, LogReader, RingError};
-use crate::overlay::Overlay;
 use crate::overlay::apply::{Refusal, apply};
+use crate::overlay::{Overlay, State};
 use crate::pool::{Counters, Pool, Root};
 use crate::tree::Key;
 use flush::Flush;
@@ -229,8 +229,10 @@ impl<D: DiskQueue> Digest<D> {
             let states = overlay.into_states();
             let (logged, blocks) = flush::demand(&states);
             batch.data_saved = batch.data.saturating_sub(logged);
-            if self.makes_room(effects, blocks, batch.records)? {
-                break (batch, states, (effects.saturating_mul(ITEMS_PER_EFFECT), blocks));
+            let changes = effects.saturating_mul(ITEMS_PER_EFFECT);
+            let cut = self.cut_items(&states)?;
+            if self.makes_room(changes.saturating_add(cut), blocks, batch.records)? {
+                break (batch, states, (changes, blocks));
             }
             most = batch.records / 2;
             self.fitting = most;
@@ -252,8 +254,7 @@ impl<D: DiskQueue> Digest<D> {
 
     /// Whether a batch surely fits. One that does not is made smaller, down to one record. That one
     /// may take what the pool reserves for removals: what a client logged was promised to it.
-    fn makes_room(&mut self, effects: u64, blocks: u64, records: u64) -> Result<bool, DigestError> {
-        let changes = effects.saturating_mul(ITEMS_PER_EFFECT);
+    fn makes_room(&mut self, changes: u64, blocks: u64, records: u64) -> Result<bool, DigestError> {
         let pool = &mut self.digested.store;
         pool.use_reserve(false);
         if pool.has_room(changes, blocks) {
@@ -267,10 +268,21 @@ impl<D: DiskQueue> Digest<D> {
         if free < blocks {
             return Err(Fault::Full { medium: "the pool".to_owned(), wanted: blocks }.into());
         }
-        if !pool.has_room(changes, blocks) && pool.available_blocks() < free {
+        if !pool.has_room(changes, blocks) && pool.is_holding() {
             return Err(DigestError::Held);
         }
         Ok(true)
+    }
+
+    /// Items that change where extents are cut, at most: each extent, and the run that it frees.
+    fn cut_items(&mut self, states: &[(InodeNumber, State)]) -> Result<u64, Fault> {
+        let mut items: u64 = 0;
+        for (inode, state) in states.iter().filter(|(_, state)| !state.is_new && flush::cuts(state)) {
+            let blocks = self.digested.inode(*inode)?.map_or(0, |old| old.blocks);
+            let most = if state.inode.is_none() { flush::REAPED as u64 } else { u64::MAX };
+            items = items.saturating_add(blocks.min(most).saturating_mul(2));
+        }
+        Ok(items)
     }
 
     /// Reads the records of a batch into an overlay, `most` of them.
@@ -352,6 +364,9 @@ impl<D: DiskQueue> Digest<D> {
         let mut from = items::orphan_key(InodeNumber(0));
         while let Some((key, value)) = self.orphan(from)? {
             if value.first() == Some(&items::FREED) {
+                if !self.may_reap(InodeNumber(key.offset))? {
+                    return Err(DigestError::Held);
+                }
                 return self.stopping(|digest| {
                     digest.digested.store.use_reserve(true);
                     Flush::new(&mut digest.digested, &mut digest.counters, &flush::NoLog, (0, 0))
@@ -363,6 +378,15 @@ impl<D: DiskQueue> Digest<D> {
             from.offset = key.offset + 1;
         }
         Ok(false)
+    }
+
+    /// Whether a part of a freed file can be removed: it surely fits, or there will not be more room.
+    fn may_reap(&mut self, inode: InodeNumber) -> Result<bool, Fault> {
+        let blocks = self.digested.inode(inode)?.map_or(0, |old| old.blocks);
+        let changes = blocks.min(flush::REAPED as u64) * 2 + ITEMS_PER_EFFECT;
+        let pool = &mut self.digested.store;
+        pool.use_reserve(true);
+        Ok(pool.has_room(changes, 0) || !pool.is_holding())
     }
 
     /// Frees every inode that has no name, and returns how many. No client may have a reference to

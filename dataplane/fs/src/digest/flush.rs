@@ -25,7 +25,7 @@ use crate::pool::{Class, Counters, Pool, Run};
 use crate::tree::Key;
 
 /// Extents that one step removes of a freed file.
-const REAPED: usize = 4096;
+pub(super) const REAPED: usize = 4096;
 
 /// Blocks that are prepared together: a large write of a disk, and a bound for memory.
 const CHUNK: u64 = 1024;
@@ -61,6 +61,12 @@ pub(super) fn demand(states: &[(InodeNumber, State)]) -> (u64, u64) {
         blocks += written_blocks(&state.ranges).iter().map(|range| range.end - range.start).sum::<u64>();
     }
     (bytes, blocks)
+}
+
+/// Whether extents of the base are cut, other than those that get new content.
+pub(super) fn cuts(state: &State) -> bool {
+    let is_shorter = !state.ranges.is_empty() && state.ranges.visible() != u64::MAX;
+    state.inode.is_none() || is_shorter || state.ranges.pieces().any(|(_, source)| source == Source::Hole)
 }
 
 /// The blocks that get new content: those with logged bytes, and those that are cut.

@@ -106,6 +106,11 @@ impl DataSpace {
         });
     }
 
+    /// Whether runs were freed that are not available yet.
+    pub(super) fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Frees a run of which no block is free; `generation` is that of the next commit.
     pub(super) fn free_run(&mut self, generation: u64, run: Run) {
         let Some(space) = self.media.get_mut(usize::from(run.medium)) else { return };

@@ -112,6 +112,11 @@ impl NodeSpace {
         self.with_free.insert(start);
     }
 
+    /// Whether blocks were replaced that are not free yet.
+    pub(super) fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Gives a block back that the commit with this generation replaces.
     pub(super) fn hold(&mut self, generation: u64, block: u32) {
         self.held.push_back((generation, block));

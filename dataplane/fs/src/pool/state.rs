@@ -84,10 +84,9 @@ impl<D: DiskQueue> Pool<D> {
         (self.data.free(), self.superblock.root.total)
     }
 
-    /// Blocks that may be allocated now: not those that readers of an older generation may still
-    /// read.
-    pub fn available_blocks(&self) -> u64 {
-        self.data.available()
+    /// Whether blocks of data or of nodes wait until readers need no older generation.
+    pub fn is_holding(&self) -> bool {
+        self.data.is_holding() || self.nodes.is_holding()
     }
 
     /// Nodes that the next commit writes. They are in memory until then, so a caller that has no

@@ -203,8 +203,16 @@ impl Digester {
             published: Condvar::new(),
             wanted: Condvar::new(),
         });
-        let mut work =
-            Work { shared: Arc::clone(&shared), digest, log, number, seed, read: digested, has_freed: true };
+        let mut work = Work {
+            shared: Arc::clone(&shared),
+            digest,
+            log,
+            number,
+            seed,
+            read: digested,
+            has_freed: true,
+            is_held: false,
+        };
         let thread = std::thread::Builder::new()
             .name("sietch-digest".to_owned())
             .spawn(move || {
@@ -288,6 +296,8 @@ struct Work {
     read: u64,
     /// Files that were freed may still have blocks.
     has_freed: bool,
+    /// Removing them needs blocks that the client may still read: a client that waits does not.
+    is_held: bool,
 }
 
 impl Work {
@@ -312,7 +322,8 @@ impl Work {
         let mut deadline: Option<Instant> = None;
         let mut state = shared.state();
         loop {
-            if state.is_ending || state.is_waited_for || state.wants_numbers || self.has_freed {
+            let has_freed = self.has_freed && !self.is_held;
+            if state.is_ending || state.is_waited_for || state.wants_numbers || has_freed {
                 break;
             }
             let waiting = shared.logged.load(Ordering::SeqCst).saturating_sub(self.read);
@@ -379,12 +390,16 @@ impl Work {
 
     /// Removes some of what was freed.
     fn reap(&mut self) -> Result<(), Failure> {
-        self.has_freed = true;
+        (self.has_freed, self.is_held) = (true, false);
         for _ in 0..REAP_STEPS {
             self.read_by();
-            self.has_freed = self.digest.reap().map_err(|error| failed(&error))?;
+            match self.digest.reap() {
+                Ok(has_freed) => self.has_freed = has_freed,
+                Err(DigestError::Held) => self.is_held = true,
+                Err(error) => return Err(failed(&error)),
+            }
             self.publish(None);
-            if !self.has_freed {
+            if !self.has_freed || self.is_held {
                 break;
             }
         }

@@ -5,6 +5,7 @@ mod isolated;
 mod sockets_fixture;
 
 mod broker;
+mod file_system;
 mod files;
 mod service_core;
 mod sockets;
