@@ -380,7 +380,7 @@ impl<D: DiskQueue> Digest<D> {
         Ok(false)
     }
 
-    /// Whether a part of a freed file can be removed: it surely fits, or there will not be more room.
+    /// Whether a part of a freed file can be removed: it fits, or there will not be more room.
     fn may_reap(&mut self, inode: InodeNumber) -> Result<bool, Fault> {
         let blocks = self.digested.inode(inode)?.map_or(0, |old| old.blocks);
         let changes = blocks.min(flush::REAPED as u64) * 2 + ITEMS_PER_EFFECT;
