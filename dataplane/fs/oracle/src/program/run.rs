@@ -98,7 +98,7 @@ impl State {
         Attributes { inode: InodeNumber(number as u64), blocks: 0, ..attributes }
     }
 
-    /// Puts an inode in a slot, and lets go of what was there. The root's slot stays.
+    /// Puts an inode in a slot and releases the one before. The root's slot never changes.
     fn hold(
         &mut self,
         file_system: &mut dyn FileSystem,
