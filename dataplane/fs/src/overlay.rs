@@ -28,6 +28,10 @@ use crate::inode::{InodeNumber, Kind};
 use crate::name::{Cookie, SLOTS};
 use ranges::Ranges;
 
+/// Directories above one, at most: a path of `PATH_MAX` bytes has fewer, but a tree can be moved
+/// deeper. A deeper one is refused rather than followed for ever.
+const MAX_DEPTH: usize = 1 << 16;
+
 /// An entry that was added, or the mark of one that was removed.
 #[derive(Clone, Debug)]
 pub(crate) struct Logged {
@@ -207,6 +211,25 @@ impl Overlay {
     /// Whether an entry is at this place.
     fn is_taken(&self, base: &mut impl Base, directory: InodeNumber, cookie: Cookie) -> Result<bool, Fault> {
         Ok(self.entry_from(base, directory, cookie)?.is_some_and(|entry| entry.cookie == cookie))
+    }
+
+    /// Whether `directory` is `above`, or somewhere below it; `None` where the way to the root is
+    /// broken, or longer than any that is followed.
+    pub(crate) fn is_below(
+        &self,
+        base: &mut impl Base,
+        directory: InodeNumber,
+        above: InodeNumber,
+    ) -> Result<Option<bool>, Fault> {
+        let mut at = directory;
+        for _ in 0..MAX_DEPTH {
+            if at == above || at == InodeNumber::ROOT {
+                return Ok(Some(at == above));
+            }
+            let Some(found) = self.inode(base, at)? else { return Ok(None) };
+            at = InodeNumber(found.parent);
+        }
+        Ok(None)
     }
 
     /// The value of an extended attribute.

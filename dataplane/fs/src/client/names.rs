@@ -14,9 +14,6 @@ use crate::limits::{MAX_LINKS, MAX_TARGET};
 use crate::name::{self, MAX_NAME};
 use crate::overlay::Vacancy;
 
-/// Directories above one, at most, that a rename looks at.
-const MAX_DEPTH: usize = 1 << 16;
-
 impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn find(
         &mut self,
@@ -298,17 +295,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// Whether `directory` is `above`, or somewhere below it.
     fn is_below(&mut self, directory: InodeNumber, above: InodeNumber) -> Result<bool, Errno> {
-        let mut at = directory;
-        for _ in 0..MAX_DEPTH {
-            if at == above {
-                return Ok(true);
-            }
-            if at == InodeNumber::ROOT {
-                return Ok(false);
-            }
-            at = InodeNumber(self.inode(at)?.parent);
-        }
-        Err(Errno::INVAL)
+        self.see(|overlay, base| overlay.is_below(base, directory, above))?.ok_or(Errno::INVAL)
     }
 }
 

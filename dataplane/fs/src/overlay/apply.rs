@@ -43,10 +43,6 @@ pub(crate) enum Applied {
 
 const BLOCK_BYTES: u64 = BLOCK as u64;
 
-/// Directories above one, at most: a path of `PATH_MAX` bytes has fewer, but a tree can be moved
-/// deeper. A deeper one is refused rather than followed for ever.
-const MAX_DEPTH: usize = 1 << 16;
-
 /// Adds the change of `record` of the log `log`.
 pub(crate) fn apply(
     overlay: &mut Overlay,
@@ -379,17 +375,8 @@ impl<B: Base> Work<'_, '_, B> {
 
     /// Whether `directory` is `above`, or somewhere below it.
     fn is_below(&mut self, directory: InodeNumber, above: InodeNumber) -> Result<bool, Refusal> {
-        let mut at = directory;
-        for _ in 0..MAX_DEPTH {
-            if at == above {
-                return Ok(true);
-            }
-            if at == InodeNumber::ROOT {
-                return Ok(false);
-            }
-            at = InodeNumber(self.existing(at)?.parent);
-        }
-        Err(Refusal::Invalid("a directory that is too deep"))
+        let found = self.overlay.is_below(self.base, directory, above)?;
+        found.ok_or(Refusal::Invalid("a directory that is too deep"))
     }
 
     fn set_attributes(
