@@ -1,12 +1,11 @@
 //! The daemon is killed under load, and no client sees an error. Its successor has every grant and
 //! can revoke it.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::client::{Client, Stop, answers, load};
+use crate::client::{Client, Reply, Stop, answers, load};
 use crate::testbed::{Testbed, in_own_network, signal, text, wait_for};
 
 /// The last reply has arrived within this time of the command's return.
@@ -24,8 +23,7 @@ fn grants(status: &serde_json::Value) -> Option<[(u64, u64); 2]> {
 }
 
 /// Sends requests until no reply comes; returns the time of the last one.
-fn last_reply(address: SocketAddr, stop: &Stop) -> Instant {
-    let mut client = Client::connect_with(address, Duration::from_secs(1)).expect("connect");
+fn last_reply(mut client: Client, stop: &Stop) -> Instant {
     let mut last = Instant::now();
     while client.request("PING").is_ok() {
         last = Instant::now();
@@ -68,10 +66,12 @@ fn the_daemon_dies_under_load(testbed: &Testbed) {
 
 fn a_revoked_vnic_is_silent_at_once(testbed: &Testbed) {
     let stop = Stop::default();
+    let connect = || Client::connect_with(testbed.vnic(), Duration::from_secs(1)).ok();
+    let mut client = wait_for("the client", connect);
+    assert_eq!(client.request("PING").expect("a reply"), Reply::Simple(b"PONG".to_vec()));
     std::thread::scope(|scope| {
         let guard = stop.guard();
-        let requests = scope.spawn(|| last_reply(testbed.vnic(), &stop));
-        wait_for("the client", || answers(testbed.vnic()).then_some(()));
+        let requests = scope.spawn(|| last_reply(client, &stop));
         let start = Instant::now();
         let output = testbed.run(&["revoke", "kv"]);
         let returned = Instant::now();
