@@ -191,27 +191,10 @@ pub(crate) enum Error {
     ))]
     FuseMount(sietch_fuse::MountError),
 
-    /// A mount that is not possible.
-    #[error("{path}: cannot be mounted: {source}")]
-    #[diagnostic(help("{fix}"))]
-    Mount {
-        /// The mount point.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-        /// What to do.
-        fix: String,
-    },
-
-    /// A mount that could not be removed.
-    #[error("{path}: cannot be unmounted: {source}")]
-    #[diagnostic(help("clear it with `umount -l`, or as an ordinary user with `fusermount3 -u -z`"))]
-    Unmount {
-        /// The mount point.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    /// Storage areas that cannot be shown.
+    #[error(transparent)]
+    #[diagnostic(help("`sietch vsa cat` reads an area without a mount"))]
+    Mount(sietch_fuse::MountError),
 
     /// Giving up privileges failed half-way: the process must not continue.
     #[error("giving up privileges: {step}: {source}")]

@@ -19,11 +19,9 @@ mod views;
 mod workers;
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use fuser::{Config, MountOption, Session, SessionACL};
-use rustix::mount::UnmountFlags;
+use sietch_fuse::{Options, Session};
 
 use crate::administration;
 use crate::arguments::mount::MountArguments;
@@ -34,6 +32,8 @@ use filesystem::Names;
 
 /// The source in the mount table.
 const SOURCE: &str = "sietch";
+/// Threads that read the kernel's requests: others answer them ([`workers`]).
+const THREADS: usize = 1;
 
 /// Serves the mount until a signal or an unmount ends it.
 ///
@@ -42,22 +42,20 @@ const SOURCE: &str = "sietch";
 pub(crate) fn run(socket: &Path, arguments: &MountArguments) -> Result<(), Error> {
     // Without a daemon the mount would be empty, so this fails at once.
     drop(administration::connect(socket)?);
-    let directory = clear(&arguments.directory)?;
     let failed = |source| Error::Start { what: "a thread of the mount", source };
     let names = Names::new(socket, arguments.allow_other).map_err(failed)?;
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::RO,
-        MountOption::NoSuid,
-        MountOption::NoDev,
-        MountOption::NoExec,
-        MountOption::DefaultPermissions,
-        MountOption::FSName(SOURCE.to_owned()),
-    ];
-    config.acl = if arguments.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let options = Options {
+        source: SOURCE.to_owned(),
+        allow_other: arguments.allow_other,
+        read_only: true,
+        executable: false,
+        threads: THREADS,
+        ..Options::default()
+    };
     // Before there is something that a signal would leave behind.
     let (woken, waker) = signals::stream().map_err(failed)?;
-    let session = Session::new(names, &directory, &config).map_err(|source| refused(&directory, source))?;
+    let session = Session::new(names, &arguments.directory, &options).map_err(Error::Mount)?;
+    let (unmounter, directory) = (session.unmounter(), session.directory().to_owned());
     // The end of the session closes its end, which wakes as a signal does.
     let serving = std::thread::Builder::new()
         .name("mount".to_owned())
@@ -73,123 +71,12 @@ pub(crate) fn run(socket: &Path, arguments: &MountArguments) -> Result<(), Error
         signals::wait(woken);
     }
     if !serving.is_finished() {
-        detach(&directory).map_err(|source| Error::Unmount { path: directory, source })?;
+        unmounter.detach().map_err(Error::Mount)?;
         // While a process has a file open, the kernel keeps the session: it ends with this process.
         return said;
     }
     match serving.join() {
-        Ok(Ok(())) => said,
-        Ok(Err(source)) => Err(Error::Mount { path: directory, source, fix: "mount it again".to_owned() }),
-        Err(_) => Err(Error::Mount {
-            path: directory,
-            source: io::Error::other("its thread panicked"),
-            fix: "mount it again".to_owned(),
-        }),
-    }
-}
-
-/// Why the kernel, or its helper, did not mount.
-fn refused(directory: &Path, source: io::Error) -> Error {
-    let root = rustix::process::geteuid().is_root();
-    let fix = if !Path::new("/dev/fuse").exists() {
-        "load FUSE (`modprobe fuse`), or read areas without it: `sietch vsa cat`"
-    } else if root {
-        "see whether the directory is there and this machine (or container) lets root mount"
-    } else {
-        "an ordinary user needs fusermount3 (Debian: `apt install fuse3`) and a directory of its own; or run as root, or \
-         read areas without a mount: `sietch vsa cat`"
-    };
-    Error::Mount { path: directory.to_owned(), source, fix: fix.to_owned() }
-}
-
-/// Detaches the mount from its directory at once, even while it is in use.
-fn detach(directory: &Path) -> io::Result<()> {
-    match rustix::mount::unmount(directory, UnmountFlags::DETACH) {
-        Ok(()) | Err(rustix::io::Errno::INVAL) => return Ok(()),
-        Err(rustix::io::Errno::PERM) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let status = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(directory).status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other(format!("fusermount3 ended with {status}"))) }
-}
-
-/// The directory by its real name, cleared of what a killed `sietch mount` left there.
-fn clear(directory: &Path) -> Result<PathBuf, Error> {
-    let file = |source| Error::file(directory, "name a directory that is there")(source);
-    // The kernel may have the attributes cached; opening the directory sends a request to the
-    // process that serves it.
-    let dead = match std::fs::read_dir(directory) {
-        Ok(_) => false,
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => true,
-        Err(error) => return Err(file(error)),
-    };
-    let real = real_path(directory).map_err(file)?;
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let ours = is_ours(&table, &real);
-    if dead && ours {
-        detach(&real).map_err(|source| Error::Unmount { path: real.clone(), source })?;
-    } else if dead || ours {
-        let (cause, fix) = if dead {
-            ("another program's dead mount is there", "clear it with `umount -l` or `fusermount3 -u -z`")
-        } else {
-            ("the storage areas are shown there already", "use that, or name another directory")
-        };
-        return Err(Error::Mount { path: real, source: io::Error::other(cause), fix: fix.to_owned() });
-    }
-    Ok(real)
-}
-
-/// A path without links, also where its last part cannot be queried.
-fn real_path(directory: &Path) -> io::Result<PathBuf> {
-    if let Ok(real) = directory.canonicalize() {
-        return Ok(real);
-    }
-    let absolute = std::path::absolute(directory)?;
-    match (absolute.parent(), absolute.file_name()) {
-        (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
-        _ => Ok(absolute),
-    }
-}
-
-/// Whether what is mounted last at `directory` is a namespace of Sietch (`proc_pid_mountinfo(5)`).
-fn is_ours(table: &str, directory: &Path) -> bool {
-    let mut here = table.lines().filter_map(|line| {
-        let (mount, file_system) = line.split_once(" - ")?;
-        let point = unescape(mount.split(' ').nth(4)?);
-        (Path::new(&point) == directory).then_some(file_system)
-    });
-    here.next_back().is_some_and(|file_system| {
-        let mut words = file_system.split(' ');
-        words.next().is_some_and(|kind| kind == "fuse" || kind.starts_with("fuse."))
-            && words.next() == Some(SOURCE)
-    })
-}
-
-/// The mount table writes a few characters as three octal digits.
-fn unescape(text: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_mount_of_sietch_at_that_very_directory_is_its_own() {
-        let table = "21 1 0:19 / /mnt/a\\040b rw - fuse sietch rw,user_id=0\n\
-                     22 1 0:20 / /mnt/other rw - fuse /dev/fuse rw\n\
-                     23 1 0:21 / /mnt/over rw - fuse sietch rw\n\
-                     24 1 0:22 / /mnt/over rw - tmpfs sietch rw\n";
-        for (directory, ours) in [
-            ("/mnt/a b", true),
-            ("/mnt/a", false),
-            ("/mnt/other", false),
-            ("/mnt/over", false),
-            ("/mnt", false),
-        ] {
-            assert_eq!(is_ours(table, Path::new(directory)), ours, "{directory}");
-        }
+        Ok(ended) => ended.map_err(Error::Mount).and(said),
+        Err(_) => Err(failed(io::Error::other("it panicked"))),
     }
 }

@@ -1,7 +1,8 @@
 //! A file system of `sietch-fs` as a FUSE mount, for programs that do not link or preload Sietch.
 //!
 //! 1. [`Mount::new`] mounts any [`sietch_fs::FileSystem`] on a directory. [`Mount::run`] serves the
-//!    kernel's requests on several threads, and returns the file system when it is unmounted.
+//!    kernel's requests on several threads, and returns the file system when it is unmounted. Below
+//!    it, a [`Session`] mounts and unmounts anything that answers requests.
 //! 2. **Permissions are checked by the kernel** (`default_permissions`). FUSE sends only the user
 //!    and the main group of a caller. Supplementary groups and capabilities would have to be read
 //!    from `/proc`, which races with `setgroups(2)` and fails for callers in other PID namespaces.
@@ -33,7 +34,7 @@
 //! from a cache of its own.
 //!
 //! The layers, lowest first: `attributes`, `options`, `error`; `mount_point`, `set_id`, `stale`;
-//! `state`; `listing`, `operations`; `requests`; `mount`.
+//! `session`; `state`; `listing`, `operations`; `requests`; `mount`.
 //!
 //! [`FileSystem::retain`]: sietch_fs::FileSystem::retain
 #![forbid(unsafe_code)]
@@ -46,10 +47,12 @@ mod mount_point;
 mod operations;
 mod options;
 mod requests;
+mod session;
 mod set_id;
 mod stale;
 mod state;
 
 pub use error::MountError;
-pub use mount::{Mount, Unmounter};
+pub use mount::Mount;
 pub use options::Options;
+pub use session::{Session, Unmounter};

@@ -48,6 +48,7 @@ pub(crate) fn attach(directory: &Path, options: &Options) -> io::Result<Option<O
     // No read changes the last access.
     let mut flags = MountFlags::NOATIME;
     flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOEXEC, !options.executable);
     flags.set(MountFlags::NOSUID | MountFlags::NODEV, !options.trusted);
     let data = CString::new(data)?;
     match rustix::mount::mount(&options.source, directory, "fuse", flags, data.as_c_str()) {
@@ -92,7 +93,7 @@ pub(crate) fn clear(directory: &Path, source: &str) -> Result<PathBuf, MountErro
             };
         }
         (true, false) => "another program's dead mount is there; clear it with `umount -l`",
-        (false, true) => "the file system is mounted there already; use that, or name another directory",
+        (false, true) => "this is mounted there already; use that, or name another directory",
     };
     Err(MountError::Taken { directory: real, cause })
 }

@@ -15,10 +15,12 @@ pub struct Options {
     pub allow_other: bool,
     /// Nothing can be changed.
     pub read_only: bool,
+    /// Programs on it may be executed.
+    pub executable: bool,
     /// Set-user-ID bits and file capabilities take effect, and device files open devices.
     pub trusted: bool,
-    /// How long the kernel may cache names and attributes: zero where other clients change the file
-    /// system beside this mount.
+    /// How long the kernel may cache names and attributes of a [`Mount`](crate::Mount): zero where
+    /// other clients change the file system beside it.
     pub keep: Duration,
     /// Threads that serve requests, at least 1.
     pub threads: usize,
@@ -30,6 +32,7 @@ impl Default for Options {
             source: "sietch-fs".to_owned(),
             allow_other: false,
             read_only: false,
+            executable: true,
             trusted: false,
             keep: Duration::ZERO,
             threads: THREADS,

@@ -255,7 +255,7 @@ fn a_mount_outlives_the_daemon_and_a_killed_one_is_cleared_away() {
         wait_for("the area", || std::fs::read(&area).ok().filter(|bytes| bytes.len() == 64 << 20));
         let directory = shown(&mount.directory);
         let second = testbed.run(&["mount", &directory]);
-        assert!(text(&second.stderr).contains("shown there already"), "{second:?}");
+        assert!(text(&second.stderr).contains("mounted there already"), "{second:?}");
         drop(held);
         mount.kill();
         let dead = program(&["ls", &directory]);
