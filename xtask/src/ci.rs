@@ -3,10 +3,10 @@
 //! 1. formatting and the tidy rules,
 //! 2. clippy over every target, warnings are errors,
 //! 3. the licences and sources of dependencies ([`crate::deny`]), where cargo-deny is installed,
-//! 4. the documentation of every crate, warnings are errors,
-//! 5. every test of the workspace. Seeds are the same each time, so that a landing fails for its
+//! 4. every test of the workspace. Seeds are the same each time, so that a landing fails for its
 //!    own change; `cargo xtask soak` draws fresh ones. The tests that depend on privileges run once
 //!    more as an ordinary user ([`crate::ordinary`]),
+//! 5. the documentation of every crate, warnings are errors,
 //! 6. the rings and doorbells under loom,
 //! 7. instructions of the network's fast path, of durable appends and of the store's commands
 //!    within their limits, under valgrind,
@@ -14,8 +14,8 @@
 //!    installed,
 //! 9. generated files equal those that the program generates.
 //!
-//! Many tests wait for clocks rather than for the processor. Steps 6 and 7 measure no time, so they
-//! run in the background of step 5, at the lowest priority ([`BackgroundStep`]). The first failed
+//! Many tests wait for clocks rather than for the processor. Steps 5 to 7 measure no time, so they
+//! run in the background of step 4, at the lowest priority ([`BackgroundStep`]). The first failed
 //! step ends the run, which names it. By then all tests of that step, and the steps in its
 //! background, have run.
 
@@ -26,7 +26,7 @@ use std::process::{Command, ExitStatus};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::cargo::cargo;
+use crate::cargo::{build_workspace, cargo};
 use crate::{deny, generate, guest, ordinary, tidy};
 
 /// Runs every step from the folder `root`.
@@ -37,11 +37,14 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         cargo(root, &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])
     })?;
     step("dependencies", || deny::run(root, deny::Missing::Skip))?;
-    step("documentation", || doc(root))?;
-    let background = ["loom", "instructions"].map(|name| BackgroundStep::start(root, name));
-    let tested = step("tests", || cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast"], &[]))
-        .and_then(|()| step("tests as an ordinary user", || ordinary::run(root)));
-    let finished = background.map(|step| step.and_then(BackgroundStep::finish));
+    let mut background = Vec::from(["loom", "instructions"].map(|name| BackgroundStep::start(root, name)));
+    let tested = step("build", || build_workspace(root)).and_then(|()| {
+        // Earlier it would wait for the build, or the build for it: both use one target folder.
+        background.push(BackgroundStep::start(root, "doc"));
+        step("tests", || cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast"], &[]))?;
+        step("tests as an ordinary user", || ordinary::run(root))
+    });
+    let finished = background.into_iter().map(|step| step.and_then(BackgroundStep::finish));
     let failed: Vec<String> = [tested].into_iter().chain(finished).filter_map(Result::err).collect();
     if !failed.is_empty() {
         return Err(failed.join("\n"));

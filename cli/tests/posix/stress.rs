@@ -21,6 +21,6 @@ fn load(testbed: &Testbed) {
     // A second without progress is a stall. Where tests run in parallel, a process may not have the
     // processor for longer.
     let stall = testbed.size("5", "1");
-    let printed = testbed.client_output("python3", &[&script, &seed(), testbed.size("30", "500"), stall]);
+    let printed = testbed.client_output("python3", &[&script, &seed(), testbed.size("15", "500"), stall]);
     assert!(printed.contains("all right"), "{printed}");
 }
