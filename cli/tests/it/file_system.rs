@@ -197,3 +197,51 @@ fn a_file_system_is_not_made_twice_nor_opened_twice() {
     assert_eq!(fs::read(testbed.file("a")).expect("read it"), b"first");
     println!("{}", testbed.path("store"));
 }
+
+/// A needle that no other byte of a file system looks like.
+const NEEDLE: [u8; 4096] = [0xa7; 4096];
+
+/// Runs a check, and returns its exit status and its report.
+fn check(testbed: &Testbed) -> (Option<i32>, serde_json::Value) {
+    let output = testbed.run(&["check", "store", "--data", "--json"]);
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default())
+}
+
+#[test]
+fn a_check_finds_what_was_damaged_and_changes_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let mut testbed = Testbed::new("check");
+    testbed.create("shm/data");
+    testbed.mount();
+    fs::write(testbed.file("a"), NEEDLE).expect("write a file");
+    let (status, _) = check(&testbed);
+    assert_eq!(status, Some(2), "a mounted file system cannot be checked");
+    testbed.end(Signal::TERM);
+
+    let (status, report) = check(&testbed);
+    assert_eq!((status, &report["verdict"]), (Some(0), &"whole".into()), "{report}");
+    assert_eq!((&report["inodes"], &report["entries"]), (&2.into(), &1.into()), "{report}");
+    assert_eq!((&report["verified_bytes"], &report["log"]["records"]), (&4096.into(), &0.into()), "{report}");
+
+    testbed.mount();
+    fs::create_dir(testbed.file("d")).expect("make a directory");
+    testbed.end(Signal::KILL);
+    for _ in 0..2 {
+        let (status, report) = check(&testbed);
+        assert_eq!(status, Some(0), "{report}");
+        let seen = report["log"]["records"].as_u64().unwrap_or(0) + report["inodes"].as_u64().unwrap_or(0);
+        assert_eq!(seen, 3, "a record that is not digested stays in the log: {report}");
+    }
+
+    let medium = testbed.folder.join("shm/data");
+    let mut content = fs::read(&medium).expect("read the medium");
+    let place = content.windows(NEEDLE.len()).position(|window| window == NEEDLE).expect("the data");
+    content[place + 100] ^= 1;
+    fs::write(&medium, content).expect("damage the medium");
+    let (status, report) = check(&testbed);
+    assert_eq!((status, &report["verdict"]), (Some(1), &"damaged".into()), "{report}");
+    assert_eq!(report["damaged_bytes"], 4096, "{report}");
+    assert!(report["findings"][0].as_str().is_some_and(|finding| finding.contains("inode")), "{report}");
+}
