@@ -29,11 +29,12 @@ use sietch_disk::DiskQueue;
 use sietch_disk::nvm::Medium;
 
 use crate::base::{Base as _, Inode};
-use crate::change::Change;
+use crate::change::{Change, Record};
 use crate::digested::Digested;
 use crate::error::Fault;
 use crate::inode::{InodeNumber, Kind, Timestamp};
 use crate::items::{self, LogState};
+use crate::lease::{Anything, Judge, TREE};
 use crate::limits::MAX_RECORD_DATA;
 use crate::log::{LogIdentity, LogReader, RingError};
 use crate::overlay::apply::{Refusal, apply};
@@ -211,6 +212,21 @@ impl<D: DiskQueue> Digest<D> {
     /// the batch was too large for the pool, the digest is stopped, and the pool must be opened
     /// again.
     pub fn digest<M: Medium>(&mut self, medium: &M, log: u32, seed: u64) -> Result<Batch, DigestError> {
+        self.digest_judged(medium, log, seed, &mut Anything)
+    }
+
+    /// As [`Digest::digest`], for one of several logs: `judge` says whether the writer of the log
+    /// may change what a record changes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn digest_judged<M: Medium>(
+        &mut self,
+        medium: &M,
+        log: u32,
+        seed: u64,
+        judge: &mut impl Judge,
+    ) -> Result<Batch, DigestError> {
         if self.is_stopped {
             return Err(DigestError::Stopped);
         }
@@ -220,7 +236,7 @@ impl<D: DiskQueue> Digest<D> {
         let (mut batch, states, demand) = loop {
             let mut reader = LogReader::new(medium, identity, state.position, state.sequence + 1)?;
             let mut batch = Batch { state, ..Batch::default() };
-            let overlay = self.gather(log, &mut reader, &mut batch, most)?;
+            let overlay = self.gather(log, &mut reader, &mut batch, (most, judge))?;
             if batch.records == 0 {
                 return Ok(batch);
             }
@@ -285,13 +301,13 @@ impl<D: DiskQueue> Digest<D> {
         Ok(items)
     }
 
-    /// Reads the records of a batch into an overlay, `most` of them.
+    /// Reads the records of a batch into an overlay, `most` of them, as far as they are valid.
     fn gather<M: Medium>(
         &mut self,
         log: u32,
         reader: &mut LogReader<'_, M>,
         batch: &mut Batch,
-        most: u64,
+        (most, judge): (u64, &mut impl Judge),
     ) -> Result<Overlay, Fault> {
         let start = batch.state.position;
         let mut overlay = Overlay::default();
@@ -318,6 +334,9 @@ impl<D: DiskQueue> Digest<D> {
                 Change::Create { inode, .. } if inode.0 >= self.counters.next_inode => {
                     Err(Refusal::Invalid("a number that no client got"))
                 }
+                _ if !self.may(&overlay, &record, judge)? => {
+                    Err(Refusal::Invalid("an inode on which its client has no lease"))
+                }
                 _ => apply(&mut overlay, &mut self.digested, log, &record),
             };
             match applied {
@@ -334,6 +353,24 @@ impl<D: DiskQueue> Digest<D> {
             batch.state =
                 LogState { sequence: record.sequence, position: record.position.end, ..batch.state };
         }
+    }
+
+    /// Whether the writer of a record may change what the record changes.
+    fn may(&mut self, overlay: &Overlay, record: &Record<'_>, judge: &mut impl Judge) -> Result<bool, Fault> {
+        let position = record.position.start;
+        let needs = record.change.needs();
+        if !needs.inodes().all(|inode| judge.may_change(inode, position))
+            || !needs.created.is_none_or(|inode| judge.may_create(inode, position))
+        {
+            return Ok(false);
+        }
+        for inode in record.change.moves() {
+            let moved = overlay.inode(&mut self.digested, inode)?;
+            if moved.is_some_and(|moved| moved.kind == Kind::Directory) {
+                return Ok(judge.may_change(TREE, position));
+            }
+        }
+        Ok(true)
     }
 
     /// Does what changes the pool: if it fails, nothing more is done.

@@ -26,7 +26,7 @@
 //! checksum; trust a record's meaning because its checksum is right.
 //!
 //! The layers, lowest first: `limits`, `error`; `inode`, `name`; `access`, `change`; `file_system`,
-//! `base`; `log`; `tree`; `pool`; `overlay`; `client`, `digest`; `check`.
+//! `base`; `lease`; `log`; `tree`; `pool`; `overlay`; `client`, `digest`; `check`.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -41,6 +41,7 @@ pub mod file_system;
 mod inline;
 pub mod inode;
 mod items;
+pub mod lease;
 pub mod limits;
 pub mod log;
 pub mod name;
