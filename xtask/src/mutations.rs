@@ -32,9 +32,27 @@ const SCAN: &str = "dataplane/persist/src/scan.rs";
 const COPIES: &str = "device/disk/src/superblock_copies.rs";
 const VOLUME_LAYOUT: &str = "control/volume/src/layout.rs";
 const VOLUME: &str = "control/volume/src/volume.rs";
+const FS_RECORD: &str = "dataplane/fs/src/log/record/layout.rs";
+const FS_LOG: &str = "dataplane/fs/src/log/reader.rs";
+const FS_SUPERBLOCK: &str = "dataplane/fs/src/pool/superblock.rs";
+const FS_NODE: &str = "dataplane/fs/src/tree/node.rs";
+const FS_DATA: &str = "dataplane/fs/src/digested.rs";
+const FS_SPACE: &str = "dataplane/fs/src/pool/data_space.rs";
 
 /// The files whose comparisons must be in the table.
-const FILES: [&str; 5] = [COPIES, LAYOUT, SCAN, VOLUME_LAYOUT, VOLUME];
+const FILES: [&str; 11] = [
+    COPIES,
+    LAYOUT,
+    SCAN,
+    VOLUME_LAYOUT,
+    VOLUME,
+    FS_RECORD,
+    FS_LOG,
+    FS_SUPERBLOCK,
+    FS_NODE,
+    FS_DATA,
+    FS_SPACE,
+];
 
 const fn log(file: &'static str, find: &'static str, with: &'static str, filter: &'static str) -> Mutation {
     Mutation { file, find, with, test: ("sietch-persist", filter) }
@@ -49,7 +67,16 @@ const fn volume(
     Mutation { file, find, with, test: ("sietch-volume", filter) }
 }
 
-const MUTATIONS: [Mutation; 21] = [
+const fn file_system(
+    file: &'static str,
+    find: &'static str,
+    with: &'static str,
+    filter: &'static str,
+) -> Mutation {
+    Mutation { file, find, with, test: ("sietch-fs", filter) }
+}
+
+const MUTATIONS: [Mutation; 30] = [
     // Superblocks of a log: whole, and the newest.
     log(LAYOUT, "|| raw.checksum.get() != superblock_checksum(bytes)", "", "superblocks"),
     log(
@@ -137,10 +164,36 @@ const MUTATIONS: [Mutation; 21] = [
         "record.epoch == u64::MAX",
         "format_cut_short",
     ),
+    // The log of a file system: a record is of this log, of this epoch, whole, and the next one.
+    file_system(FS_RECORD, "            && header.log.get() == identity.log\n", "", "log::"),
+    file_system(FS_RECORD, "\n            && header.epoch.get() == identity.epoch;", ";", "log::"),
+    file_system(
+        FS_RECORD,
+        "checksum(bytes) == self.checksum.get()",
+        "checksum(bytes) > 0 || self.checksum.get() > 0",
+        "log::",
+    ),
+    file_system(FS_LOG, "if header.sequence() != sequence {", "if header.sequence() == 0 {", "log::"),
+    file_system(FS_LOG, "header.proven() >= self.sequence", "header.proven() == u64::MAX", "log::"),
+    // Its pool: superblocks, nodes, data, and blocks that are not used again too early.
+    file_system(FS_SUPERBLOCK, " || raw.checksum.get() != checksum(bytes)", "", "pool::"),
+    file_system(
+        FS_NODE,
+        "header.generation.get() != pointer.generation || found != pointer.checksum",
+        "header.generation.get() == u64::MAX && found == 0",
+        "pool::",
+    ),
+    file_system(
+        FS_DATA,
+        "items::checksum(block) != *expected",
+        "items::checksum(block) == 1 && *expected == 2",
+        "faults::",
+    ),
+    file_system(FS_SPACE, "&& freed <= generation", "&& freed <= u64::MAX - generation", "pool::reader"),
 ];
 
 /// Comparisons without a mutation: a part of their line, and the reason.
-const EXEMPT: [(&str, &str, &str); 15] = [
+const EXEMPT: [(&str, &str, &str); 16] = [
     (LAYOUT, "header.magic.get() != RECORD_MAGIC", "a cheap filter in front of the checksum"),
     (LAYOUT, "raw.snapshot_stream.get() != 0", "how the format says that there is no snapshot"),
     (LAYOUT, "self.stream == log_stream", "which kind of stream it is, no proof"),
@@ -171,6 +224,11 @@ const EXEMPT: [(&str, &str, &str); 15] = [
         VOLUME,
         "filter(|record| record.epoch == superblock.epoch)",
         "writes of a dead owner that land late: its lock rules them out",
+    ),
+    (
+        FS_NODE,
+        "header.checksum.get() != found",
+        "the pointer has it too; this says which of the two is wrong",
     ),
 ];
 

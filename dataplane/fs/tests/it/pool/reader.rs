@@ -87,3 +87,23 @@ fn a_reader_on_another_thread_sees_whole_generations() {
     thread.join().expect("the reader saw what was committed");
     assert_eq!(acknowledged.iter().last().unwrap_or(read), COMMITS + 1);
 }
+
+/// Blocks of data that a commit freed are used again when no reader needs them, and not before.
+#[test]
+fn freed_data_stay_as_long_as_a_reader_needs_them() {
+    let area = Area::new("held");
+    format(&mut [area.member()], &options(4)).expect("large enough");
+    let mut pool = Pool::open(vec![area.member()]).expect("formatted");
+    let mut runs = Vec::new();
+    while let Ok(run) = pool.allocate(Class::Ssd, 8) {
+        runs.push(run);
+    }
+    let old = pool.commit(Counters::default()).expect("a file");
+    pool.readers_at(old.generation);
+    let freed = runs.pop().expect("it had room");
+    pool.free(freed).expect("allocated");
+    let new = pool.commit(Counters::default()).expect("a file");
+    assert!(pool.allocate(Class::Ssd, 8).is_err(), "a reader of generation {} needs it", old.generation);
+    pool.readers_at(new.generation);
+    assert_eq!(pool.allocate(Class::Ssd, 8).expect("it is free"), freed);
+}
