@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod fs;
 mod isolation;
 mod kv;
 mod load;
@@ -36,6 +37,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
+    /// The file system: operations and filebench's flows beside ext4 and tmpfs, and recovery
+    Fs(fs::Arguments),
     /// redis-server and Sietch kv under redis-benchmark, behind a veth pair and on kernel sockets
     Kv(kv::Arguments),
     /// redis-server, and the store on kernel sockets and on a link of shared memory, under one load
@@ -49,6 +52,8 @@ enum Bench {
     /// The persistent log: appends beside files, SQLite, redis-server and libpmemlog, and recovery
     Storage(storage::Arguments),
     #[command(hide = true)]
+    FsWriter(fs::WriterArguments),
+    #[command(hide = true)]
     PosixClient(posix::AgentArguments),
     #[command(hide = true)]
     Worker(net::WorkerArguments),
@@ -56,6 +61,8 @@ enum Bench {
 
 fn main() -> miette::Result<()> {
     let outcome = match Arguments::parse().bench {
+        Bench::Fs(arguments) => fs::run(&arguments),
+        Bench::FsWriter(arguments) => fs::write(&arguments),
         Bench::Kv(arguments) => kv::run(&arguments),
         Bench::Load(arguments) => load::run(&arguments),
         Bench::Net(arguments) => net::run(&arguments),
