@@ -39,13 +39,13 @@ use sietch_service::fs::ClassName;
 use crate::error::{Error, system};
 use crate::isolation::{Scratch, interrupted};
 use crate::machine::{self, Cpu, SLOW, STOLEN};
-use files::{Directory, Files};
+use files::{Directory, Files, LATER};
 use mounts::{Fuse, Loop};
 use operations::{Age, Block, Operation};
 use personality::{FileSet, Personality};
 pub(crate) use recovery::{WriterArguments, write};
-use results::{Cell, Coalesced, Sample};
-use sietch::{Native, Store};
+use results::{Cell, Coalesced, Sample, Subject};
+use sietch::{AT_ONCE, Native, Store};
 use tally::Tally;
 
 /// Where memory is.
@@ -85,6 +85,30 @@ pub(crate) struct Arguments {
 enum Work {
     One(Operation),
     Flow(Personality),
+}
+
+impl Work {
+    /// When its changes are durable, if a medium keeps them and `without_sync` is when they are
+    /// without `fsync`.
+    fn durable(self, without_sync: &'static str) -> &'static str {
+        use Operation::{Append, Overwrite, Read};
+        match self {
+            Self::One(Read { .. }) => "-",
+            Self::One(Append { sync: true, .. } | Overwrite { sync: true, .. })
+            | Self::Flow(Personality::Varmail)
+                if without_sync == LATER =>
+            {
+                "at fsync"
+            }
+            _ => without_sync,
+        }
+    }
+}
+
+impl Subject {
+    fn of(files: &dyn Files, work: Work) -> Self {
+        Self { name: files.name(), durable: work.durable(files.durable()), samples: Vec::new() }
+    }
 }
 
 /// Runs the comparison.
@@ -189,27 +213,27 @@ fn memory_subjects(folder: &Path, log: u64) -> Result<Vec<Box<dyn Files>>, Error
     match Loop::mount(memory("ext4"), folder.join("ext4-mount"), IMAGE) {
         Ok(mounted) => {
             let point = mounted.point().to_owned();
-            subjects.push(Box::new(Directory::open("ext4 on a loop device", &point, mounted)?));
+            subjects.push(Box::new(Directory::open("ext4 on a loop device", LATER, &point, mounted)?));
         }
         Err(cause) => println!("skipped ext4 on a loop device: {cause}"),
     }
     let tmpfs = Removed::create(memory("tmpfs"))?;
     let point = tmpfs.0.clone();
-    subjects.push(Box::new(Directory::open("tmpfs", &point, tmpfs)?));
+    subjects.push(Box::new(Directory::open("tmpfs", "never", &point, tmpfs)?));
     let store = |what: &str| Store::create(folder.join(what), ClassName::Nvm, memory(what), MEDIUM, log);
-    add_sietch(&mut subjects, folder, store)?;
+    add_sietch(&mut subjects, folder, AT_ONCE, store)?;
     Ok(subjects)
 }
 
 fn disk_subjects(folder: &Path, log: u64) -> Result<Vec<Box<dyn Files>>, Error> {
     let ext4 = Removed::create(folder.join("plain"))?;
     let point = ext4.0.clone();
-    let mut subjects: Vec<Box<dyn Files>> = vec![Box::new(Directory::open(kind_of(&point)?, &point, ext4)?)];
+    let mut subjects: Vec<Box<dyn Files>> = vec![Box::new(Directory::open(kind_of(&point)?, LATER, &point, ext4)?)];
     let store = |what: &str| {
         let medium = folder.join(format!("{what}-ssd"));
         Store::create(folder.join(what), ClassName::Ssd, medium, MEDIUM, log)
     };
-    add_sietch(&mut subjects, folder, store)?;
+    add_sietch(&mut subjects, folder, LATER, store)?;
     Ok(subjects)
 }
 
@@ -224,16 +248,17 @@ fn kind_of(folder: &Path) -> Result<&'static str, Error> {
 fn add_sietch(
     subjects: &mut Vec<Box<dyn Files>>,
     folder: &Path,
+    durable: &'static str,
     store: impl Fn(&str) -> Result<Store, Error>,
 ) -> Result<(), Error> {
     match Fuse::mount(store("fuse")?, folder.join("fuse-mount")) {
         Ok(mounted) => {
             let point = mounted.point().to_owned();
-            subjects.push(Box::new(Directory::open("Sietch through FUSE", &point, mounted)?));
+            subjects.push(Box::new(Directory::open("Sietch through FUSE", durable, &point, mounted)?));
         }
         Err(cause) => println!("skipped Sietch through FUSE: {cause}"),
     }
-    subjects.push(Box::new(Native::open("Sietch", store("client")?)?));
+    subjects.push(Box::new(Native::open("Sietch", durable, store("client")?)?));
     Ok(())
 }
 
@@ -271,7 +296,7 @@ fn measure(
 ) -> Result<Cell, Error> {
     let mut cell = Cell {
         name,
-        subjects: subjects.iter().map(|subject| (subject.name(), Vec::new())).collect(),
+        subjects: subjects.iter().map(|subject| Subject::of(subject.as_ref(), plan.work)).collect(),
         dropped: 0,
         coalesced: Coalesced::default(),
     };
@@ -280,7 +305,7 @@ fn measure(
         block(subject.as_ref(), Plan { duration: plan.duration / 3, ..plan }, &mut Coalesced::default())?;
     }
     for round in 0..rounds * 2 {
-        if cell.subjects[0].1.len() == rounds {
+        if cell.subjects[0].samples.len() == rounds {
             break;
         }
         let before = machine::calibrate()?;
@@ -297,7 +322,7 @@ fn measure(
             continue;
         }
         for (subject, sample) in cell.subjects.iter_mut().zip(samples) {
-            subject.1.extend(sample);
+            subject.samples.extend(sample);
         }
     }
     Ok(cell)
@@ -339,6 +364,7 @@ fn block(files: &dyn Files, plan: Plan, coalesced: &mut Coalesced) -> Result<Sam
         p99: at(0.99),
         p999: at(0.999),
         longest: tally.times.max() as f64 / 1e6,
+        cpu: tally.cpu as f64 / 1e3 / tally.times.len() as f64,
     })
 }
 

@@ -12,6 +12,9 @@ use sietch_service::fs::Totals;
 
 use crate::error::{Error, system};
 
+/// When changes are durable that no `fsync` asks for.
+pub(super) const LATER: &str = "later";
+
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
@@ -32,6 +35,8 @@ pub(super) enum Open {
 pub(super) trait Files: Sync {
     /// The name in the report.
     fn name(&self) -> &'static str;
+    /// When changes are durable that no `fsync` asks for, in the report.
+    fn durable(&self) -> &'static str;
     fn create(&self, name: &str, usage: Use) -> io::Result<Open>;
     fn open(&self, name: &str, usage: Use) -> io::Result<Open>;
     fn close(&self, file: Open);
@@ -56,6 +61,7 @@ pub(super) trait Files: Sync {
 /// A directory of the kernel, and what must be kept for it: a mount.
 pub(super) struct Directory<K> {
     name: &'static str,
+    durable: &'static str,
     /// Dropped before the mount, which would be busy.
     directory: OwnedFd,
     _kept: K,
@@ -63,10 +69,15 @@ pub(super) struct Directory<K> {
 
 impl<K> Directory<K> {
     /// Uses `path`, an empty directory.
-    pub(super) fn open(name: &'static str, path: &Path, kept: K) -> Result<Self, Error> {
+    pub(super) fn open(
+        name: &'static str,
+        durable: &'static str,
+        path: &Path,
+        kept: K,
+    ) -> Result<Self, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(CWD, path, flags, Mode::empty()).map_err(system("opening a directory"))?;
-        Ok(Self { name, directory, _kept: kept })
+        Ok(Self { name, durable, directory, _kept: kept })
     }
 
     fn open_with(&self, name: &str, usage: Use, flags: OFlags) -> io::Result<Open> {
@@ -86,6 +97,10 @@ fn kernel(file: &Open) -> io::Result<&File> {
 impl<K: Sync> Files for Directory<K> {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn durable(&self) -> &'static str {
+        self.durable
     }
 
     fn create(&self, name: &str, usage: Use) -> io::Result<Open> {

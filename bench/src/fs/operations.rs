@@ -86,7 +86,7 @@ fn append(
     let mut file = files.create(&name, Use::Append)?;
     let mut length = 0;
     ready();
-    let begun = Instant::now();
+    let begun = tally.start()?;
     let mut start = begun;
     while start - begun < block.duration {
         files.append(&file, &data)?;
@@ -103,7 +103,7 @@ fn append(
             start = Instant::now();
         }
     }
-    tally.elapsed = begun.elapsed();
+    tally.stop(begun)?;
     files.close(file);
     files.unlink(&name)
 }
@@ -153,7 +153,7 @@ fn overwrite(
     files.settle()?;
     let mut random = Random::new(block.thread as u64);
     ready();
-    let begun = Instant::now();
+    let begun = tally.start()?;
     let mut start = begun;
     while start - begun < block.duration {
         let offset = random.below(EXISTING / bytes as u64) * bytes as u64;
@@ -163,7 +163,7 @@ fn overwrite(
         }
         start = tally.done(start);
     }
-    tally.elapsed = begun.elapsed();
+    tally.stop(begun)?;
     files.close(file);
     files.unlink(&name)
 }
@@ -176,7 +176,7 @@ fn read(block: &Block<'_>, ready: &dyn Fn(), tally: &mut Tally, bytes: usize, ag
     }
     let mut random = Random::new(block.thread as u64);
     ready();
-    let begun = Instant::now();
+    let begun = tally.start()?;
     let mut start = begun;
     while start - begun < block.duration {
         let offset = random.below(EXISTING / bytes as u64) * bytes as u64;
@@ -185,7 +185,7 @@ fn read(block: &Block<'_>, ready: &dyn Fn(), tally: &mut Tally, bytes: usize, ag
         }
         start = tally.done(start);
     }
-    tally.elapsed = begun.elapsed();
+    tally.stop(begun)?;
     if data.iter().any(|byte| *byte != 0xa5) {
         return Err(io::Error::other("other data than were written"));
     }
@@ -197,7 +197,7 @@ fn create(block: &Block<'_>, ready: &dyn Fn(), tally: &mut Tally) -> io::Result<
     let names: Vec<_> = (0..NAMES).map(|index| block.name("create", index)).collect();
     let mut made = 0;
     ready();
-    let begun = Instant::now();
+    let begun = tally.start()?;
     let mut start = begun;
     for name in &names {
         if start - begun > block.duration {
@@ -208,7 +208,7 @@ fn create(block: &Block<'_>, ready: &dyn Fn(), tally: &mut Tally) -> io::Result<
         start = tally.done(start);
         made += 1;
     }
-    tally.elapsed = begun.elapsed();
+    tally.stop(begun)?;
     names[..made].iter().try_for_each(|name| block.files.unlink(name))
 }
 
@@ -220,7 +220,7 @@ fn rename(block: &Block<'_>, ready: &dyn Fn(), tally: &mut Tally) -> io::Result<
     }
     block.files.settle()?;
     ready();
-    let begun = Instant::now();
+    let begun = tally.start()?;
     let mut start = begun;
     'block: loop {
         for (from, to) in &mut names {
@@ -232,7 +232,7 @@ fn rename(block: &Block<'_>, ready: &dyn Fn(), tally: &mut Tally) -> io::Result<
             start = tally.done(start);
         }
     }
-    tally.elapsed = begun.elapsed();
+    tally.stop(begun)?;
     names.iter().try_for_each(|(name, _)| block.files.unlink(name))
 }
 
@@ -243,7 +243,7 @@ fn unlink(block: &Block<'_>, ready: &dyn Fn(), tally: &mut Tally) -> io::Result<
     }
     block.files.settle()?;
     ready();
-    let begun = Instant::now();
+    let begun = tally.start()?;
     let mut start = begun;
     while start - begun <= block.duration
         && let Some(name) = names.pop()
@@ -251,6 +251,6 @@ fn unlink(block: &Block<'_>, ready: &dyn Fn(), tally: &mut Tally) -> io::Result<
         block.files.unlink(&name)?;
         start = tally.done(start);
     }
-    tally.elapsed = begun.elapsed();
+    tally.stop(begun)?;
     names.iter().try_for_each(|name| block.files.unlink(name))
 }

@@ -10,7 +10,6 @@
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use super::files::{Files, Open, Use};
 use super::operations::Block;
@@ -96,7 +95,7 @@ impl FileSet {
     pub(super) fn run(&self, block: &Block<'_>, ready: &dyn Fn(), tally: &mut Tally) -> io::Result<()> {
         let mut flow = Flow::new(block.files, self.personality, block.thread as u64);
         ready();
-        let begun = Instant::now();
+        let begun = tally.start()?;
         let mut start = begun;
         while start - begun < block.duration {
             match self.personality {
@@ -106,7 +105,7 @@ impl FileSet {
             }
             start = tally.done(start);
         }
-        tally.elapsed = begun.elapsed();
+        tally.stop(begun)?;
         Ok(())
     }
 

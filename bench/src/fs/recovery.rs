@@ -15,7 +15,7 @@ use sietch_service::fs::ClassName;
 
 use super::files::{Files as _, Use};
 use super::results::Recovery;
-use super::sietch::{Native, Store, open_folder};
+use super::sietch::{AT_ONCE, Native, Store, open_folder};
 use crate::error::{Error, system};
 
 /// Bytes of the log: four times what is written, and more.
@@ -37,7 +37,7 @@ pub(crate) struct WriterArguments {
 /// Writes to the file system in a folder, and kills this process.
 pub(crate) fn write(arguments: &WriterArguments) -> Result<(), Error> {
     let running = open_folder(&arguments.folder)?;
-    let files = Native::over("the writer", running, ());
+    let files = Native::over("the writer", AT_ONCE, running, ());
     let failed = || system("writing before the kill");
     let file = files.create("file", Use::Append).map_err(failed())?;
     let data = [0x5a; RECORD as usize];
@@ -78,7 +78,7 @@ pub(super) fn run(folder: &Path, memory: &Path, openings: usize) -> Result<Recov
         let records = running.recovered.saturating_sub(1);
         recovery.records.push(records);
         recovery.rates.push((records * RECORD) as f64 / elapsed);
-        drop(Native::over("the recovered", running, store));
+        drop(Native::over("the recovered", AT_ONCE, running, store));
     }
     Ok(recovery)
 }

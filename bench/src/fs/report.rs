@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::results::{Cell, Recovery, Sample};
+use super::results::{Cell, Recovery, Sample, Subject};
 use crate::error::{Error, system};
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
@@ -15,13 +15,18 @@ fn of(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> Vec<f64> {
 
 /// Sietch's client over each other subject, round by round: operations a second.
 fn ratios(cell: &Cell) -> Vec<(&'static str, Vec<f64>)> {
-    let Some(((_, ours), others)) = cell.subjects.split_last() else { return Vec::new() };
+    let Some((ours, others)) = cell.subjects.split_last() else { return Vec::new() };
     let ratio = |(ours, theirs): (&Sample, &Sample)| ours.rate / theirs.rate.max(f64::MIN_POSITIVE);
-    others.iter().map(|(name, theirs)| (*name, ours.iter().zip(theirs).map(ratio).collect())).collect()
+    let ratios = |theirs: &Subject| ours.samples.iter().zip(&theirs.samples).map(ratio).collect();
+    others.iter().map(|theirs| (theirs.name, ratios(theirs))).collect()
 }
 
 /// Prints a finished cell.
 pub(super) fn progress(cell: &Cell) {
+    if cell.subjects.iter().all(|subject| subject.samples.is_empty()) {
+        println!("{}: no figures, the machine was disturbed in each of {} rounds", cell.name, cell.dropped);
+        return;
+    }
     let figures: Vec<String> =
         ratios(cell).iter().map(|(name, ratios)| format!("{:.2}x {name}", median(ratios))).collect();
     println!("{}: {} ({} dropped)", cell.name, figures.join(", "), cell.dropped);
@@ -31,7 +36,9 @@ pub(super) fn progress(cell: &Cell) {
 pub(super) fn print(cells: &[Cell], recovery: Option<&Recovery>) {
     if !cells.is_empty() {
         println!("\nratio: operations a second of Sietch's client to those of that row");
-        println!("several threads share Sietch's one client behind a mutex, which fsync holds too");
+        println!("durable: when changes are, as far as the medium keeps anything; memory stands in for NVM");
+        println!("CPU: of all cores, whatever they did, while the clock ran; what is left for later is not in it");
+        println!("several threads share Sietch's one client behind a mutex");
         print!("{}", table(cells));
     }
     cells.iter().filter_map(coalesced).for_each(|line| println!("{line}"));
@@ -43,9 +50,9 @@ pub(super) fn print(cells: &[Cell], recovery: Option<&Recovery>) {
 /// A row for each subject of each cell.
 fn table(cells: &[Cell]) -> String {
     let mut rows = Vec::new();
-    for cell in cells {
+    for cell in cells.iter().filter(|cell| cell.subjects.iter().any(|subject| !subject.samples.is_empty())) {
         let ratios = ratios(cell);
-        for (index, (name, samples)) in cell.subjects.iter().enumerate() {
+        for (index, Subject { name, durable, samples }) in cell.subjects.iter().enumerate() {
             let ratio = ratios.get(index).map_or_else(String::new, |(_, ratios)| {
                 let (low, high) = range(ratios);
                 format!("{:.2} ({low:.2}-{high:.2})", median(ratios))
@@ -53,20 +60,24 @@ fn table(cells: &[Cell]) -> String {
             let middle = |figure: fn(&Sample) -> f64| median(&of(samples, figure));
             rows.push(vec![
                 format!("{}: {name}", cell.name),
+                (*durable).to_owned(),
                 format!("{:.0}", middle(|s| s.rate)),
                 ratio,
                 format!("{:.2}/{:.2}/{:.2}", middle(|s| s.p50), middle(|s| s.p99), middle(|s| s.p999)),
                 format!("{:.2} ({:.2})", middle(|s| s.longest), range(&of(samples, |s| s.longest)).1),
+                Some(middle(|s| s.cpu)).filter(|cpu| *cpu > 0.0).map_or("-".to_owned(), |cpu| format!("{cpu:.2}")),
                 samples.len().to_string(),
             ]);
         }
     }
     let heading = [
         "cell: subject",
+        "durable",
         "operations/s",
         "ratio",
         "p50/p99/p99.9 us",
         "longest ms (of all rounds)",
+        "CPU us",
         "rounds",
     ];
     table::render(&heading, &rows)
@@ -140,21 +151,27 @@ mod tests {
             p99: 2e6 / rate,
             p999: 4e6 / rate,
             longest: 1e4 / rate,
+            cpu: if rate > 3000.0 { 0.0 } else { 1e6 / rate },
+        };
+        let subject = |name, durable, rates: [f64; 3]| Subject {
+            name,
+            durable,
+            samples: rates.map(sample).to_vec(),
         };
         let cell = Cell {
             name: "memory create".to_owned(),
             subjects: vec![
-                ("ext4", [1000.0, 2000.0, 1500.0].map(sample).to_vec()),
-                ("sietch", [4000.0, 4000.0, 3000.0].map(sample).to_vec()),
+                subject("ext4", "later", [1000.0, 2000.0, 1500.0]),
+                subject("sietch", "at once", [4000.0, 4000.0, 3000.0]),
             ],
             dropped: 0,
             coalesced: Coalesced { records: 200, records_saved: 50, data: 8_000_000, data_saved: 6_000_000 },
         };
         insta::assert_snapshot!(coalesced(&cell).unwrap_or_default(), @"memory create: coalescing spared 25.0 % of 200 records, and 75.0 % of 8 MB");
         insta::assert_snapshot!(table(&[cell]), @r"
-        cell: subject          operations/s             ratio        p50/p99/p99.9 us  longest ms (of all rounds)  rounds
-        memory create: ext4            1500  2.00 (2.00-4.00)  666.67/1333.33/2666.67                6.67 (10.00)       3
-        memory create: sietch          4000                     250.00/500.00/1000.00                 2.50 (3.33)       3
+        cell: subject          durable  operations/s             ratio        p50/p99/p99.9 us  longest ms (of all rounds)  CPU us  rounds
+        memory create: ext4      later          1500  2.00 (2.00-4.00)  666.67/1333.33/2666.67                6.67 (10.00)  666.67       3
+        memory create: sietch  at once          4000                     250.00/500.00/1000.00                 2.50 (3.33)       -       3
         ");
     }
 

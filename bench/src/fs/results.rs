@@ -15,6 +15,8 @@ pub(super) struct Sample {
     pub p999: f64,
     /// The longest operation, in milliseconds.
     pub longest: f64,
+    /// Microseconds of all cores for each operation, while the clock ran; 0: not measured.
+    pub cpu: f64,
 }
 
 /// What the digest was spared in a cell.
@@ -27,11 +29,21 @@ pub(super) struct Coalesced {
     pub data_saved: u64,
 }
 
+/// The blocks of one subject.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Subject {
+    pub name: &'static str,
+    /// When a change survives a loss of power, as far as its medium does: never, at fsync, or when
+    /// each operation returns.
+    pub durable: &'static str,
+    pub samples: Vec<Sample>,
+}
+
 /// One cell: the blocks of every subject, Sietch's client the last.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Cell {
     pub name: String,
-    pub subjects: Vec<(&'static str, Vec<Sample>)>,
+    pub subjects: Vec<Subject>,
     pub dropped: usize,
     /// Of all blocks of Sietch's client, dropped ones included.
     pub coalesced: Coalesced,

@@ -21,6 +21,9 @@ use sietch_service::fs::{self, ClassName, CreateOptions, Description, Digester, 
 use super::files::{Files, Open, Use};
 use crate::error::{Error, system};
 
+/// When changes are durable where the log is in persistent memory.
+pub(super) const AT_ONCE: &str = "at once";
+
 /// How long the digest may take to finish.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long to wait between two looks at the digest.
@@ -83,6 +86,7 @@ fn failed<E: std::fmt::Display>(action: &'static str) -> impl FnOnce(E) -> Error
 /// The client, called directly.
 pub(super) struct Native<K> {
     name: &'static str,
+    durable: &'static str,
     root: Credentials,
     client: Mutex<FileSystemClient>,
     digester: Digester,
@@ -92,16 +96,21 @@ pub(super) struct Native<K> {
 
 impl Native<Store> {
     /// Opens `store`.
-    pub(super) fn open(name: &'static str, store: Store) -> Result<Self, Error> {
-        Ok(Self::over(name, store.open()?, store))
+    pub(super) fn open(name: &'static str, durable: &'static str, store: Store) -> Result<Self, Error> {
+        Ok(Self::over(name, durable, store.open()?, store))
     }
 }
 
 impl<K> Native<K> {
     /// Uses a file system that is open, and keeps what it needs.
-    pub(super) fn over(name: &'static str, running: fs::Running, kept: K) -> Self {
+    pub(super) fn over(
+        name: &'static str,
+        durable: &'static str,
+        running: fs::Running,
+        kept: K,
+    ) -> Self {
         let fs::Running { client, digester, .. } = running;
-        Self { name, root: Credentials::root(), client: Mutex::new(client), digester, _kept: kept }
+        Self { name, durable, root: Credentials::root(), client: Mutex::new(client), digester, _kept: kept }
     }
 
     fn client(&self) -> MutexGuard<'_, FileSystemClient> {
@@ -127,6 +136,10 @@ const READ_WRITE: OpenMode = OpenMode { read: true, write: true, truncate: false
 impl<K: Sync> Files for Native<K> {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn durable(&self) -> &'static str {
+        self.durable
     }
 
     fn create(&self, name: &str, _: Use) -> io::Result<Open> {
@@ -187,13 +200,12 @@ impl<K: Sync> Files for Native<K> {
     fn settle(&self) -> io::Result<()> {
         let begun = Instant::now();
         loop {
-            {
-                let mut client = self.client();
-                client.advance();
-                if client.log().reclaimed() == client.log().next_position() {
-                    return Ok(());
-                }
+            if self.digester.is_idle() {
+                self.client().advance();
+                return Ok(());
             }
+            // Blocks that it reads are not used again.
+            self.client().advance();
             if let Some(cause) = self.digester.failure() {
                 return Err(io::Error::other(cause));
             }

@@ -238,6 +238,12 @@ impl Digester {
         self.shared.state().totals.clone()
     }
 
+    /// Whether everything that the client has logged is digested, and what it removed is free.
+    pub fn is_idle(&self) -> bool {
+        let state = self.shared.state();
+        state.read >= self.shared.logged.load(Ordering::SeqCst) && !state.has_freed
+    }
+
     /// Why nothing is digested any more.
     pub fn failure(&self) -> Option<String> {
         self.shared.state().failure.as_ref().map(|failure| failure.cause.clone())
