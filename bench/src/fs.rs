@@ -228,7 +228,8 @@ fn memory_subjects(folder: &Path, log: u64) -> Result<Vec<Box<dyn Files>>, Error
 fn disk_subjects(folder: &Path, log: u64) -> Result<Vec<Box<dyn Files>>, Error> {
     let ext4 = Removed::create(folder.join("plain"))?;
     let point = ext4.0.clone();
-    let mut subjects: Vec<Box<dyn Files>> = vec![Box::new(Directory::open(kind_of(&point)?, LATER, &point, ext4)?)];
+    let mut subjects: Vec<Box<dyn Files>> =
+        vec![Box::new(Directory::open(kind_of(&point)?, LATER, &point, ext4)?)];
     let store = |what: &str| {
         let medium = folder.join(format!("{what}-ssd"));
         Store::create(folder.join(what), ClassName::Ssd, medium, MEDIUM, log)

@@ -27,7 +27,9 @@ use rustix::fs::{OFlags, XattrFlags};
 use rustix::io::Errno;
 use sietch_fs::FileSystem;
 use sietch_fs::access::{Caller, Credentials};
-use sietch_fs::file_system::{AttributeChange, Handle, NewInode, OpenMode, Seek, WriteAt, XattrMode};
+use sietch_fs::file_system::{
+    AttributeChange, Handle, NewInode, OpenMode, Seek, SyncPoint, WriteAt, XattrMode, sync_shared,
+};
 use sietch_fs::inode::{Attributes, Kind};
 use sietch_fs::limits::MAX_RECORD_DATA;
 use sietch_fs::name::MAX_NAME;
@@ -92,6 +94,12 @@ impl<F: FileSystem> Requests<F> {
         operation: impl FnOnce(&mut State<F>, Caller<'_>) -> Result<T, Errno>,
     ) -> Result<T, fuser::Errno> {
         self.run(|state| operation(state, Caller { credentials, now: now() }))
+    }
+
+    /// Makes everything durable. Other threads use the file system while this one waits.
+    fn sync(&self) -> Result<(), fuser::Errno> {
+        let begin = |point: &mut SyncPoint| self.shared.run(|state| state.file_system.begin_sync(point));
+        sync_shared(begin).map_err(errno)
     }
 
     /// Replies with an inode that the kernel knows from now on.
@@ -414,13 +422,11 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let written = self.run(|state| {
             let credentials = content_changer(state, request, number, !kill)?;
             let caller = Caller { credentials: &credentials, now: now() };
-            let start = state.file_system.write(caller, Handle(handle.0), at, data)?;
-            // Not every kernel that has FUSE sends a request to sync after such a write.
-            if has(flags, OFlags::DSYNC) && !from_cache {
-                state.file_system.sync()?;
-            }
-            Ok(start)
+            state.file_system.write(caller, Handle(handle.0), at, data)
         });
+        // Not every kernel that has FUSE sends a request to sync after such a write.
+        let is_sync = has(flags, OFlags::DSYNC) && !from_cache;
+        let written = written.and_then(|start| if is_sync { self.sync().map(|()| start) } else { Ok(start) });
         match written {
             Ok(start) => {
                 // No longer than a request.
@@ -456,7 +462,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply_empty(self.run(|state| state.file_system.sync()), reply);
+        reply_empty(self.sync(), reply);
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -516,7 +522,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply_empty(self.run(|state| state.file_system.sync()), reply);
+        reply_empty(self.sync(), reply);
     }
 
     fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {

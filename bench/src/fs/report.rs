@@ -37,7 +37,9 @@ pub(super) fn print(cells: &[Cell], recovery: Option<&Recovery>) {
     if !cells.is_empty() {
         println!("\nratio: operations a second of Sietch's client to those of that row");
         println!("durable: when changes are, as far as the medium keeps anything; memory stands in for NVM");
-        println!("CPU: of all cores, whatever they did, while the clock ran; what is left for later is not in it");
+        println!(
+            "CPU: of all cores, whatever they did, while the clock ran; what is left for later is not in it"
+        );
         println!("several threads share Sietch's one client behind a mutex");
         print!("{}", table(cells));
     }
@@ -65,7 +67,9 @@ fn table(cells: &[Cell]) -> String {
                 ratio,
                 format!("{:.2}/{:.2}/{:.2}", middle(|s| s.p50), middle(|s| s.p99), middle(|s| s.p999)),
                 format!("{:.2} ({:.2})", middle(|s| s.longest), range(&of(samples, |s| s.longest)).1),
-                Some(middle(|s| s.cpu)).filter(|cpu| *cpu > 0.0).map_or("-".to_owned(), |cpu| format!("{cpu:.2}")),
+                Some(middle(|s| s.cpu))
+                    .filter(|cpu| *cpu > 0.0)
+                    .map_or("-".to_owned(), |cpu| format!("{cpu:.2}")),
                 samples.len().to_string(),
             ]);
         }
@@ -153,11 +157,8 @@ mod tests {
             longest: 1e4 / rate,
             cpu: if rate > 3000.0 { 0.0 } else { 1e6 / rate },
         };
-        let subject = |name, durable, rates: [f64; 3]| Subject {
-            name,
-            durable,
-            samples: rates.map(sample).to_vec(),
-        };
+        let subject =
+            |name, durable, rates: [f64; 3]| Subject { name, durable, samples: rates.map(sample).to_vec() };
         let cell = Cell {
             name: "memory create".to_owned(),
             subjects: vec![

@@ -2,7 +2,8 @@
 //!
 //! 1. [`Store`] is a new file system. Its files are removed when it is dropped.
 //! 2. [`Native`] calls [`FileSystem`] of the client in this process. There is one client: threads
-//!    share it behind a mutex, as the threads of a mount do. `fsync` holds the mutex as well.
+//!    share it behind a mutex, as the threads of a mount do. While one waits for the disk in
+//!    `fsync`, the others go on.
 //! 3. A change carries a time, so each reads the clock, as a front end does.
 
 use std::io;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use sietch_fs::FileSystem;
 use sietch_fs::access::{Caller, Credentials};
-use sietch_fs::file_system::{Handle, NewInode, OpenMode, RenameMode, WriteAt};
+use sietch_fs::file_system::{Handle, NewInode, OpenMode, RenameMode, WriteAt, sync_shared};
 use sietch_fs::inode::{InodeNumber, Kind, Timestamp};
 use sietch_service::fs::description::MediumDescription;
 use sietch_service::fs::{self, ClassName, CreateOptions, Description, Digester, FileSystemClient, Totals};
@@ -103,12 +104,7 @@ impl Native<Store> {
 
 impl<K> Native<K> {
     /// Uses a file system that is open, and keeps what it needs.
-    pub(super) fn over(
-        name: &'static str,
-        durable: &'static str,
-        running: fs::Running,
-        kept: K,
-    ) -> Self {
+    pub(super) fn over(name: &'static str, durable: &'static str, running: fs::Running, kept: K) -> Self {
         let fs::Running { client, digester, .. } = running;
         Self { name, durable, root: Credentials::root(), client: Mutex::new(client), digester, _kept: kept }
     }
@@ -178,7 +174,7 @@ impl<K: Sync> Files for Native<K> {
     }
 
     fn sync(&self, _: &Open) -> io::Result<()> {
-        Ok(self.client().sync()?)
+        Ok(sync_shared(|point| self.client().begin_sync(point))?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

@@ -33,7 +33,7 @@ use crate::access::{Credentials, EXECUTE};
 use crate::base::{Base, Inode};
 use crate::change::{Change, Record};
 use crate::error::Fault;
-use crate::file_system::{Handle, OpenMode};
+use crate::file_system::{Handle, OpenMode, PendingSync};
 use crate::inode::{Attributes, InodeNumber, Kind, Timestamp};
 use crate::limits::BLOCK;
 use crate::log::{AppendError, LogWriter};
@@ -79,11 +79,11 @@ pub trait Service<M: Medium> {
     /// The service is gone.
     fn inode_numbers(&mut self) -> Result<Range<u64>, Errno>;
 
-    /// Makes the log durable, where appending alone does not.
+    /// Makes the log durable before `position`, where appending alone does not. `None`: it is.
     ///
     /// # Errors
     /// Its medium failed.
-    fn sync(&mut self, log: &mut LogWriter<M>) -> Result<(), Errno>;
+    fn sync(&mut self, log: &mut LogWriter<M>, position: u64) -> Result<Option<Box<dyn PendingSync>>, Errno>;
 
     /// A fault that an operation met.
     fn report(&mut self, fault: &Fault);

@@ -148,6 +148,35 @@ pub struct Usage {
     pub inodes: u64,
 }
 
+/// What a sync makes durable: everything that was done before [`FileSystem::begin_sync`] got this
+/// value first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SyncPoint(pub(crate) Option<u64>);
+
+/// A sync that waits for a medium.
+pub trait PendingSync: Send {
+    /// Waits, while others use the file system; whether everything is durable then. If not, the
+    /// file system says what is next.
+    fn wait(&mut self) -> bool;
+}
+
+/// A sync of a thread that shares a file system with others: `begin` calls
+/// [`FileSystem::begin_sync`] and has the file system for as long as that call.
+///
+/// # Errors
+/// Those of `begin`.
+pub fn sync_shared(
+    mut begin: impl FnMut(&mut SyncPoint) -> Result<Option<Box<dyn PendingSync>>, Errno>,
+) -> Result<(), Errno> {
+    let mut point = SyncPoint::default();
+    while let Some(mut pending) = begin(&mut point)? {
+        if pending.wait() {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Errors are those that the man pages of section 2 list for the call. `EIO` says that a medium
 /// failed, or that its data did not have their checksum.
 pub trait FileSystem {
@@ -317,6 +346,16 @@ pub trait FileSystem {
     /// # Errors
     /// `EIO`.
     fn sync(&mut self) -> Result<(), Errno>;
+
+    /// The part of [`FileSystem::sync`] that needs the file system, for front ends whose threads
+    /// share one: see [`sync_shared`]. `None`: everything before `point` is durable.
+    ///
+    /// # Errors
+    /// `EIO`.
+    fn begin_sync(&mut self, point: &mut SyncPoint) -> Result<Option<Box<dyn PendingSync>>, Errno> {
+        let _ = point;
+        self.sync().map(|()| None)
+    }
 
     /// Lists entries behind `after` in the order of their cookies, until `take` returns `false`
     /// (that entry was not taken).

@@ -13,6 +13,7 @@ use crate::client::Service;
 use crate::digest::{Batch, Digest, DigestError};
 use crate::digested::Digested;
 use crate::error::Fault;
+use crate::file_system::PendingSync;
 use crate::log::{LogIdentity, LogWriter};
 use crate::pool::Pool;
 
@@ -135,8 +136,8 @@ impl<D: DiskQueue, M: Medium> Service<M> for Inline<D, M> {
         })
     }
 
-    fn sync(&mut self, _: &mut LogWriter<M>) -> Result<(), Errno> {
-        Ok(())
+    fn sync(&mut self, _: &mut LogWriter<M>, _: u64) -> Result<Option<Box<dyn PendingSync>>, Errno> {
+        Ok(None)
     }
 
     fn report(&mut self, fault: &Fault) {

@@ -23,7 +23,7 @@ mod record;
 mod ring;
 mod writer;
 
-pub use mirror::{Loaded, Mirror, MirrorError};
+pub use mirror::{Group, Loaded, Mirror, MirrorError};
 pub use reader::{LogDamage, LogReader};
 pub use record::{Invalid, LINE, LogIdentity, MAX_RECORD};
 pub use ring::{MIN_RING, RingError, reserve};

@@ -15,7 +15,8 @@
 //! What it must never do: keep a client waiting for the medium, unless its log is full; go on after
 //! a medium failed as if it had not.
 //!
-//! The layers, lowest first: `error`; `description`; `media`; `create`, `digester`; `local`;
+//! The layers, lowest first: `error`; `description`; `media`; `create`, `digester`, `syncs`;
+//! `local`;
 //! `open`; `check`.
 
 mod check;
@@ -26,6 +27,7 @@ mod error;
 mod local;
 mod media;
 mod open;
+mod syncs;
 
 pub use check::{Checked, Undigested, check};
 pub use create::{CreateOptions, create};

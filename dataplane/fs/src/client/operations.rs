@@ -9,8 +9,8 @@ use super::{Client, Service};
 use crate::access::Caller;
 use crate::base::Base as _;
 use crate::file_system::{
-    Allocation, AttributeChange, DirectoryEntry, FileSystem, Handle, NewInode, OpenMode, RenameMode, Seek,
-    Usage, WriteAt, XattrMode,
+    Allocation, AttributeChange, DirectoryEntry, FileSystem, Handle, NewInode, OpenMode, PendingSync,
+    RenameMode, Seek, SyncPoint, Usage, WriteAt, XattrMode, sync_shared,
 };
 use crate::inode::{Attributes, InodeNumber, Kind};
 use crate::limits::BLOCK;
@@ -150,10 +150,15 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
     }
 
     fn sync(&mut self) -> Result<(), Errno> {
+        sync_shared(|point| self.begin_sync(point))
+    }
+
+    fn begin_sync(&mut self, point: &mut SyncPoint) -> Result<Option<Box<dyn PendingSync>>, Errno> {
         if self.is_failed {
             return Err(Errno::IO);
         }
-        self.service.sync(&mut self.log)
+        let position = *point.0.get_or_insert(self.log.next_position());
+        self.service.sync(&mut self.log, position)
     }
 
     fn read_directory(

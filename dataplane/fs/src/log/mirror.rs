@@ -3,7 +3,9 @@
 //! 1. The ring is in ordinary memory, which survives the process. Position for position it has a
 //!    copy on a disk area, as far as programs have asked for it.
 //! 2. [`Mirror::sync`] asks for everything that is in the log now. Requests gather while a *group*
-//!    is being written; the next group is for all of them.
+//!    is being written; the next group is for all of them. [`Mirror::poll`] does what is next. Or a
+//!    thread takes the group ([`Mirror::begin`]) and writes it while others use the log, and brings
+//!    it back ([`Mirror::finish`]).
 //! 3. A group begins with a pad to a whole block of the disk. So a block is written once in a lap:
 //!    what was acknowledged never shares one with what is written later, which a loss of power may
 //!    destroy with it.
@@ -15,49 +17,23 @@
 //!    epoch: then none of the later ones is valid.
 //! 7. After a failed write the mirror is stopped for good: nothing can say what the disk has.
 
+mod group;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sietch_disk::nvm::Medium;
-use sietch_disk::{BLOCK, Buffer, Completion, DiskQueue, Operation, SubmitError, superblock_copies};
+use sietch_disk::{BLOCK, Buffer, DiskQueue, Operation, superblock_copies};
 
 use crate::log::ring::Ring;
 use crate::log::writer::{Durability, LogWriter};
+use group::{Disk, REQUEST};
 
-/// Bytes of one request: a disk is at its full bandwidth well below, and copies are bounded.
-const REQUEST: usize = 256 << 10;
-
-/// Requests of a group in flight together: with their buffers they take 4 MiB.
-const IN_FLIGHT: usize = 16;
+pub use group::{Group, MirrorError};
 
 /// Seconds that a read may take when a log is loaded, as a superblock's may.
 const PATIENCE: usize = 60;
-
-/// Why the mirror cannot make anything durable.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum MirrorError {
-    /// The disk and the log do not fit.
-    #[error("the disk cannot mirror the log: {cause}")]
-    Misfit {
-        /// What does not fit.
-        cause: &'static str,
-    },
-    /// A request failed; nothing is made durable from then on.
-    #[error(
-        "the mirror of the log: {action} {length} bytes at {offset}: {source}; what was acknowledged before is safe, restart with another disk"
-    )]
-    Failed {
-        /// "write", "read" or "notify".
-        action: &'static str,
-        /// First byte on the disk.
-        offset: u64,
-        /// Bytes.
-        length: usize,
-        /// What the disk says.
-        source: Arc<io::Error>,
-    },
-}
 
 /// What is on the disk of a log that was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,30 +43,19 @@ pub struct Loaded {
     pub unreadable: Vec<u64>,
 }
 
-/// The writes of a range, in flight together.
-#[derive(Debug)]
-struct Group {
-    /// First position that was not submitted yet, and the first behind the group.
-    next: u64,
-    end: u64,
-    /// The last record in it.
-    sequence: u64,
-    in_flight: usize,
-}
-
 /// The module's header describes it.
 #[derive(Debug)]
 pub struct Mirror<D: DiskQueue> {
-    disk: D,
+    /// The disk, unless a group has it.
+    disk: Option<Disk<D>>,
     ring: Ring,
     block: u64,
     /// Everything before is durable: here, which is whole blocks, or because it was digested.
     persisted: u64,
     /// What is asked for.
     wanted: u64,
-    group: Option<Group>,
-    spare: Vec<Buffer>,
-    completions: Vec<Completion>,
+    /// A group that nothing else has.
+    group: Option<Group<D>>,
     failure: Option<MirrorError>,
 }
 
@@ -111,14 +76,12 @@ impl<D: DiskQueue> Mirror<D> {
         check_size(&disk, ring.bytes())?;
         let persisted = writer.reclaimed();
         Ok(Self {
-            disk,
+            disk: Some(Disk::new(disk)),
             ring,
             block: block as u64,
             persisted,
             wanted: persisted,
             group: None,
-            spare: Vec::new(),
-            completions: Vec::new(),
             failure: None,
         })
     }
@@ -127,8 +90,13 @@ impl<D: DiskQueue> Mirror<D> {
     /// durable then. [`Mirror::poll`] does the rest.
     pub fn sync<M: Medium>(&mut self, writer: &LogWriter<M>) -> u64 {
         let end = writer.next_position();
-        self.wanted = self.wanted.max(end);
+        self.sync_to(end);
         end
+    }
+
+    /// Asks for all records before `position`, where the log has ended.
+    pub fn sync_to(&mut self, position: u64) {
+        self.wanted = self.wanted.max(position);
     }
 
     /// Everything before this position is durable.
@@ -138,7 +106,7 @@ impl<D: DiskQueue> Mirror<D> {
 
     /// Whether everything that was asked for is durable.
     pub fn is_idle(&self) -> bool {
-        self.group.is_none() && self.persisted >= self.wanted
+        self.group.is_none() && self.disk.is_some() && self.persisted >= self.wanted
     }
 
     /// Takes what the disk has done, begins what is next, and returns the position before which
@@ -147,11 +115,13 @@ impl<D: DiskQueue> Mirror<D> {
     /// # Errors
     /// [`MirrorError::Failed`], from the first failure on.
     pub fn poll<M: Medium>(&mut self, writer: &mut LogWriter<M>) -> Result<u64, MirrorError> {
-        self.take_completions();
-        if self.failure.is_none() {
-            self.finish_group(writer);
-            self.begin_group(writer);
-            self.submit(writer);
+        for _ in 0..2 {
+            let Some(mut group) = self.begin(writer)? else { break };
+            let has_ended = group.poll(writer.medium());
+            self.finish(writer, group);
+            if !has_ended {
+                break;
+            }
         }
         self.failure.clone().map_or(Ok(self.persisted), Err)
     }
@@ -162,97 +132,49 @@ impl<D: DiskQueue> Mirror<D> {
     /// # Errors
     /// [`MirrorError::Failed`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), MirrorError> {
-        let waited = self.disk.wait(timeout);
-        self.check_queue(waited);
+        if let Some(group) = &mut self.group {
+            group.wait(timeout);
+        }
         self.failure.clone().map_or(Ok(()), Err)
     }
 
-    /// Gives the disk back.
-    pub fn into_disk(self) -> D {
-        self.disk
-    }
-
-    fn check_queue(&mut self, result: io::Result<()>) {
-        if let Err(source) = result {
-            self.fail("notify", self.persisted, 0, source);
+    /// The group that is to be written now: what was asked for, and whatever else the log has.
+    /// `None` if there is nothing, or while another has a group.
+    ///
+    /// # Errors
+    /// [`MirrorError::Failed`].
+    pub fn begin<M: Medium>(&mut self, writer: &mut LogWriter<M>) -> Result<Option<Group<D>>, MirrorError> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
         }
-    }
-
-    fn fail(&mut self, action: &'static str, position: u64, length: usize, source: io::Error) {
-        let offset = self.ring.place(position) as u64;
-        let failure = MirrorError::Failed { action, offset, length, source: Arc::new(source) };
-        self.failure.get_or_insert(failure);
-    }
-
-    fn take_completions(&mut self) {
-        let mut completions = std::mem::take(&mut self.completions);
-        self.disk.complete(&mut completions);
-        for completion in completions.drain(..) {
-            let Some(group) = &mut self.group else { continue };
-            group.in_flight -= 1;
-            self.spare.extend(completion.buffer);
-            if let Err(source) = completion.result {
-                let length = request_length(self.ring, completion.token, group.end);
-                self.fail("write", completion.token, length, source);
-            }
-        }
-        self.completions = completions;
-    }
-
-    fn finish_group<M: Medium>(&mut self, writer: &mut LogWriter<M>) {
-        if let Some(group) = &self.group
-            && group.in_flight == 0
-            && group.next == group.end
-        {
-            self.persisted = group.end;
-            writer.proven(group.sequence);
-            self.group = None;
-        }
-    }
-
-    fn begin_group<M: Medium>(&mut self, writer: &mut LogWriter<M>) {
-        if self.group.is_some() {
-            return;
+        if let Some(group) = self.group.take() {
+            return Ok(Some(group));
         }
         self.persisted = self.persisted.max(writer.reclaimed());
-        if self.wanted > self.persisted {
-            let end = writer.pad_to_block();
-            let sequence = writer.next_sequence() - 1;
-            // The block in which undigested records begin is written whole. The writer does not use
-            // it again before they are digested.
-            let next = self.persisted / self.block * self.block;
-            self.group = Some(Group { next, end, sequence, in_flight: 0 });
+        if self.wanted <= self.persisted {
+            return Ok(None);
         }
+        let Some(disk) = self.disk.take() else { return Ok(None) };
+        let end = writer.pad_to_block();
+        let sequence = writer.next_sequence() - 1;
+        // The block in which undigested records begin is written whole. The writer does not use it
+        // again before they are digested.
+        let next = self.persisted / self.block * self.block;
+        Ok(Some(Group::new(disk, self.ring, (next, end), sequence)))
     }
 
-    fn submit<M: Medium>(&mut self, writer: &LogWriter<M>) {
-        let Some(group) = &mut self.group else { return };
-        let most = IN_FLIGHT.min(self.disk.depth());
-        while group.in_flight < most && group.next < group.end {
-            let place = self.ring.place(group.next);
-            let length = request_length(self.ring, group.next, group.end);
-            let mut buffer = self.spare.pop().filter(|buffer| buffer.len() >= length);
-            let mut buffer = buffer.take().unwrap_or_else(|| Buffer::new(length));
-            writer.medium().load(place, &mut buffer[..length]);
-            let write = Operation::Write { offset: place as u64, length, buffer, durable: true };
-            match self.disk.submit(group.next, write) {
-                Ok(()) => {}
-                // Others use the queue: the next poll tries again.
-                Err(SubmitError::Full(write)) => {
-                    self.spare.extend(write.into_buffers().0);
-                    break;
-                }
-                Err(SubmitError::OutOfRange(_)) => {
-                    let position = group.next;
-                    let source = io::Error::other("the queue refused a request inside its area");
-                    return self.fail("write", position, length, source);
-                }
-            }
-            group.in_flight += 1;
-            group.next += length as u64;
+    /// Takes a group back. One that is not whole is the next that [`Mirror::begin`] returns.
+    pub fn finish<M: Medium>(&mut self, writer: &mut LogWriter<M>, group: Group<D>) {
+        if group.is_durable() {
+            self.persisted = self.persisted.max(group.end());
+            writer.proven(group.sequence());
+        } else if !group.has_failed() {
+            self.group = Some(group);
+            return;
         }
-        let notified = self.disk.notify();
-        self.check_queue(notified);
+        let (disk, failure) = group.into_parts();
+        self.disk = Some(disk);
+        self.failure = self.failure.take().or(failure);
     }
 
     /// Reads the ring back into `medium`, through an idle queue.
@@ -285,12 +207,6 @@ impl<D: DiskQueue> Mirror<D> {
         medium.fence();
         Ok(loaded)
     }
-}
-
-/// Bytes of the request of a group up to `end` that begins at `position`.
-fn request_length(ring: Ring, position: u64, end: u64) -> usize {
-    // No more than the constant.
-    (end - position).min(ring.contiguous(position)).min(REQUEST as u64) as usize
 }
 
 fn check_size<D: DiskQueue>(disk: &D, ring: u64) -> Result<(), MirrorError> {

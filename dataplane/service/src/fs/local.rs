@@ -2,36 +2,30 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::io::Errno;
 use sietch_disk::AreaQueue;
 use sietch_disk::nvm::Mapped;
 use sietch_fs::client::Service;
-use sietch_fs::log::{LogWriter, Mirror};
+use sietch_fs::file_system::PendingSync;
+use sietch_fs::log::LogWriter;
 use sietch_fs::pool::{Reader, Root};
 use sietch_fs::{Digested, Fault};
 
 use super::digester::Shared;
-
-/// How long one wait for the disk of the log is, before its failure is looked for again.
-const PATIENCE: Duration = Duration::from_secs(1);
+use super::syncs::Syncs;
 
 /// See the module's account.
 pub struct Local {
     shared: Arc<Shared>,
     base: Digested<Reader<AreaQueue>>,
     /// The copy of the log on disk, where memory does not survive a loss of power.
-    mirror: Option<Mirror<AreaQueue>>,
+    syncs: Option<Syncs>,
 }
 
 impl Local {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        reader: Reader<AreaQueue>,
-        mirror: Option<Mirror<AreaQueue>>,
-    ) -> Self {
-        Self { shared, base: Digested::new(reader), mirror }
+    pub(super) fn new(shared: Arc<Shared>, reader: Reader<AreaQueue>, syncs: Option<Syncs>) -> Self {
+        Self { shared, base: Digested::new(reader), syncs }
     }
 
     /// The generation that it reads.
@@ -80,17 +74,12 @@ impl Service<Mapped> for Local {
         self.shared.numbers()
     }
 
-    fn sync(&mut self, log: &mut LogWriter<Mapped>) -> Result<(), Errno> {
-        let Some(mirror) = &mut self.mirror else { return Ok(()) };
-        let end = mirror.sync(log);
-        let failed = |error| {
-            tracing::error!("{error}");
-            Errno::IO
-        };
-        while mirror.poll(log).map_err(failed)? < end {
-            mirror.wait(PATIENCE).map_err(failed)?;
-        }
-        Ok(())
+    fn sync(
+        &mut self,
+        log: &mut LogWriter<Mapped>,
+        position: u64,
+    ) -> Result<Option<Box<dyn PendingSync>>, Errno> {
+        self.syncs.as_mut().map_or(Ok(None), |syncs| syncs.begin(log, position))
     }
 
     fn report(&mut self, fault: &Fault) {

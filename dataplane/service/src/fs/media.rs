@@ -70,13 +70,19 @@ fn is_tmpfs(file: &OwnedFd) -> bool {
     fstatfs(file).is_ok_and(|found| found.f_type == TMPFS)
 }
 
-/// The memory of a log, and the same memory once more for its reader.
-pub(super) fn log_memory(file: OwnedFd, path: &Path, bytes: u64) -> Result<(Mapped, Mapped), StoreError> {
+/// The memory of a log, and the same memory twice more: for the digest, and for what makes it
+/// durable.
+pub(super) fn log_memory(
+    file: OwnedFd,
+    path: &Path,
+    bytes: u64,
+) -> Result<(Mapped, [Mapped; 2]), StoreError> {
     let fail = |source| StoreError::Queue { path: path.to_owned(), source };
-    if is_tmpfs(&file) {
-        let first = Mapped::file(&file, bytes).map_err(fail)?;
-        return Ok((first, Mapped::file(&file, bytes).map_err(fail)?));
-    }
-    let second = duplicate(&file, path)?;
-    Ok((Mapped::dax(file, bytes).map_err(fail)?, Mapped::dax(second, bytes).map_err(fail)?))
+    let map = || {
+        if is_tmpfs(&file) {
+            return Mapped::file(&file, bytes).map_err(fail);
+        }
+        Mapped::dax(duplicate(&file, path)?, bytes).map_err(fail)
+    };
+    Ok((map()?, [map()?, map()?]))
 }

@@ -15,6 +15,7 @@ use super::digester::Digester;
 use super::error::StoreError;
 use super::local::Local;
 use super::media::{self, Medium};
+use super::syncs::Syncs;
 
 /// The number of the log of the client in this process.
 pub(super) const LOG: u32 = 1;
@@ -49,7 +50,7 @@ pub fn open(folder: &Path) -> Result<Running, StoreError> {
     let mut pool = Pool::open(members()?)?;
     pool.readers_at(u64::MAX);
     let mut digest = Digest::new(pool, now())?;
-    let (mut memory, reader_memory, disk) = open_log(&description.log)?;
+    let (mut memory, [reader_memory, sync_memory], disk) = open_log(&description.log)?;
     let recovered = recover(&mut digest, &mut memory, &description.log)?;
     let state = digest.begin_epoch(LOG)?;
     let identity = LogIdentity { log: LOG, epoch: state.epoch, seed: description.log.seed };
@@ -64,12 +65,14 @@ pub fn open(folder: &Path) -> Result<Running, StoreError> {
     let root = digest.root();
     let reader = Reader::new(members()?, root)?;
     let (digester, shared) = Digester::start(digest, reader_memory, (LOG, description.log.seed))?;
-    let client = Client::new(Local::new(shared, reader, mirror), writer, LOG);
+    let syncs = mirror.map(|mirror| Syncs::new(mirror, sync_memory));
+    let client = Client::new(Local::new(shared, reader, syncs), writer, LOG);
     Ok(Running { client, digester, description, recovered })
 }
 
-/// The memory of the log, twice, and its copy on disk. Memory that is gone is read back from there.
-fn open_log(log: &LogDescription) -> Result<(Mapped, Mapped, Option<AreaQueue>), StoreError> {
+/// The memory of the log, three times, and its copy on disk. Memory that is gone is read back from
+/// there.
+fn open_log(log: &LogDescription) -> Result<(Mapped, [Mapped; 2], Option<AreaQueue>), StoreError> {
     let disk = match &log.disk {
         Some(path) => {
             let file = media::open_own(path, log.bytes)?;
@@ -86,8 +89,8 @@ fn open_log(log: &LogDescription) -> Result<(Mapped, Mapped, Option<AreaQueue>),
         load_memory(log, disk)?;
     }
     let file = media::open_own(&log.memory, log.bytes)?;
-    let (memory, reader) = media::log_memory(file, &log.memory, log.bytes)?;
-    Ok((memory, reader, disk))
+    let (memory, others) = media::log_memory(file, &log.memory, log.bytes)?;
+    Ok((memory, others, disk))
 }
 
 /// Makes the memory of a log from its copy on disk. It gets its name when it is whole: memory that

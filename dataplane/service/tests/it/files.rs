@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use sietch_fs::FileSystem as _;
 use sietch_fs::access::{Caller, Credentials};
-use sietch_fs::file_system::{Allocation, Handle, NewInode, OpenMode, RenameMode, WriteAt};
+use sietch_fs::file_system::{
+    Allocation, Handle, NewInode, OpenMode, PendingSync, RenameMode, SyncPoint, WriteAt, sync_shared,
+};
 use sietch_fs::inode::{InodeNumber, Kind, Timestamp};
 use sietch_service::fs::description::{FILE, MediumDescription};
 use sietch_service::fs::{
@@ -449,4 +452,82 @@ fn a_description_that_others_may_write_is_refused() {
     std::fs::remove_file(&file).expect("it goes");
     std::fs::rename(&other, &file).expect("a rename");
     drop(folder.open());
+}
+
+/// A write, and a sync that is not waited for.
+fn begin_sync(files: &mut Files, name: &[u8]) -> (SyncPoint, Option<Box<dyn PendingSync>>) {
+    files.write(name, WriteAt::End, &[7; 100]).expect("room");
+    let mut point = SyncPoint::default();
+    let pending = files.client.begin_sync(&mut point).expect("the disk works");
+    (point, pending)
+}
+
+#[test]
+fn a_sync_that_waits_for_the_disk_leaves_the_client_to_others() {
+    in_time(|| {
+        let folder = Folder::new("begin");
+        folder.create(ClassName::Ssd, 8 << 20, 1 << 20);
+        let Running { client, digester, .. } = folder.open();
+        let mut files = Files::new(client);
+        let (_, first) = begin_sync(&mut files, b"a");
+        let mut first = first.expect("it is not durable yet");
+        // The first has the disk; the second waits for it, and is not in the first's group.
+        let (mut point, second) = begin_sync(&mut files, b"b");
+        let mut second = second.expect("it is not durable yet");
+        assert_eq!(files.read(b"b"), Ok(vec![7; 100]));
+        assert!(first.wait(), "it writes what it needs");
+        assert!(!second.wait(), "what came later is not durable");
+        let third = files.client.begin_sync(&mut point).expect("the disk works");
+        assert!(third.expect("it writes now").wait());
+        assert!(files.client.begin_sync(&mut point).expect("the disk works").is_none());
+        drop(files);
+        digester.end().expect("everything is digested");
+    });
+}
+
+#[test]
+fn a_thread_that_ends_in_a_sync_leaves_the_disk_to_the_next() {
+    in_time(|| {
+        let folder = Folder::new("dropped");
+        folder.create(ClassName::Ssd, 8 << 20, 1 << 20);
+        let Running { client, digester, .. } = folder.open();
+        let mut files = Files::new(client);
+        let (_, first) = begin_sync(&mut files, b"a");
+        drop(first.expect("it is not durable yet"));
+        files.client.sync().expect("the disk works");
+        drop(files);
+        digester.end().expect("everything is digested");
+    });
+}
+
+#[test]
+fn threads_that_sync_at_once_find_their_data_on_disk() {
+    in_time(|| {
+        let folder = Folder::new("threads");
+        let description = folder.create(ClassName::Ssd, 16 << 20, 8 << 20);
+        let Running { client, digester, .. } = folder.open();
+        let files = Mutex::new(Files::new(client));
+        let lock = || files.lock().expect("no thread panics");
+        let killed = killed_after(&digester, &description, || {
+            std::thread::scope(|scope| {
+                for thread in 0..8_u8 {
+                    let lock = &lock;
+                    scope.spawn(move || {
+                        for offset in (0..20).map(|write| write * 700) {
+                            let write = WriteAt::Offset(offset);
+                            lock().write(&[b'a' + thread], write, &[thread; 700]).expect("room");
+                            sync_shared(|point| lock().client.begin_sync(point)).expect("the disk works");
+                        }
+                    });
+                }
+            });
+        });
+        drop((files, digester));
+        restore(&killed);
+        std::fs::remove_file(&description.log.memory).expect("the power fails");
+        let mut files = Files::new(folder.open().client);
+        for thread in 0..8_u8 {
+            assert_eq!(files.read(&[b'a' + thread]), Ok(vec![thread; 14_000]));
+        }
+    });
 }

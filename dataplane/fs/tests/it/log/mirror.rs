@@ -16,7 +16,7 @@ use sietch_disk::{Completion, DiskQueue, MemoryQueue, Operation, Priority, Submi
 use sietch_fs::Change;
 use sietch_fs::inode::{InodeNumber, Timestamp};
 use sietch_fs::log::{
-    AppendError, Durability, LogDamage, LogIdentity, LogReader, LogWriter, Mirror, MirrorError,
+    AppendError, Durability, Group, LogDamage, LogIdentity, LogReader, LogWriter, Mirror, MirrorError,
 };
 use sietch_sim::disk::{Crash, Fault, Media, Options, SimDisk};
 use sietch_sim::seeds::{self, Budget};
@@ -131,6 +131,8 @@ impl World {
         let mut mirror = Mirror::new(disk, &writer).map_err(|e| e.to_string())?;
         (self.first, self.persisted) = (self.digested.1, self.digested.0);
         self.records.clear();
+        // A group that another thread writes.
+        let mut taken: Option<Group<Flawed>> = None;
         for _ in 0..steps {
             match dice.below(10) {
                 0..5 => match self.append(&mut writer, dice) {
@@ -140,6 +142,16 @@ impl World {
                 },
                 5..7 => drop(mirror.sync(&writer)),
                 _ => {}
+            }
+            if taken.is_none() && dice.below(3) == 0 {
+                taken = mirror.begin(&mut writer).map_err(|e| e.to_string())?;
+            }
+            if let Some(mut group) = taken.take_if(|_| dice.below(2) == 0) {
+                if group.poll(writer.medium()) || dice.below(4) == 0 {
+                    mirror.finish(&mut writer, group);
+                } else {
+                    taken = Some(group);
+                }
             }
             let persisted = mirror.poll(&mut writer).map_err(|e| e.to_string())?;
             if self.media.is_off() {
@@ -323,6 +335,68 @@ fn syncs_that_wait_share_one_write() {
     // Submission and completion of two writes.
     assert_eq!(media.boundaries(), 4);
     assert_eq!(load(&media), Ok((1..20).collect()));
+}
+
+#[test]
+fn records_that_come_while_a_group_is_written_wait_for_the_next() {
+    let media = media();
+    let mut log = Small::new(media.open());
+    log.append(1);
+    log.mirror.sync(&log.writer);
+    let mut group = log.mirror.begin(&mut log.writer).expect("a disk that works").expect("a group");
+    log.append(2);
+    log.mirror.sync(&log.writer);
+    assert!(log.mirror.begin(&mut log.writer).expect("a disk that works").is_none(), "the disk is away");
+    assert!(!log.mirror.is_idle());
+    while !group.poll(log.writer.medium()) {
+        group.wait(Duration::from_secs(1));
+    }
+    assert!(group.is_durable());
+    assert_eq!(log.mirror.persisted(), 0);
+    log.mirror.finish(&mut log.writer, group);
+    assert_eq!(log.mirror.persisted(), 4096);
+    assert_eq!(media.boundaries(), 2, "the second record is not written yet");
+    log.settle().expect("a disk that works");
+    assert_eq!(load(&media), Ok(vec![1, 2]));
+}
+
+#[test]
+fn a_group_that_comes_back_half_written_is_continued() {
+    let media = media();
+    let mut log = Small::new(media.open());
+    log.append(1);
+    log.mirror.sync(&log.writer);
+    for polls in 0..2 {
+        let mut group = log.mirror.begin(&mut log.writer).expect("a disk that works").expect("a group");
+        if polls > 0 {
+            // It is submitted, and not looked at again.
+            let _ = group.poll(log.writer.medium());
+        }
+        if !group.is_durable() {
+            log.mirror.finish(&mut log.writer, group);
+            assert_eq!(log.mirror.persisted(), 0);
+        }
+    }
+    log.settle().expect("a disk that works");
+    assert_eq!(media.boundaries(), 2, "it was written once");
+    assert_eq!(load(&media), Ok(vec![1]));
+}
+
+#[test]
+fn a_group_that_fails_elsewhere_stops_the_mirror() {
+    let media = media();
+    let mut log = Small::new(media.open());
+    log.append(1);
+    log.mirror.sync(&log.writer);
+    media.inject(1, Fault::Error(5));
+    let mut group = log.mirror.begin(&mut log.writer).expect("a disk that works").expect("a group");
+    while !group.poll(log.writer.medium()) {
+        group.wait(Duration::from_secs(1));
+    }
+    assert!(group.has_failed() && !group.is_durable());
+    log.mirror.finish(&mut log.writer, group);
+    assert!(log.mirror.begin(&mut log.writer).is_err());
+    assert_eq!(log.mirror.persisted(), 0);
 }
 
 #[test]
