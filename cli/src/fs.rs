@@ -15,6 +15,7 @@ use sietch_service::fs::{self, ClassName, CreateOptions, Durability, StoreError}
 use crate::arguments::fs::{FsCommand, FsCreateArguments, FsMountArguments, MediumArgument};
 use crate::error::Error;
 use crate::output;
+use crate::privilege;
 use crate::signals;
 
 /// How long the kernel keeps names and attributes. The media are locked for this process, and the
@@ -24,7 +25,7 @@ const KEEP: Duration = Duration::from_secs(60);
 /// Runs a command.
 ///
 /// # Errors
-/// [`Error::FileSystem`], [`Error::FuseMount`].
+/// [`Error::FileSystem`], [`Error::FuseMount`], [`Error::Start`].
 pub(crate) fn run(command: &FsCommand) -> Result<(), Error> {
     match command {
         FsCommand::Create(arguments) => create(arguments),
@@ -80,6 +81,9 @@ fn create(arguments: &FsCreateArguments) -> Result<(), Error> {
 
 fn mount(arguments: &FsMountArguments) -> Result<(), Error> {
     let failed_start = |source| Error::Start { what: "the mount", source };
+    if let Some(parent) = arguments.parent {
+        privilege::follow(parent)?;
+    }
     // Before there is something that a signal would leave behind.
     let (woken, waker) = signals::stream().map_err(failed_start)?;
     let running = fs::open(&arguments.folder).map_err(failed)?;

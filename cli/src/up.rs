@@ -1,22 +1,24 @@
-//! `sietch up`: daemon, service core and store, from start to clean end.
+//! `sietch up`: daemon, service core, file systems and store, from start to clean end.
 //!
 //! 1. Only one at a time: the record beside the socket is claimed first ([`instance`]).
 //! 2. The daemon is started and waited for. Then comes the service core, for programs under `sietch
-//!    run`, VNICs of the switch and areas on volumes of extents; then the store. The last two run
-//!    as unprivileged users when this is root. A daemon that runs already (under systemd, for
+//!    run`, VNICs of the switch and areas on volumes of extents; then the mounts of file systems
+//!    ([`file_systems`]), and the store. Service core and store run as unprivileged users when this
+//!    is root. A daemon that runs already (under systemd, for
 //!    example) is used as it is. Its service core is not started here, and both keep running at the
 //!    end.
 //! 3. The outcome is printed: the mode and why, addresses, protection, data directory, durability.
 //! 4. A child that ends early is restarted ([`supervisor`]). The store continues without its
 //!    daemon, and does not notice its restart.
-//! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped first, which flushes its log. Then the
-//!    service core and the daemon are stopped; the daemon removes its devices. The record is
+//! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped first, which flushes its log. Then file
+//!    systems are unmounted, and the service core and the daemon are stopped; the daemon removes its devices. The record is
 //!    removed last. If this process is killed, the kernel sends SIGTERM to its children, which end
 //!    in the same way.
 
 mod banner;
 mod child;
 mod detach;
+mod file_systems;
 pub(crate) mod instance;
 mod plan;
 mod supervisor;

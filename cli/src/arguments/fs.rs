@@ -84,6 +84,10 @@ pub(crate) struct FsMountArguments {
     /// Let set-user-ID bits, file capabilities and device files take effect
     #[arg(long)]
     pub trusted: bool,
+
+    /// End when this process, which must be the parent, ends
+    #[arg(long, value_name = "PID", hide = true)]
+    pub parent: Option<i32>,
 }
 
 /// A file and its size.

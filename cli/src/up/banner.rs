@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use sietch::StartupReport;
+use sietch_daemon::configuration::FileSystem;
 use sietch_protocol::Status;
 
 use super::instance;
@@ -15,6 +16,7 @@ pub(super) fn render(
     status: &Status,
     ready: &StartupReport,
     (store, service): (Option<u32>, Option<u32>),
+    file_systems: &[(&FileSystem, u32)],
     palette: Palette,
 ) -> String {
     let mut text = String::new();
@@ -37,6 +39,10 @@ pub(super) fn render(
             .service_account
             .map_or_else(String::new, |account| format!(", uid {} without capabilities", account.uid));
         line("service", &format!("pid {pid}{user}"));
+    }
+    for (FileSystem { name, folder, directory, .. }, pid) in file_systems {
+        let (folder, directory) = (folder.display(), directory.display());
+        line("files", &format!("{name}: {directory} shows {folder}, pid {pid}"));
     }
     line("daemon", &format!("pid {}, generation {}", status.pid, status.generation));
     for warning in &status.warnings {

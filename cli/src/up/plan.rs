@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use sietch_daemon::configuration::Volume;
-use sietch_daemon::configuration::Vsa;
+use sietch_daemon::configuration::{FileSystem, Volume, Vsa};
 use sietch_daemon::{Configuration, Locations};
 use sietch_protocol::VolumeKind;
 use sietch_protocol::socket_service::Rule;
@@ -34,6 +33,8 @@ pub(super) struct Plan {
     pub brokered: bool,
     /// Bytes in the store's area; a store without a log has none.
     pub area: Option<u64>,
+    /// What is mounted.
+    pub file_systems: Vec<FileSystem>,
 }
 
 /// The largest file that a store without an area may write: its log messages.
@@ -78,6 +79,7 @@ impl Plan {
             service_account: root
                 .then_some(Account { uid: configuration.service_uid, gid: configuration.service_uid }),
             socket_rules: configuration.socket_rules,
+            file_systems: configuration.file_systems,
             area,
             uplink: control.uplink.clone(),
             configuration: file,
@@ -110,6 +112,20 @@ impl Plan {
         }
         line.extend(self.socket_rules.iter().map(|rule| format!("--rule={rule}").into()));
         line.extend(["--parent".into(), std::process::id().to_string().into()]);
+        line
+    }
+
+    /// The command line of the mount of a file system.
+    pub(super) fn mount(file_system: &FileSystem) -> Vec<OsString> {
+        let mut line: Vec<OsString> = vec!["fs".into(), "mount".into()];
+        if file_system.allow_other {
+            line.push("--allow-other".into());
+        }
+        if file_system.trusted {
+            line.push("--trusted".into());
+        }
+        line.extend(["--parent".into(), std::process::id().to_string().into(), "--".into()]);
+        line.extend([file_system.folder.clone().into(), file_system.directory.clone().into()]);
         line
     }
 

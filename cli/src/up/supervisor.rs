@@ -1,11 +1,12 @@
-//! Keeping daemon and store alive, and ending them in order.
+//! Keeping the processes alive, and ending them in order.
 //!
 //! 1. One task: it waits for the end of a child or for a signal, whichever is first. Nothing runs
 //!    on a timer while all is well.
 //! 2. A failed start is repeated [`STARTS`] times with growing pauses: leftovers of an earlier,
 //!    killed `up` may still be ending. After that its error ends `up`.
 //! 3. A child that had served and ends is restarted without limit, at most every [`RESTART_PAUSE`].
-//! 4. At the end it stops store, service core and daemon, and removes the record. A second signal,
+//!    A file system that cannot be shown again stays away, and is no reason to end the others.
+//! 4. At the end it stops store, file systems, service core and daemon, and removes the record. A second signal,
 //!    or a child that takes longer than its grace, leads to SIGKILL: the log survives that.
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use sietch_protocol::{CallError, Connection};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::child::Child;
+use super::file_systems::FileSystems;
 use super::instance::{Claim, Record};
 use super::plan::Plan;
 use super::{banner, detach};
@@ -47,7 +49,9 @@ const DAEMON_GRACE: Duration = Duration::from_secs(10);
 /// Runs the processes of `plan` until a signal arrives.
 pub(super) async fn run(plan: Plan, claim: Claim, detached: bool) -> Result<(), Error> {
     let mut signals = Signals::new()?;
-    let mut supervisor = Supervisor { plan, claim, daemon: Daemon::None, service: None, store: None };
+    let file_systems = FileSystems::new(&plan.file_systems, &plan.data);
+    let mut supervisor =
+        Supervisor { plan, claim, daemon: Daemon::None, service: None, file_systems, store: None };
     let outcome = tokio::select! {
         outcome = supervisor.serve(detached) => outcome,
         () = signals.next() => Ok(()),
@@ -101,6 +105,7 @@ struct Supervisor {
     claim: Claim,
     daemon: Daemon,
     service: Option<Child>,
+    file_systems: FileSystems,
     store: Option<(Child, StartupReport)>,
 }
 
@@ -109,12 +114,13 @@ impl Supervisor {
     async fn serve(&mut self, detached: bool) -> Result<(), Error> {
         self.claim.write(&self.record())?;
         self.bring_up().await?;
+        self.file_systems.start().await?;
         self.announce().await?;
         if detached {
             detach::serve_alone(&self.plan.data.join("up.log"))?;
         }
         loop {
-            let Self { plan, daemon, service, store, .. } = self;
+            let Self { plan, daemon, service, file_systems, store, .. } = self;
             let ended = tokio::select! {
                 how = store_ended(store) => {
                     *store = None;
@@ -130,6 +136,10 @@ impl Supervisor {
                     }
                     format!("the service core ended ({how}), and its ports and areas with it; programs under `sietch run` continue")
                 }
+                (name, how) = file_systems.ended() => {
+                    self.show_again(&name, &how).await;
+                    continue;
+                }
                 how = daemon_ended(daemon) => {
                     *daemon = Daemon::None;
                     format!("the daemon ended ({how}); the store continues")
@@ -139,6 +149,18 @@ impl Supervisor {
             tokio::time::sleep(RESTART_PAUSE).await;
             self.bring_up().await?;
             say("all is up again");
+        }
+    }
+
+    /// Shows a file system again whose process has ended.
+    async fn show_again(&mut self, name: &str, how: &str) {
+        say(&format!("the file system {name} ended ({how}); mounting it again"));
+        tokio::time::sleep(RESTART_PAUSE).await;
+        match self.file_systems.restart(name).await {
+            Ok(()) => say(&format!("the file system {name} is there again")),
+            Err(cause) => {
+                say(&format!("the file system {name} stays away until the next `sietch up`: {cause}"));
+            }
         }
     }
 
@@ -225,7 +247,8 @@ impl Supervisor {
         let status = self.request(Connection::status).await?;
         let Some((child, ready)) = &self.store else { return Ok(()) };
         let pids = (child.pid(), self.service.as_ref().and_then(Child::pid));
-        let text = banner::render(&self.plan, &status, ready, pids, Palette::of_stdout());
+        let shown: Vec<_> = self.file_systems.running().collect();
+        let text = banner::render(&self.plan, &status, ready, pids, &shown, Palette::of_stdout());
         match output::print(&text) {
             // `sietch up | head -1` closes the pipe; the store serves all the same.
             Ok(()) | Err(Error::OutputClosed) => Ok(()),
@@ -261,6 +284,9 @@ impl Supervisor {
             }
         }
         self.store = None;
+        for name in self.file_systems.stop().await {
+            say(&format!("the file system {name} did not end in time and was killed; its log is kept"));
+        }
         if let Some(mut service) = self.service.take() {
             service.terminate();
             service.wait_or_kill(SERVICE_GRACE).await;
@@ -286,6 +312,7 @@ impl Supervisor {
         if let Some((mut child, _)) = self.store.take() {
             child.wait_or_kill(Duration::ZERO).await;
         }
+        self.file_systems.kill().await;
         if let Some(mut service) = self.service.take() {
             service.wait_or_kill(Duration::ZERO).await;
         }

@@ -10,6 +10,7 @@
 
 mod addresses;
 mod error;
+mod file_systems;
 mod kv;
 mod limits;
 mod links;
@@ -27,6 +28,7 @@ use sietch_protocol::socket_service::Rule as SocketRule;
 use toml::Spanned;
 
 use crate::identity::uid_of;
+use file_systems::FileSystemText;
 use kv::KvText;
 use limits::{KV_UID, MAX_SOCKET_RULES, MAX_TEXT};
 use links::LinkText;
@@ -37,6 +39,7 @@ use volumes::VolumeText;
 use vsas::VsaText;
 
 pub use error::ConfigurationError;
+pub use file_systems::FileSystem;
 pub use kv::Kv;
 pub use links::{Link, LinkEnd};
 pub use ports::Port;
@@ -69,6 +72,8 @@ pub struct Configuration {
     pub volumes: Vec<Volume>,
     /// `[[vsa]]`, in the order of their names.
     pub vsas: Vec<Vsa>,
+    /// `[[fs]]`, in the order of the file.
+    pub file_systems: Vec<FileSystem>,
     /// `[kv]`.
     pub kv: Kv,
 }
@@ -96,6 +101,8 @@ struct Text {
     volume: Vec<VolumeText>,
     #[serde(default)]
     vsa: Vec<VsaText>,
+    #[serde(default)]
+    fs: Vec<FileSystemText>,
     #[serde(default)]
     kv: KvText,
     #[serde(default)]
@@ -164,6 +171,7 @@ impl Configuration {
         let ends: usize = parsed.link.iter().map(|link| link.end.len()).sum();
         rules.count("vnic", parsed.vnic.len() + ends)?;
         rules.count("vsa", parsed.vsa.len())?;
+        rules.count("fs", parsed.fs.len())?;
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let mut vnics: Vec<Vnic> = Vec::new();
         let (on_switch, on_host): (Vec<_>, Vec<_>) =
@@ -202,6 +210,11 @@ impl Configuration {
             let vsa = rules.vsa(vsa, &vsas, &volumes)?;
             vsas.push(vsa);
         }
+        let mut file_systems: Vec<FileSystem> = Vec::new();
+        for text in parsed.fs {
+            let file_system = rules.file_system(text, &file_systems)?;
+            file_systems.push(file_system);
+        }
         vnics.sort_by(|a, b| a.name.cmp(&b.name));
         ports.sort_by(|a, b| a.name.cmp(&b.name));
         links.sort_by(|a, b| a.name.cmp(&b.name));
@@ -218,6 +231,7 @@ impl Configuration {
             links,
             volumes,
             vsas,
+            file_systems,
             kv,
         })
     }

@@ -167,3 +167,28 @@ fn socket_rules_are_read_in_order_and_a_wrong_one_is_named_with_its_line() {
     assert!(wrong.contains("toml:4:") && wrong.contains("no user here"), "{wrong}");
     assert!(parse("").expect("nothing is said").socket_rules.is_empty());
 }
+
+#[test]
+fn a_file_system_is_shown_once_and_by_absolute_paths() {
+    let table = |name: &str, folder: &str, directory: &str| {
+        format!("[[fs]]\nname = \"{name}\"\nfolder = \"{folder}\"\ndirectory = \"{directory}\"\n")
+    };
+    let mail = table("mail", "/srv/mail", "/mnt/mail");
+    let configuration = parse(&(mail.clone() + "allow_other = true\n")).unwrap();
+    let found = &configuration.file_systems[0];
+    assert_eq!((found.name.as_str(), found.folder.as_path()), ("mail", Path::new("/srv/mail")));
+    assert!(found.allow_other && !found.trusted);
+    for (other, cause) in [
+        (table("web", "srv", "/mnt/web"), "line 8: file system web: folder is no absolute path"),
+        (table("web", "/srv/web", "mnt"), "line 9: file system web: directory is no absolute path"),
+        (table("web", "/srv/mail", "/mnt/web"), "line 8: file system web: its folder is there twice"),
+        (table("web", "/srv/web", "/mnt/mail"), "line 9: file system web: its directory is there twice"),
+        (table("mail", "/srv/web", "/mnt/web"), "line 7: file system mail: the name is there twice"),
+        (table("a/b", "/srv/web", "/mnt/web"), "not a name"),
+        ("[[fs]]\nname = \"web\"\n".to_owned(), "folder"),
+    ] {
+        let message = message(&(mail.clone() + "\n" + &other));
+        let expected = cause.strip_prefix("line ").unwrap_or(cause);
+        assert!(message.contains(expected), "{message} does not have {expected}");
+    }
+}
