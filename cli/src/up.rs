@@ -11,9 +11,9 @@
 //! 4. A child that ends early is restarted ([`supervisor`]). The store continues without its
 //!    daemon, and does not notice its restart.
 //! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped first, which flushes its log. Then file
-//!    systems are unmounted, and the service core and the daemon are stopped; the daemon removes its devices. The record is
-//!    removed last. If this process is killed, the kernel sends SIGTERM to its children, which end
-//!    in the same way.
+//!    systems are unmounted, and the service core and the daemon are stopped; the daemon removes
+//!    its devices. The record is removed last. If this process is killed, the kernel sends SIGTERM
+//!    to its children, which end in the same way.
 
 mod banner;
 mod child;

@@ -6,8 +6,9 @@
 //!    killed `up` may still be ending. After that its error ends `up`.
 //! 3. A child that had served and ends is restarted without limit, at most every [`RESTART_PAUSE`].
 //!    A file system that cannot be shown again stays away, and is no reason to end the others.
-//! 4. At the end it stops store, file systems, service core and daemon, and removes the record. A second signal,
-//!    or a child that takes longer than its grace, leads to SIGKILL: the log survives that.
+//! 4. At the end it stops store, file systems, service core and daemon, and removes the record. A
+//!    second signal, or a child that takes longer than its grace, leads to SIGKILL: the log survives
+//!    that.
 
 use std::path::PathBuf;
 use std::time::Duration;
