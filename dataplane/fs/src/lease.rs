@@ -28,6 +28,8 @@
 //! What a record reads beside them was digested before the lease on it was granted. Recovery
 //! checks the first part ([`Replay`]).
 //!
+//! Room in the pool is shared out to clients too ([`Rooms`]), so that what all logs hold fits.
+//!
 //! What it must never do: grant a lease before its last exclusive holder's log is digested; let a
 //! client that does not answer keep others waiting for ever; let one client take memory without
 //! bound.
@@ -35,11 +37,13 @@
 mod entry;
 mod judge;
 mod references;
+mod room;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use judge::{Anything, Held, Judge, Replay};
+pub use room::{MAX_BUDGET_STEP, RoomEvent, Rooms};
 pub use table::{Counts, LeaseTable, Refused, Times};
 
 use crate::inode::InodeNumber;
