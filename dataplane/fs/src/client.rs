@@ -12,11 +12,15 @@
 //! 5. An inode whose last name goes is freed by a record of its own, when the last handle and
 //!    reference are gone. After a crash, recovery does it.
 //!
+//! 6. Where other clients have logs too, an operation runs under [`leases`].
+//!
 //! What it must never do: acknowledge what is not in the log; make a record that the digest
 //! refuses; read a part of the log that may be overwritten.
 
 mod attributes;
 mod data;
+mod held;
+mod leases;
 mod names;
 mod operations;
 mod xattrs;
@@ -35,10 +39,12 @@ use crate::change::{Change, Record};
 use crate::error::Fault;
 use crate::file_system::{Handle, OpenMode, PendingSync};
 use crate::inode::{Attributes, InodeNumber, Kind, Timestamp};
+use crate::lease::{Grant, Mode, Release, Revocation};
 use crate::limits::BLOCK;
 use crate::log::{AppendError, LogWriter};
 use crate::overlay::Overlay;
 use crate::overlay::apply::{Refusal, apply};
+use held::Leases;
 
 /// The part of a pool that stays free for what removing and digesting need, and its bounds in
 /// blocks: the reserves of the pool, and a chunk for its nodes.
@@ -87,6 +93,89 @@ pub trait Service<M: Medium> {
 
     /// A fault that an operation met.
     fn report(&mut self, fault: &Fault);
+
+    /// Whether other clients have logs too: then operations need leases, and the service has all
+    /// of what follows.
+    const IS_SHARED: bool = false;
+
+    /// Asks for a lease. The answer is a message.
+    ///
+    /// # Errors
+    /// The service is gone, or refuses.
+    fn request_lease(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
+        let _ = (inode, mode);
+        Ok(())
+    }
+
+    /// The lease is not needed any more. It may have been granted meanwhile.
+    fn cancel_lease(&mut self, inode: InodeNumber) {
+        let _ = inode;
+    }
+
+    /// Gives a lease back, or a part of it.
+    fn release_lease(&mut self, release: Release) {
+        let _ = release;
+    }
+
+    /// An inode is not open here any more, and this client has no lease on it, or not the only
+    /// one.
+    fn unreferenced(&mut self, inode: InodeNumber) {
+        let _ = inode;
+    }
+
+    /// Blocks that undigested records may need, if the service shares room out: as of the last
+    /// progress, less what was returned.
+    fn budget(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Asks for a budget of so many blocks. The answer is a message.
+    ///
+    /// # Errors
+    /// The service is gone.
+    fn request_room(&mut self, blocks: u64) -> Result<(), Errno> {
+        let _ = blocks;
+        Ok(())
+    }
+
+    /// Says that the budget may be this small.
+    fn return_room(&mut self, keeps: u64) {
+        let _ = keeps;
+    }
+
+    /// The next message.
+    fn message(&mut self) -> Option<Message> {
+        None
+    }
+
+    /// Waits for a message.
+    ///
+    /// # Errors
+    /// The service is gone. `EAGAIN`: it cannot wait; the caller of the operation calls it again
+    /// later, and nothing was done.
+    fn wait_message(&mut self) -> Result<(), Errno> {
+        Err(Errno::AGAIN)
+    }
+
+    /// Whether the service does not take records of this client any more.
+    fn is_fenced(&self) -> bool {
+        false
+    }
+}
+
+/// What a service says to one of several clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// It has a lease.
+    Granted(Grant),
+    /// It must release one.
+    Revoked(Revocation),
+    /// Whether it got the room that it asked for.
+    Room(bool),
+    /// It must return room that it did not promise.
+    RecallRoom,
+    /// It must read the newest root: others need blocks of an older one.
+    Advance,
 }
 
 /// An open file or directory.
@@ -117,6 +206,7 @@ pub struct Client<S, M: Medium> {
     promised_blocks: u64,
     /// A record is in the log and not in the overlay: nothing more can be said.
     is_failed: bool,
+    leases: Leases,
 }
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
@@ -136,6 +226,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             promised: VecDeque::new(),
             promised_blocks: 0,
             is_failed: false,
+            leases: Leases::default(),
         }
     }
 
@@ -154,9 +245,17 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         (self.service, self.log)
     }
 
-    /// Takes notice of what was digested. Front ends that are idle call it, so that memory is
-    /// returned.
+    /// Takes notice of what was digested, and answers the service. Front ends that are idle call
+    /// it, so that memory is returned, and other clients get on.
     pub fn advance(&mut self) {
+        self.progress();
+        if S::IS_SHARED {
+            self.answer(false);
+        }
+    }
+
+    /// Takes notice of what was digested.
+    fn progress(&mut self) {
         if let Some(position) = self.service.poll() {
             self.digested(position);
         }
@@ -189,6 +288,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// An inode that exists.
     fn inode(&mut self, inode: InodeNumber) -> Result<Inode, Errno> {
+        self.need(inode, Mode::Shared)?;
         self.see(|overlay, base| overlay.inode(base, inode))?.ok_or(Errno::NOENT)
     }
 
@@ -234,6 +334,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         let end = self.log.next_position();
         let mut waits = 0;
         while !self.fits(blocks) {
+            if S::IS_SHARED && self.request_room(blocks)? {
+                continue;
+            }
             if waits == ROOM_WAITS {
                 return Err(Errno::NOSPC);
             }
@@ -248,21 +351,21 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// Whether so many blocks can be promised.
     fn fits(&mut self, blocks: u64) -> bool {
-        self.promised_blocks + blocks <= self.usable_blocks()
+        let most = self.service.budget();
+        self.promised_blocks + blocks <= most.unwrap_or_else(|| self.usable_blocks())
     }
 
     /// Blocks that are free, without those that are never promised.
     fn usable_blocks(&mut self) -> u64 {
         let (free, total) = self.service.base().free_blocks();
-        free.saturating_sub((total / SPARE_PART).clamp(SPARE_BLOCKS.0, SPARE_BLOCKS.1))
+        free.saturating_sub(spare_blocks(total))
     }
 
     /// Logs a change and applies it.
     fn commit(&mut self, now: Timestamp, change: Change<'_>, data: &[u8]) -> Result<(), Errno> {
-        if self.is_failed {
-            return Err(Errno::IO);
-        }
-        self.advance();
+        self.check_going()?;
+        self.need_for(&change)?;
+        self.progress();
         let appended = loop {
             match self.log.append(now, &change, data) {
                 Ok(appended) => break appended,
@@ -282,8 +385,13 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             data: (appended.data, data),
         };
         self.service.logged(appended.position.end);
+        // A client that is fenced now may have been fenced before: the record may be lost.
+        self.check_going()?;
         match apply(&mut self.overlay, self.service.base(), self.number, &record) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.changed(&change);
+                Ok(())
+            }
             Err(refusal) => {
                 self.is_failed = true;
                 let fault = match refusal {
@@ -304,7 +412,10 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     fn new_number(&mut self) -> Result<InodeNumber, Errno> {
         loop {
             if let Some(number) = self.numbers.next() {
-                return Ok(InodeNumber(number));
+                if self.is_usable_number(number) {
+                    return Ok(InodeNumber(number));
+                }
+                continue;
             }
             self.numbers = self.service.inode_numbers()?;
             if self.numbers.is_empty() {
@@ -319,7 +430,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             return Ok(());
         }
         let found = self.see(|overlay, base| overlay.inode(base, inode))?;
-        if found.is_some_and(|found| found.links == 0) {
+        if found.is_some_and(|found| found.links == 0) && self.frees(inode) {
             self.linkable.remove(&inode);
             self.without_capabilities.remove(&inode);
             self.commit(now, Change::Free { inode }, &[])?;
@@ -346,6 +457,10 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             return;
         }
         self.references.remove(&inode);
+        if !self.holds(inode) {
+            self.closed(inode);
+            return;
+        }
         // The last change of the inode is the time: nothing can see it any more.
         if let Ok(Some(found)) = self.see(|overlay, base| overlay.inode(base, inode))
             && found.links == 0
@@ -354,6 +469,11 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             let _ = self.free_if_unused(found.ctime, inode);
         }
     }
+}
+
+/// Blocks of a pool of so many that no client may promise.
+pub(crate) fn spare_blocks(total: u64) -> u64 {
+    (total / SPARE_PART).clamp(SPARE_BLOCKS.0, SPARE_BLOCKS.1)
 }
 
 /// What `stat` reports of an inode whose data take `blocks`.

@@ -75,6 +75,8 @@ pub struct Batch {
     /// Blocks that records changed partly, and whose other bytes are lost: what was damaged, and
     /// where.
     pub damage: Vec<String>,
+    /// Inodes that lost their last name, and that a client may still have open.
+    pub orphans: Vec<InodeNumber>,
     /// Whether more records may be there.
     pub more: bool,
 }
@@ -254,16 +256,16 @@ impl<D: DiskQueue> Digest<D> {
             self.fitting = most;
         };
         self.fitting = most.saturating_mul(2).min(BATCH_RECORDS);
-        (batch.blocks_written, batch.damage) = self.stopping(|digest| {
+        (batch.blocks_written, (batch.damage, batch.orphans)) = self.stopping(|digest| {
             let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, medium, demand);
             for (inode, state) in states {
                 flush.state(inode, &state)?;
             }
-            let (written, damage) = (flush.written(), flush.into_damage());
+            let (written, findings) = (flush.written(), flush.into_findings());
             let key = items::log_key(log);
             digest.digested.store.insert(key, &items::write_log(batch.state))?;
             digest.digested.store.commit(digest.counters)?;
-            Ok((written, damage))
+            Ok((written, findings))
         })?;
         Ok(batch)
     }
@@ -444,6 +446,38 @@ impl<D: DiskQueue> Digest<D> {
                 digest.digested.store.commit(digest.counters)?;
             }
             Ok(freed)
+        })
+    }
+
+    /// The first inode at or behind `from` that has no name, and is not freed.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn kept_orphan(&mut self, from: InodeNumber) -> Result<Option<InodeNumber>, Fault> {
+        let mut from = items::orphan_key(from);
+        while let Some((key, value)) = self.orphan(from)? {
+            if value.first() == Some(&items::KEPT) {
+                return Ok(Some(InodeNumber(key.offset)));
+            }
+            from.offset = key.offset.saturating_add(1);
+        }
+        Ok(None)
+    }
+
+    /// Frees an inode, if it has no name. No client may have it open, and no log a record of it
+    /// that is not digested. [`Digest::reap`] removes it.
+    ///
+    /// # Errors
+    /// As of [`Digest::digest`].
+    pub fn free_orphan(&mut self, inode: InodeNumber) -> Result<bool, DigestError> {
+        if self.kept_orphan(inode)? != Some(inode) {
+            return Ok(false);
+        }
+        self.stopping(|digest| {
+            digest.digested.store.use_reserve(true);
+            digest.digested.store.insert(items::orphan_key(inode), &[items::FREED])?;
+            digest.digested.store.commit(digest.counters)?;
+            Ok(true)
         })
     }
 

@@ -26,7 +26,8 @@
 //! checksum; trust a record's meaning because its checksum is right.
 //!
 //! The layers, lowest first: `limits`, `error`; `inode`, `name`; `access`, `change`; `file_system`,
-//! `base`; `lease`; `log`; `tree`; `pool`; `overlay`; `client`, `digest`; `check`.
+//! `base`; `lease`; `log`; `tree`; `pool`; `overlay`; `client`, `digest`; `inline`,
+//! `shared`; `check`.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -47,6 +48,7 @@ pub mod log;
 pub mod name;
 mod overlay;
 pub mod pool;
+pub mod shared;
 mod tree;
 
 pub use base::Base;

@@ -12,6 +12,7 @@ use crate::access::{Caller, Credentials, WRITE};
 use crate::change::{Change, NewAttributes};
 use crate::file_system::{AttributeChange, Handle, NewTime};
 use crate::inode::{Attributes, InodeNumber, Kind, MODE_BITS, SET_GID, SET_UID, Timestamp};
+use crate::lease::Mode;
 use crate::limits::{BLOCK, MAX_FILE};
 
 /// The attribute that gives a program capabilities.
@@ -25,6 +26,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         handle: Option<Handle>,
         change: &AttributeChange,
     ) -> Result<Attributes, Errno> {
+        self.need(inode, Mode::Exclusive)?;
         let found = self.stat(inode)?;
         if let Some(size) = change.size {
             self.may_truncate(caller, &found, handle, size)?;

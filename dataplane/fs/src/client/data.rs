@@ -12,6 +12,7 @@ use crate::change::Change;
 use crate::error::Fault;
 use crate::file_system::{Allocation, Handle, OpenMode, Seek, WriteAt};
 use crate::inode::{InodeNumber, Kind};
+use crate::lease::Mode;
 use crate::limits::{BLOCK, MAX_FILE, MAX_RECORD_DATA};
 use crate::overlay::ranges::Source;
 
@@ -24,6 +25,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         inode: InodeNumber,
         mode: OpenMode,
     ) -> Result<Handle, Errno> {
+        if mode.truncate {
+            self.need(inode, Mode::Exclusive)?;
+        }
         let found = self.stat(inode)?;
         match found.kind {
             Kind::Symlink => return Err(Errno::LOOP),
@@ -104,6 +108,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         bytes: &[u8],
     ) -> Result<u64, Errno> {
         let open = self.file(handle, |mode| mode.write)?;
+        self.need(open.inode, Mode::Exclusive)?;
         let found = self.inode(open.inode)?;
         if found.kind != Kind::File {
             return Err(Errno::INVAL);
@@ -146,6 +151,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             return Err(Errno::INVAL);
         }
         let open = self.file(handle, |mode| mode.write)?;
+        self.need(open.inode, Mode::Exclusive)?;
         let found = self.inode(open.inode)?;
         if found.kind != Kind::File {
             return Err(Errno::NODEV);

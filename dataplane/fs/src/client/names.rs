@@ -8,10 +8,11 @@ use super::{Client, Service};
 use crate::access::{Caller, EXECUTE, WRITE};
 use crate::base::Entry;
 use crate::change::{Change, Place};
-use crate::file_system::{Handle, NewInode, OpenMode, RenameMode};
+use crate::file_system::{DirectoryEntry, Handle, NewInode, OpenMode, RenameMode};
 use crate::inode::{Attributes, InodeNumber, Kind, MODE_BITS, SET_GID, STICKY};
+use crate::lease::{Mode, TREE};
 use crate::limits::{MAX_LINKS, MAX_TARGET};
-use crate::name::{self, MAX_NAME};
+use crate::name::{self, Cookie, MAX_NAME};
 use crate::overlay::Vacancy;
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
@@ -28,6 +29,33 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn parent_of(&mut self, directory: InodeNumber) -> Result<InodeNumber, Errno> {
         let found = self.inode(directory)?;
         if found.kind == Kind::Directory { Ok(InodeNumber(found.parent)) } else { Err(Errno::NOTDIR) }
+    }
+
+    pub(super) fn list(
+        &mut self,
+        handle: Handle,
+        after: Cookie,
+        take: &mut dyn FnMut(DirectoryEntry) -> bool,
+    ) -> Result<(), Errno> {
+        let open = self.handle(handle)?;
+        let found = self.inode(open.inode)?;
+        if found.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        if !open.mode.read {
+            return Err(Errno::BADF);
+        }
+        if found.links == 0 {
+            return Err(Errno::NOENT);
+        }
+        let mut from = Cookie(after.0.saturating_add(1));
+        while let Some(entry) = self.see(|overlay, base| overlay.entry_from(base, open.inode, from))? {
+            from = Cookie(entry.cookie.0 + 1);
+            if !take(entry) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The entry with this name in a directory that the caller may search, and the directory.
@@ -54,6 +82,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         directory: InodeNumber,
         name: &'n [u8],
     ) -> Result<(Place<'n>, Attributes), Errno> {
+        self.need(directory, Mode::Exclusive)?;
         self.directory(caller.credentials, directory)?;
         if is_dot(name) {
             return Err(Errno::EXIST);
@@ -146,6 +175,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<Attributes, Errno> {
+        self.need(inode, Mode::Exclusive)?;
         let found = self.inode(inode)?;
         let (place, _) = self.vacant(caller, directory, name)?;
         if found.kind == Kind::Directory {
@@ -169,6 +199,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         name: &[u8],
         is_directory: bool,
     ) -> Result<(), Errno> {
+        self.need(directory, Mode::Exclusive)?;
         self.directory(caller.credentials, directory)?;
         match name {
             b"." if is_directory => return Err(Errno::INVAL),
@@ -178,6 +209,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
         let (parent, entry) = self.look(caller, directory, name)?;
         let entry = entry.ok_or(Errno::NOENT)?;
+        self.need(entry.inode, Mode::Exclusive)?;
         let found = self.stat(entry.inode)?;
         self.may_remove(caller, &parent, &found, is_directory)?;
         if is_directory && found.size > 0 {
@@ -195,6 +227,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         to: (InodeNumber, &[u8]),
         mode: RenameMode,
     ) -> Result<(), Errno> {
+        self.need(from.0, Mode::Exclusive)?;
+        self.need(to.0, Mode::Exclusive)?;
         self.directory(caller.credentials, from.0)?;
         self.directory(caller.credentials, to.0)?;
         if is_dot(from.1) {
@@ -205,6 +239,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
         let (old_parent, old) = self.look(caller, from.0, from.1)?;
         let old = old.ok_or(Errno::NOENT)?;
+        self.need(old.inode, Mode::Exclusive)?;
         let (new_parent, _) = self.look(caller, to.0, to.1)?;
         let vacancy = self.see(|overlay, base| overlay.vacancy(base, to.0, to.1))?;
         let (cookie, replaced) = match vacancy {
@@ -214,6 +249,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             Vacancy::At(cookie) => (cookie, None),
             Vacancy::Full => return Err(Errno::NOSPC),
         };
+        if let Some(replaced) = replaced {
+            self.need(replaced.inode, Mode::Exclusive)?;
+        }
         let exchange = mode == RenameMode::Exchange;
         let crosses = from.0 != to.0;
         if crosses && old.kind == Kind::Directory && self.is_below(to.0, old.inode)? {
@@ -295,6 +333,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// Whether `directory` is `above`, or somewhere below it.
     fn is_below(&mut self, directory: InodeNumber, above: InodeNumber) -> Result<bool, Errno> {
+        // So that no other client moves a directory on the way.
+        self.need(TREE, Mode::Exclusive)?;
         self.see(|overlay, base| overlay.is_below(base, directory, above))?.ok_or(Errno::INVAL)
     }
 }

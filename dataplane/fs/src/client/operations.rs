@@ -23,15 +23,15 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<Attributes, Errno> {
-        self.find(caller, directory, name)
+        self.operation(|client| client.find(caller, directory, name))
     }
 
     fn parent(&mut self, directory: InodeNumber) -> Result<InodeNumber, Errno> {
-        self.parent_of(directory)
+        self.operation(|client| client.parent_of(directory))
     }
 
     fn attributes(&mut self, inode: InodeNumber) -> Result<Attributes, Errno> {
-        self.stat(inode)
+        self.operation(|client| client.stat(inode))
     }
 
     fn set_attributes(
@@ -41,14 +41,16 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         handle: Option<Handle>,
         change: &AttributeChange,
     ) -> Result<Attributes, Errno> {
-        self.change_attributes(caller, inode, handle, change)
+        self.operation(|client| client.change_attributes(caller, inode, handle, change))
     }
 
     fn read_link(&mut self, inode: InodeNumber) -> Result<Vec<u8>, Errno> {
-        if self.inode(inode)?.kind != Kind::Symlink {
-            return Err(Errno::INVAL);
-        }
-        self.see(|overlay, base| overlay.target(base, inode))
+        self.operation(|client| {
+            if client.inode(inode)?.kind != Kind::Symlink {
+                return Err(Errno::INVAL);
+            }
+            client.see(|overlay, base| overlay.target(base, inode))
+        })
     }
 
     fn create(
@@ -58,7 +60,7 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Attributes, Errno> {
-        self.make(caller, directory, name, new)
+        self.operation(|client| client.make(caller, directory, name, new))
     }
 
     fn create_unnamed(
@@ -67,7 +69,7 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         directory: InodeNumber,
         mode: u16,
     ) -> Result<(Attributes, Handle), Errno> {
-        self.make_unnamed(caller, directory, mode)
+        self.operation(|client| client.make_unnamed(caller, directory, mode))
     }
 
     fn link(
@@ -77,11 +79,11 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<Attributes, Errno> {
-        self.add_link(caller, inode, directory, name)
+        self.operation(|client| client.add_link(caller, inode, directory, name))
     }
 
     fn unlink(&mut self, caller: Caller<'_>, directory: InodeNumber, name: &[u8]) -> Result<(), Errno> {
-        self.remove(caller, directory, name, false)
+        self.operation(|client| client.remove(caller, directory, name, false))
     }
 
     fn remove_directory(
@@ -90,7 +92,7 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<(), Errno> {
-        self.remove(caller, directory, name, true)
+        self.operation(|client| client.remove(caller, directory, name, true))
     }
 
     fn rename(
@@ -100,15 +102,15 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         to: (InodeNumber, &[u8]),
         mode: RenameMode,
     ) -> Result<(), Errno> {
-        self.move_entry(caller, from, to, mode)
+        self.operation(|client| client.move_entry(caller, from, to, mode))
     }
 
     fn open(&mut self, caller: Caller<'_>, inode: InodeNumber, mode: OpenMode) -> Result<Handle, Errno> {
-        self.open_inode(caller, inode, mode)
+        self.operation(|client| client.open_inode(caller, inode, mode))
     }
 
     fn open_created(&mut self, inode: InodeNumber, mode: OpenMode) -> Result<Handle, Errno> {
-        self.open_unchecked(inode, mode)
+        self.operation(|client| client.open_unchecked(inode, mode))
     }
 
     fn close(&mut self, handle: Handle) {
@@ -118,7 +120,7 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
     }
 
     fn retain(&mut self, inode: InodeNumber) -> Result<(), Errno> {
-        self.inode(inode)?;
+        self.operation(|client| client.inode(inode))?;
         *self.references.entry(inode).or_default() += 1;
         Ok(())
     }
@@ -128,11 +130,11 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
     }
 
     fn read(&mut self, handle: Handle, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
-        self.read_at(handle, offset, bytes)
+        self.operation(|client| client.read_at(handle, offset, bytes))
     }
 
     fn write(&mut self, caller: Caller<'_>, handle: Handle, at: WriteAt, bytes: &[u8]) -> Result<u64, Errno> {
-        self.write_at(caller, handle, at, bytes)
+        self.operation(|client| client.write_at(caller, handle, at, bytes))
     }
 
     fn allocate(
@@ -142,11 +144,11 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         range: Range<u64>,
         allocation: Allocation,
     ) -> Result<(), Errno> {
-        self.allocate_range(caller, handle, range, allocation)
+        self.operation(|client| client.allocate_range(caller, handle, range.clone(), allocation))
     }
 
     fn seek(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<u64, Errno> {
-        self.seek_to(handle, offset, what)
+        self.operation(|client| client.seek_to(handle, offset, what))
     }
 
     fn sync(&mut self) -> Result<(), Errno> {
@@ -154,9 +156,7 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
     }
 
     fn begin_sync(&mut self, point: &mut SyncPoint) -> Result<Option<Box<dyn PendingSync>>, Errno> {
-        if self.is_failed {
-            return Err(Errno::IO);
-        }
+        self.check_going()?;
         let position = *point.0.get_or_insert(self.log.next_position());
         self.service.sync(&mut self.log, position)
     }
@@ -167,38 +167,20 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         after: Cookie,
         take: &mut dyn FnMut(DirectoryEntry) -> bool,
     ) -> Result<(), Errno> {
-        let open = self.handle(handle)?;
-        let found = self.inode(open.inode)?;
-        if found.kind != Kind::Directory {
-            return Err(Errno::NOTDIR);
-        }
-        if !open.mode.read {
-            return Err(Errno::BADF);
-        }
-        if found.links == 0 {
-            return Err(Errno::NOENT);
-        }
-        let mut from = Cookie(after.0.saturating_add(1));
-        while let Some(entry) = self.see(|overlay, base| overlay.entry_from(base, open.inode, from))? {
-            from = Cookie(entry.cookie.0 + 1);
-            if !take(entry) {
-                break;
-            }
-        }
-        Ok(())
+        self.operation(|client| client.list(handle, after, &mut *take))
     }
 
     fn check_access(&mut self, caller: Caller<'_>, inode: InodeNumber, wanted: u8) -> Result<(), Errno> {
-        let found = self.stat(inode)?;
+        let found = self.operation(|client| client.stat(inode))?;
         caller.credentials.check(&found, wanted)
     }
 
     fn xattr(&mut self, caller: Caller<'_>, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.get_xattr(caller, inode, name)
+        self.operation(|client| client.get_xattr(caller, inode, name))
     }
 
     fn xattr_names(&mut self, caller: Caller<'_>, inode: InodeNumber) -> Result<Vec<Box<[u8]>>, Errno> {
-        self.list_xattrs(caller, inode)
+        self.operation(|client| client.list_xattrs(caller, inode))
     }
 
     fn set_xattr(
@@ -209,11 +191,11 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<(), Errno> {
-        self.put_xattr(caller, inode, name, value, mode)
+        self.operation(|client| client.put_xattr(caller, inode, name, value, mode))
     }
 
     fn remove_xattr(&mut self, caller: Caller<'_>, inode: InodeNumber, name: &[u8]) -> Result<(), Errno> {
-        self.drop_xattr(caller, inode, name)
+        self.operation(|client| client.drop_xattr(caller, inode, name))
     }
 
     fn usage(&mut self) -> Usage {

@@ -9,6 +9,7 @@ use crate::access::{Caller, READ, WRITE};
 use crate::change::Change;
 use crate::file_system::XattrMode;
 use crate::inode::{Attributes, InodeNumber, Kind, STICKY};
+use crate::lease::Mode;
 use crate::limits::{BLOCK, MAX_XATTR_NAME, MAX_XATTR_NAMES, MAX_XATTR_VALUE};
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
@@ -47,6 +48,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if value.len() > MAX_XATTR_VALUE {
             return Err(Errno::TOOBIG);
         }
+        self.need(inode, Mode::Exclusive)?;
         let found = self.stat(inode)?;
         may_use(caller, &found, name, WRITE)?;
         let names = self.see(|overlay, base| overlay.xattr_names(base, inode))?;
@@ -74,6 +76,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         name: &[u8],
     ) -> Result<(), Errno> {
         check_name(name)?;
+        self.need(inode, Mode::Exclusive)?;
         let found = self.stat(inode)?;
         may_use(caller, &found, name, WRITE)?;
         if self.see(|overlay, base| overlay.xattr(base, inode, name))?.is_none() {

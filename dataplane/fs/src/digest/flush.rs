@@ -118,6 +118,8 @@ pub(super) struct Flush<'a, D: DiskQueue, M> {
     /// Blocks of which a part is lost.
     lost: Vec<(InodeNumber, u64)>,
     damage: Vec<String>,
+    /// Inodes that lost their last name, and may still be open.
+    orphans: Vec<InodeNumber>,
 }
 
 impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
@@ -127,7 +129,16 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         log: &'a M,
         demand: (u64, u64),
     ) -> Self {
-        Self { digested, counters, log, demand, written: 0, lost: Vec::new(), damage: Vec::new() }
+        Self {
+            digested,
+            counters,
+            log,
+            demand,
+            written: 0,
+            lost: Vec::new(),
+            damage: Vec::new(),
+            orphans: Vec::new(),
+        }
     }
 
     /// Blocks of data that were written.
@@ -135,9 +146,9 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         self.written
     }
 
-    /// What could not be read.
-    pub(super) fn into_damage(self) -> Vec<String> {
-        self.damage
+    /// What could not be read, and the inodes that lost their last name.
+    pub(super) fn into_findings(self) -> (Vec<String>, Vec<InodeNumber>) {
+        (self.damage, self.orphans)
     }
 
     /// Writes what changed of one inode.
@@ -174,7 +185,10 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         }
         match (old.map(|old| old.links), new.links) {
             (Some(0), 0) => {}
-            (_, 0) => self.digested.store.insert(items::orphan_key(inode), &[KEPT])?,
+            (_, 0) => {
+                self.orphans.push(inode);
+                self.digested.store.insert(items::orphan_key(inode), &[KEPT])?;
+            }
             (Some(0), _) => drop(self.digested.store.remove(items::orphan_key(inode))?),
             _ => {}
         }

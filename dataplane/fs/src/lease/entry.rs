@@ -21,6 +21,8 @@ pub(super) struct Holder {
     pub client: ClientNumber,
     pub mode: Mode,
     pub serial: u64,
+    /// The holder knows that no other client has the inode open.
+    pub is_sole: bool,
     /// When it got the lease.
     pub since: u64,
     pub revoking: Revoking,

@@ -131,7 +131,8 @@ impl Rooms {
                 *budget += missing + ((left - missing) / 2).min(MAX_BUDGET_STEP);
             } else {
                 let asked = self.asked.get_or_insert_with(|| {
-                    let others = self.budgets.iter().filter(|(other, budget)| **other != client && **budget > 0);
+                    let others =
+                        self.budgets.iter().filter(|(other, budget)| **other != client && **budget > 0);
                     let others: BTreeSet<_> = others.map(|(other, _)| *other).collect();
                     self.events.extend(others.iter().map(|other| (*other, RoomEvent::Recall)));
                     self.deadline = until;

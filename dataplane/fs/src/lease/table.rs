@@ -83,7 +83,7 @@ pub struct LeaseTable {
     /// When a revocation is sent, or its deadline.
     timers: BTreeSet<(u64, InodeNumber, ClientNumber)>,
     events: VecDeque<(ClientNumber, Event)>,
-    /// Inodes that a client may have been the last to refer to.
+    /// Inodes that may have lost their last reference.
     unreferenced: VecDeque<InodeNumber>,
     serial: u64,
     counts: Counts,
@@ -146,7 +146,7 @@ impl LeaseTable {
     ) -> Result<(), Refused> {
         let owner = self.owner(inode).filter(|owner| *owner != client);
         let state = self.clients.get_mut(&client).ok_or(Refused::Unknown)?;
-        if !state.waits.contains(&inode) {
+        if client != ClientNumber::SERVICE && !state.waits.contains(&inode) {
             if state.waits.len() >= MAX_WAITING {
                 return Err(Refused::Waiting);
             }
@@ -222,11 +222,11 @@ impl LeaseTable {
         is_accepted
     }
 
-    /// A client that has no lease on an inode does not have it open any more.
+    /// A client does not have an inode open any more, on which it has no lease, or not the only
+    /// one.
     pub fn unreferenced(&mut self, client: ClientNumber, inode: InodeNumber) {
-        if self.references.remove(client, inode) {
-            self.unreferenced.push_back(inode);
-        }
+        self.references.remove(client, inode);
+        self.unreferenced.push_back(inode);
     }
 
     /// A client's log is digested up to `position`.
@@ -320,14 +320,20 @@ impl LeaseTable {
         self.references.has_other(ClientNumber::SERVICE, inode)
     }
 
-    /// Whether a client has the inode alone, and nothing else has it open: that client frees it.
+    /// Whether a client has the inode alone, and knows that no other has it open: it frees it.
     pub fn has_sole_holder(&self, inode: InodeNumber) -> bool {
         match self.entries.get(&inode) {
-            Some(entry) => entry.holders.iter().any(|holder| {
-                holder.mode == Mode::Exclusive && !self.references.has_other(holder.client, inode)
-            }),
+            Some(entry) => {
+                entry.holders.iter().any(|holder| holder.mode == Mode::Exclusive && holder.is_sole)
+            }
             None => false,
         }
+    }
+
+    /// Whether no client but the one that its number belongs to ever asked for an inode, as far as
+    /// the table knows.
+    pub fn is_of_its_maker(&self, inode: InodeNumber) -> bool {
+        !self.entries.contains_key(&inode) && self.owner(inode).is_some()
     }
 
     /// Whether a record at `position` of a client's log may change an inode.
@@ -412,8 +418,11 @@ impl LeaseTable {
             self.timers.remove(&(time, inode, client));
         }
         entry.holders.retain(|holder| holder.client != client);
-        let serial = self.serial;
-        entry.holders.push(Holder { client, mode, serial, since, revoking: Revoking::No, may_share: false });
+        let (serial, is_sole) = (self.serial, !self.references.has_other(client, inode));
+        let (revoking, may_share) = (Revoking::No, false);
+        entry.holders.push(Holder { client, mode, serial, is_sole, since, revoking, may_share });
+        // What it has open, it says when it releases the lease.
+        self.references.remove(client, inode);
         if let Some(state) = self.clients.get_mut(&client) {
             state.holds.insert(inode);
         }
@@ -422,8 +431,8 @@ impl LeaseTable {
     /// Tells a client that it holds a lease.
     fn tell_grant(&mut self, client: ClientNumber, inode: InodeNumber) {
         let Some(holder) = self.entries.get(&inode).and_then(|entry| entry.holder(client)) else { return };
-        let is_sole = !self.references.has_other(client, inode);
-        let grant = Grant { inode, mode: holder.mode, serial: holder.serial, is_sole };
+        let &Holder { mode, serial, is_sole, .. } = holder;
+        let grant = Grant { inode, mode, serial, is_sole };
         self.events.push_back((client, Event::Granted(grant)));
         self.counts.grants += 1;
     }
@@ -436,6 +445,7 @@ impl LeaseTable {
         let Some(entry) = self.entries.get_mut(&inode) else { return };
         let Some(holder) = entry.holder_mut(client) else { return };
         holder.serial = serial;
+        holder.is_sole = !self.references.has_other(client, inode);
         let (revoking, may_share) = (holder.revoking, holder.may_share);
         self.tell_grant(client, inode);
         if matches!(revoking, Revoking::Sent(_)) {

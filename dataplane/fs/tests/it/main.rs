@@ -10,3 +10,4 @@ mod pool;
 mod programs;
 mod rules;
 mod setup;
+mod shared;

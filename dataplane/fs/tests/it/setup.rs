@@ -127,7 +127,7 @@ impl Media {
         self.pool.crash(dice);
     }
 
-    fn members(&self) -> Vec<Member<Disk>> {
+    pub(crate) fn members(&self) -> Vec<Member<Disk>> {
         let queue = NvmQueue::over(self.pool.clone(), None);
         let disk = Disk { queue, faults: self.faults.clone(), failing: BTreeSet::new() };
         vec![Member { name: "nvm".to_owned(), class: Class::Nvm, disk }]
@@ -148,11 +148,17 @@ impl Media {
     /// Opens the file system: digests what the log has, frees orphans, and returns a client whose
     /// log goes on behind it.
     pub(crate) fn open(&self) -> Result<FileSystem, String> {
+        self.open_as(LOG.log)
+    }
+
+    /// As [`Media::open`], with a log of this number.
+    pub(crate) fn open_as(&self, log: u32) -> Result<FileSystem, String> {
+        let identity = LogIdentity { log, ..LOG };
         let mut pool = Pool::open(self.members()).map_err(|error| error.to_string())?;
         pool.readers_at(u64::MAX);
         let mut digest = Digest::new(pool, BIRTH).map_err(|error| error.to_string())?;
         loop {
-            let batch = digest.digest(&self.log, LOG.log, LOG.seed).map_err(|error| error.to_string())?;
+            let batch = digest.digest(&self.log, log, LOG.seed).map_err(|error| error.to_string())?;
             if let Some(invalid) = batch.invalid {
                 return Err(format!("the log is invalid at {}: {}", invalid.position, invalid.cause));
             }
@@ -162,13 +168,13 @@ impl Media {
         }
         digest.free_orphans().map_err(|error| error.to_string())?;
         while digest.reap().map_err(|error| error.to_string())? {}
-        let state = digest.begin_epoch(LOG.log).map_err(|error| error.to_string())?;
-        let identity = LogIdentity { epoch: state.epoch, ..LOG };
+        let state = digest.begin_epoch(log).map_err(|error| error.to_string())?;
+        let identity = LogIdentity { epoch: state.epoch, ..identity };
         let mut writer = LogWriter::new(self.log.clone(), identity, Durability::Operation)
             .map_err(|error| error.to_string())?;
         writer.continue_at(state.position, state.sequence + 1);
         let service = Inline::new(digest, self.log.clone(), identity).map_err(|error| error.to_string())?;
-        Ok(Client::new(service, writer, LOG.log))
+        Ok(Client::new(service, writer, log))
     }
 }
 

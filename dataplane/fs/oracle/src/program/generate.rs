@@ -77,6 +77,13 @@ pub fn generate(seed: u64, length: usize, mix: &Mix) -> Program {
     program
 }
 
+/// An operation for one of several clients of a file system, of which `model` has the content and
+/// `state` what the client refers to.
+pub fn draw(random: &mut Random, model: &Model, state: &State, mix: &Mix) -> Operation {
+    let random = Random::new(random.word());
+    Generator { random, model: model.clone(), state: state.clone(), mix: *mix }.next()
+}
+
 /// Lets every user create entries in the root directory.
 pub(super) fn open_root(mode: u16) -> Operation {
     Operation::SetAttributes {

@@ -1,0 +1,301 @@
+//! Leases as a client keeps them.
+//!
+//! 1. An operation says what it needs where it looks at an inode ([`Client::need`]). Where the
+//!    client lacks a lease the operation stops. Nothing was changed by then, because an operation
+//!    changes something only with its commit, and the commit asks first.
+//! 2. [`Client::operation`] then acquires all that the operation was found to need, in the order of
+//!    inode numbers, and runs the operation again. While it waits for one lease it does not give
+//!    back those before it in that order. So clients never wait for each other in a circle.
+//! 3. Leases stay after the operation. Between operations, and while it waits, the client answers
+//!    revocations ([`Client::answer`]): it names the end of its log, and says whether the inode is
+//!    still open here.
+//! 4. With a grant the client changes to the newest root, and drops from its overlay what that has.
+//!    So it sees what others did, and never a state of its own from before.
+//! 5. A new inode needs no request: its number belongs to this client. A revocation may name such a
+//!    number before it was used: then it is not used.
+//! 6. The last reference to an inode without a name frees it if this client has it alone. Otherwise
+//!    the service does, which knows who else has it open.
+//!
+//! What it must never do: release a lease while an operation runs; make a record without the leases
+//! that it needs.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashSet;
+use rustix::io::Errno;
+use sietch_disk::nvm::Medium;
+
+use super::held::Hold;
+use super::{Client, Message, Service};
+use crate::change::Change;
+use crate::inode::{InodeNumber, Kind};
+use crate::lease::{Mode, Release, Revocation, TREE};
+
+impl<S: Service<M>, M: Medium> Client<S, M> {
+    /// Sets how many leases the client keeps at most, instead of
+    /// [`crate::lease::MAX_KEPT`].
+    pub fn keep_leases(&mut self, most: usize) {
+        self.leases.most = most;
+    }
+
+    /// Runs an operation, with all leases that it needs.
+    pub(super) fn operation<T>(
+        &mut self,
+        mut work: impl FnMut(&mut Self) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        if !S::IS_SHARED {
+            return work(self);
+        }
+        self.answer(false);
+        self.evict();
+        loop {
+            // A service that cannot wait says EAGAIN; the same operation goes on here later.
+            self.acquire_needs()?;
+            (self.leases.is_stopped, self.leases.has_committed) = (false, false);
+            let result = work(self);
+            if self.leases.is_stopped {
+                continue;
+            }
+            if !matches!(result, Err(Errno::AGAIN)) {
+                self.end_operation();
+            }
+            return result;
+        }
+    }
+
+    fn end_operation(&mut self) {
+        self.leases.needs.clear();
+        self.leases.waiting = None;
+        for revocation in std::mem::take(&mut self.leases.deferred) {
+            self.revoked(revocation);
+        }
+    }
+
+    /// The operation that got `EAGAIN` is not called again.
+    pub fn abandon(&mut self) {
+        if let Some((inode, _)) = self.leases.requested.take() {
+            self.service.cancel_lease(inode);
+        }
+        self.end_operation();
+    }
+
+    /// The operation needs a lease.
+    ///
+    /// # Errors
+    /// The client does not have it: the operation returns, and runs again.
+    pub(super) fn need(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
+        if !S::IS_SHARED || self.leases.has(inode, mode) {
+            return Ok(());
+        }
+        debug_assert!(!self.leases.has_committed, "an operation that changed something needs {inode}");
+        let needed = self.leases.needs.entry(inode).or_insert(mode);
+        *needed = mode.max(*needed);
+        self.leases.is_stopped = true;
+        Err(Errno::AGAIN)
+    }
+
+    /// The operation needs the leases for a change.
+    ///
+    /// # Errors
+    /// As of [`Client::need`].
+    pub(super) fn need_for(&mut self, change: &Change<'_>) -> Result<(), Errno> {
+        if !S::IS_SHARED {
+            return Ok(());
+        }
+        for inode in change.needs().inodes() {
+            self.need(inode, Mode::Exclusive)?;
+        }
+        for inode in change.moves() {
+            if self.inode(inode)?.kind == Kind::Directory {
+                self.need(TREE, Mode::Exclusive)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A change was logged.
+    pub(super) fn changed(&mut self, change: &Change<'_>) {
+        if !S::IS_SHARED {
+            return;
+        }
+        self.leases.has_committed = true;
+        if let Change::Create { inode, .. } = *change {
+            self.leases.insert(inode, Hold { mode: Mode::Exclusive, serial: 0, is_sole: true });
+        }
+    }
+
+    /// Acquires what the operation was found to need: all of it is there on return.
+    fn acquire_needs(&mut self) -> Result<(), Errno> {
+        let needs: Vec<_> = self.leases.needs.iter().map(|(inode, mode)| (*inode, *mode)).collect();
+        for (inode, mode) in needs {
+            self.leases.waiting = Some(inode);
+            let acquired = self.acquire(inode, mode);
+            if !matches!(acquired, Ok(()) | Err(Errno::AGAIN)) {
+                self.abandon();
+            }
+            acquired?;
+        }
+        Ok(())
+    }
+
+    fn acquire(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
+        loop {
+            self.answer(false);
+            self.check_going()?;
+            if self.leases.has(inode, mode) {
+                self.leases.requested = None;
+                return Ok(());
+            }
+            if self.leases.requested == Some((inode, mode)) {
+                self.service.wait_message()?;
+                continue;
+            }
+            if let Some((other, _)) = self.leases.requested.take()
+                && other != inode
+            {
+                self.service.cancel_lease(other);
+            }
+            self.service.request_lease(inode, mode)?;
+            self.leases.requested = Some((inode, mode));
+        }
+    }
+
+    /// Takes messages of the service. While an operation `is_running`, no lease is released.
+    pub(super) fn answer(&mut self, is_running: bool) {
+        while let Some(message) = self.service.message() {
+            match message {
+                Message::Granted(grant) => {
+                    self.progress();
+                    let hold = Hold { mode: grant.mode, serial: grant.serial, is_sole: grant.is_sole };
+                    self.leases.insert(grant.inode, hold);
+                    self.leases.known_open.remove(&grant.inode);
+                }
+                Message::Revoked(revocation) if is_running => self.leases.deferred.push(revocation),
+                Message::Revoked(revocation) => self.revoked(revocation),
+                Message::Room(is_there) => self.leases.room = Some(is_there),
+                Message::RecallRoom => self.service.return_room(self.promised_blocks),
+                // Every message says it; there may be nothing else to do.
+                Message::Advance => self.progress(),
+            }
+        }
+    }
+
+    /// Answers a revocation, at once or after the operation that needs the lease.
+    fn revoked(&mut self, revocation: Revocation) {
+        let Revocation { inode, serial, may_share } = revocation;
+        let held = self.leases.held.get(&inode).map(|hold| hold.serial);
+        if held.is_some_and(|held| held != 0 && held != serial) {
+            return;
+        }
+        if self.leases.is_pinned(inode) {
+            self.leases.deferred.push(revocation);
+            return;
+        }
+        if held.is_none() && self.numbers.contains(&inode.0) {
+            self.leases.lost_numbers.insert(inode);
+        }
+        self.release_lease(inode, serial, may_share && held.is_some());
+    }
+
+    /// Releases a lease, or what is more than a shared one.
+    fn release_lease(&mut self, inode: InodeNumber, serial: u64, shares: bool) {
+        if let Some(hold) = self.leases.held.get_mut(&inode).filter(|_| shares) {
+            *hold = Hold { mode: Mode::Shared, serial, is_sole: false };
+        } else {
+            self.leases.held.remove(&inode);
+            self.without_capabilities.remove(&inode);
+        }
+        let is_referenced = self.references.contains_key(&inode);
+        if !shares {
+            if is_referenced {
+                self.leases.known_open.insert(inode);
+            } else {
+                self.leases.known_open.remove(&inode);
+            }
+        }
+        let position = self.log.next_position();
+        self.service.release_lease(Release { inode, serial, shares, position, is_referenced });
+    }
+
+    /// Releases the oldest leases, if there are too many.
+    fn evict(&mut self) {
+        if self.leases.held.len() > self.leases.most {
+            let left = self.leases.most / 8 * 7;
+            while self.leases.held.len() > left
+                && let Some(inode) = self.leases.order.pop_front()
+            {
+                if self.leases.is_pinned(inode) {
+                    self.leases.order.push_back(inode);
+                    // Those of one operation: far fewer than are kept.
+                    break;
+                }
+                if let Some(serial) = self.leases.held.get(&inode).map(|hold| hold.serial) {
+                    self.release_lease(inode, serial, false);
+                }
+            }
+        }
+        if self.leases.order.len() > 2 * self.leases.most + self.leases.held.len() {
+            let held = &self.leases.held;
+            let mut seen: HashSet<InodeNumber, RandomState> = HashSet::default();
+            self.leases.order.retain(|inode| held.contains_key(inode) && seen.insert(*inode));
+        }
+    }
+
+    /// Whether the client may look at an inode that an operation does not look at.
+    pub(super) fn holds(&self, inode: InodeNumber) -> bool {
+        !S::IS_SHARED || self.leases.has(inode, Mode::Shared)
+    }
+
+    /// The last reference to an inode went.
+    pub(super) fn closed(&mut self, inode: InodeNumber) {
+        self.linkable.remove(&inode);
+        if self.leases.known_open.remove(&inode) {
+            self.service.unreferenced(inode);
+        }
+    }
+
+    /// Whether this client frees an inode that has neither a name nor a reference here. If not, the
+    /// service does.
+    pub(super) fn frees(&mut self, inode: InodeNumber) -> bool {
+        if !S::IS_SHARED {
+            return true;
+        }
+        let hold = self.leases.held.get(&inode);
+        let is_alone = hold.is_some_and(|hold| hold.mode == Mode::Exclusive && hold.is_sole);
+        if !is_alone {
+            self.service.unreferenced(inode);
+        }
+        is_alone
+    }
+
+    /// Whether a number can be used for a new inode.
+    pub(super) fn is_usable_number(&mut self, number: u64) -> bool {
+        !S::IS_SHARED || !self.leases.lost_numbers.remove(&InodeNumber(number))
+    }
+
+    /// Asks for room for `blocks` blocks more than were promised; whether there is some.
+    pub(super) fn request_room(&mut self, blocks: u64) -> Result<bool, Errno> {
+        if !self.leases.has_asked_room {
+            self.leases.room = None;
+            self.service.request_room(self.promised_blocks + blocks)?;
+            self.leases.has_asked_room = true;
+        }
+        loop {
+            self.answer(true);
+            self.check_going()?;
+            if let Some(is_there) = self.leases.room.take() {
+                self.leases.has_asked_room = false;
+                self.progress();
+                return Ok(is_there);
+            }
+            self.service.wait_message()?;
+        }
+    }
+
+    /// A client that was fenced does nothing more.
+    pub(super) fn check_going(&mut self) -> Result<(), Errno> {
+        if S::IS_SHARED && self.service.is_fenced() {
+            self.is_failed = true;
+        }
+        if self.is_failed { Err(Errno::IO) } else { Ok(()) }
+    }
+}

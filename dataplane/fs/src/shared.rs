@@ -1,0 +1,513 @@
+//! The service of several clients, without threads: logs, leases, room, and one digest.
+//!
+//! 1. A client joins with the memory of its log, which was digested to its end. It gets an epoch,
+//!    and asks for leases and room by calls; answers are [`Message`]s in its queue.
+//! 2. [`SharedDigest::step`] digests the logs that others wait for, up to the positions at which
+//!    leases were released. [`SharedDigest::digest`] digests any log. After each commit the table
+//!    of leases and the budgets know of it.
+//! 3. A record without the leases that it needs, or a log that lost a record, ends that client:
+//!    what is valid is digested, the epoch ends, its leases end. Others go on. A client that does
+//!    not answer in time, or that died, ends alike.
+//! 4. An inode that lost its last name stays while a client has it open. When that may be over, the
+//!    service itself acquires the lease on it. Then no client has one, and no log has a record of
+//!    the inode that is not digested. If no client said that it has it open, the inode is freed.
+//! 5. Clients read the root that they know; blocks that later commits replaced are used again when
+//!    all have advanced. A digest that needs such blocks asks them to.
+//!
+//! What it must never do: take a record of a client after its leases ended; free an inode that a
+//! client has open; end one client because of what another one did.
+
+mod inline;
+
+pub use inline::InlineShared;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use rustix::io::Errno;
+use sietch_disk::DiskQueue;
+use sietch_disk::nvm::Medium;
+
+use crate::client::{Message, spare_blocks};
+use crate::digest::{Batch, Digest, DigestError};
+use crate::inode::InodeNumber;
+use crate::items::LogState;
+use crate::lease::{
+    ClientNumber, Counts, Event, Held, LeaseTable, Mode, Refused, Release, RoomEvent, Rooms, Times,
+};
+use crate::pool::Root;
+
+/// A client's log, and what the service says to the client.
+struct Log<M> {
+    memory: M,
+    /// Of the log's identity.
+    seed: u64,
+    /// It has records up to here, as its client says.
+    logged: u64,
+    digested: u64,
+    /// It has no record before this position that is not digested.
+    read: u64,
+    /// The generation that the client reads.
+    reads: u64,
+    messages: VecDeque<Message>,
+    /// Why the service takes nothing more from the client.
+    ended: Option<Ended>,
+}
+
+/// The end of a client.
+struct Ended {
+    cause: String,
+    /// What is in the log is to be digested first.
+    is_draining: bool,
+    /// Its epoch and its leases have ended.
+    is_done: bool,
+}
+
+/// The module's header describes it.
+pub struct SharedDigest<D: DiskQueue, M> {
+    digest: Digest<D>,
+    table: LeaseTable,
+    rooms: Rooms,
+    logs: BTreeMap<ClientNumber, Log<M>>,
+    times: Times,
+    now: u64,
+}
+
+impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
+    /// Digests into the pool of `digest`: no log has a record that is not digested, and no client
+    /// has anything open.
+    pub fn new(digest: Digest<D>, times: Times) -> Self {
+        let mut shared = Self {
+            digest,
+            table: LeaseTable::new(times),
+            rooms: Rooms::default(),
+            logs: BTreeMap::new(),
+            times,
+            now: 0,
+        };
+        shared.committed();
+        shared
+    }
+
+    /// A client comes, with the log in `memory`, which is digested to its end. Its writer goes on
+    /// behind the state that is returned.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn join(&mut self, client: ClientNumber, memory: M, seed: u64) -> Result<LogState, DigestError> {
+        let state = self.digest.begin_epoch(client.0)?;
+        let at = state.position;
+        let reads = self.digest.root().generation;
+        let messages = VecDeque::new();
+        let log = Log { memory, seed, logged: at, digested: at, read: at, reads, messages, ended: None };
+        self.logs.insert(client, log);
+        self.table.join(client, at);
+        self.rooms.join(client);
+        self.committed();
+        Ok(state)
+    }
+
+    /// A client is gone: its log is digested to its end.
+    ///
+    /// # Errors
+    /// A medium failed; [`DigestError::Held`]: others must advance first, then it is called again.
+    pub fn died(&mut self, client: ClientNumber) -> Result<(), DigestError> {
+        self.end(client, "it is gone".to_owned(), true)?;
+        self.finish_ends()?;
+        let ended = self.logs.get(&client).and_then(|log| log.ended.as_ref());
+        if ended.is_some_and(|ended| !ended.is_done) {
+            return Err(DigestError::Held);
+        }
+        self.logs.remove(&client);
+        Ok(())
+    }
+
+    /// The time is `now`: sends what is due, and ends clients that did not answer. Returns them.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn tick(&mut self, now: u64) -> Result<Vec<ClientNumber>, DigestError> {
+        self.now = now.max(self.now);
+        self.finish_ends()?;
+        let mut late = self.table.tick(self.now);
+        late.extend(self.rooms.late(self.now));
+        late.sort_unstable();
+        late.dedup();
+        for client in &late {
+            self.end(*client, "it did not answer a revocation".to_owned(), true)?;
+        }
+        self.deliver()?;
+        Ok(late)
+    }
+
+    /// The next time at which [`SharedDigest::tick`] has something to do, if nothing comes before.
+    pub fn next_time(&self) -> Option<u64> {
+        self.table.next_time()
+    }
+
+    /// Digests what clients wait for; whether there was something.
+    ///
+    /// # Errors
+    /// As of [`Digest::digest`].
+    pub fn step(&mut self) -> Result<bool, DigestError> {
+        let mut has_digested = false;
+        let clients: Vec<_> = self.logs.keys().copied().collect();
+        for client in clients {
+            while let Some(owed) = self.table.owed(client)
+                && let Some(log) = self.logs.get_mut(&client)
+            {
+                // A release names the end of the log: there must be records up to there.
+                log.logged = log.logged.max(owed);
+                has_digested = true;
+                self.digest(client)?;
+            }
+        }
+        self.deliver()?;
+        Ok(has_digested)
+    }
+
+    /// Digests one batch of a client's log. A log that cannot be digested further ends its client.
+    ///
+    /// # Errors
+    /// As of [`Digest::digest`].
+    pub fn digest(&mut self, client: ClientNumber) -> Result<Batch, DigestError> {
+        let batch = self.batch(client)?;
+        let Some(log) = self.logs.get(&client) else { return Ok(batch) };
+        let cause = match &batch.invalid {
+            Some(invalid) => Some(format!("the record at {}: {}", invalid.position, invalid.cause)),
+            None if batch.records == 0 && log.read < log.logged => {
+                Some(format!("the log has no record at {}, and has records up to {}", log.read, log.logged))
+            }
+            None => None,
+        };
+        if let Some(cause) = cause {
+            self.end(client, cause, false)?;
+        }
+        self.deliver()?;
+        Ok(batch)
+    }
+
+    /// Digests one batch.
+    fn batch(&mut self, client: ClientNumber) -> Result<Batch, DigestError> {
+        self.read_by();
+        let Self { digest, table, logs, .. } = self;
+        let is_open = |log: &&mut Log<M>| log.ended.as_ref().is_none_or(|ended| !ended.is_done);
+        let Some(log) = logs.get_mut(&client).filter(is_open) else {
+            return Ok(Batch::default());
+        };
+        let before = digest.root().free;
+        let mut judge = Held::new(table, client);
+        let batch = match digest.digest_judged(&log.memory, client.0, log.seed, &mut judge) {
+            Err(DigestError::Held) => {
+                self.ask_to_advance();
+                return Err(DigestError::Held);
+            }
+            other => other?,
+        };
+        (log.digested, log.read) = (batch.state.position, batch.read);
+        self.rooms.spent(client, before.saturating_sub(digest.root().free));
+        self.reap()?;
+        self.table.digested(client, batch.read, self.now);
+        for inode in &batch.orphans {
+            // The client that made it may have it open, or frees it with its next record.
+            if !self.table.is_of_its_maker(*inode) {
+                self.look_at(*inode)?;
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Ends a client. With `is_draining`, its log is digested to its end. What cannot be done now,
+    /// because others must advance first, is done later.
+    fn end(&mut self, client: ClientNumber, cause: String, is_draining: bool) -> Result<(), DigestError> {
+        let Some(log) = self.logs.get_mut(&client).filter(|log| log.ended.is_none()) else { return Ok(()) };
+        // The client sees it before the log is read to its end: a record that it appended without
+        // seeing it is read.
+        log.ended = Some(Ended { cause, is_draining, is_done: false });
+        log.reads = u64::MAX;
+        log.messages.clear();
+        self.finish_ends()
+    }
+
+    /// Goes on with what [`SharedDigest::end`] could not do.
+    fn finish_ends(&mut self) -> Result<(), DigestError> {
+        let is_ending = |log: &Log<M>| log.ended.as_ref().is_some_and(|ended| !ended.is_done);
+        let ending: Vec<_> =
+            self.logs.iter().filter(|(_, log)| is_ending(log)).map(|(client, _)| *client).collect();
+        for client in ending {
+            match self.finish_end(client) {
+                Err(DigestError::Held) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_end(&mut self, client: ClientNumber) -> Result<(), DigestError> {
+        while self.logs.get(&client).and_then(|log| log.ended.as_ref()).is_some_and(|ended| ended.is_draining)
+        {
+            let batch = self.batch(client)?;
+            if batch.records == 0 || batch.invalid.is_some() {
+                break;
+            }
+        }
+        self.digest.begin_epoch(client.0)?;
+        if let Some(ended) = self.logs.get_mut(&client).and_then(|log| log.ended.as_mut()) {
+            ended.is_done = true;
+        }
+        self.table.gone(client, self.now);
+        self.rooms.gone(client, self.now.saturating_add(self.times.answer));
+        self.committed();
+        let mut from = InodeNumber(0);
+        while let Some(inode) = self.digest.kept_orphan(from)? {
+            self.look_at(inode)?;
+            from.0 = inode.0 + 1;
+        }
+        self.deliver()
+    }
+
+    /// Puts messages into the queues of clients, and frees what is free.
+    fn deliver(&mut self) -> Result<(), DigestError> {
+        loop {
+            while let Some((client, event)) = self.table.event() {
+                match event {
+                    Event::Granted(grant) if client == ClientNumber::SERVICE => {
+                        self.free(grant.inode, grant.serial)?;
+                    }
+                    Event::Granted(grant) => self.send(client, Message::Granted(grant)),
+                    Event::Revoked(revocation) => self.send(client, Message::Revoked(revocation)),
+                }
+            }
+            while let Some((client, event)) = self.rooms.event() {
+                self.send(
+                    client,
+                    match event {
+                        RoomEvent::Answer(is_there) => Message::Room(is_there),
+                        RoomEvent::Recall => Message::RecallRoom,
+                    },
+                );
+            }
+            let Some(inode) = self.table.next_unreferenced() else { return Ok(()) };
+            self.look_at(inode)?;
+        }
+    }
+
+    fn send(&mut self, client: ClientNumber, message: Message) {
+        if let Some(log) = self.logs.get_mut(&client) {
+            log.messages.push_back(message);
+        }
+    }
+
+    /// Frees an inode some time, if it has no name and no client has it open.
+    fn look_at(&mut self, inode: InodeNumber) -> Result<(), DigestError> {
+        let is_busy = self.table.is_referenced(inode) || self.table.has_sole_holder(inode);
+        if !is_busy && self.digest.kept_orphan(inode)? == Some(inode) {
+            // The service has no limits, so that nothing is forgotten.
+            let _ = self.table.acquire(ClientNumber::SERVICE, inode, Mode::Exclusive, self.now);
+        }
+        Ok(())
+    }
+
+    /// The service has the lease on an inode.
+    fn free(&mut self, inode: InodeNumber, serial: u64) -> Result<(), DigestError> {
+        let is_free = !self.table.is_referenced(inode);
+        let freed = if is_free { self.digest.free_orphan(inode) } else { Ok(false) };
+        let release = Release { inode, serial, shares: false, position: 0, is_referenced: false };
+        let _ = self.table.release(ClientNumber::SERVICE, release, self.now);
+        if freed? { self.reap() } else { Ok(()) }
+    }
+
+    /// Removes what was freed, as far as clients allow it.
+    fn reap(&mut self) -> Result<(), DigestError> {
+        loop {
+            self.committed();
+            match self.digest.reap() {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(DigestError::Held) => {
+                    self.ask_to_advance();
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes notice of a commit.
+    fn committed(&mut self) {
+        let root = self.digest.root();
+        self.rooms.set_usable(root.free.saturating_sub(spare_blocks(root.total)));
+        self.read_by();
+    }
+
+    /// No client reads a generation before the oldest that one reads.
+    fn read_by(&mut self) {
+        let oldest = self.logs.values().map(|log| log.reads).min();
+        self.digest.pool().readers_at(oldest.unwrap_or(u64::MAX));
+    }
+
+    fn ask_to_advance(&mut self) {
+        let newest = self.digest.root().generation;
+        for log in self.logs.values_mut() {
+            if log.reads < newest && !log.messages.contains(&Message::Advance) {
+                log.messages.push_back(Message::Advance);
+            }
+        }
+    }
+
+    /// A client reads the newest root from now on. Returns that, the position up to which its log
+    /// is in it, and its budget.
+    pub fn advance(&mut self, client: ClientNumber) -> Option<(Root, u64, u64)> {
+        let root = self.digest.root();
+        let log = self.logs.get_mut(&client).filter(|log| log.ended.is_none())?;
+        log.reads = root.generation;
+        let digested = log.digested;
+        self.read_by();
+        Some((root, digested, self.rooms.budget(client)))
+    }
+
+    /// The next message for a client.
+    pub fn message(&mut self, client: ClientNumber) -> Option<Message> {
+        self.logs.get_mut(&client)?.messages.pop_front()
+    }
+
+    /// A client's log has records up to `position`.
+    pub fn logged(&mut self, client: ClientNumber, position: u64) {
+        if let Some(log) = self.logs.get_mut(&client) {
+            log.logged = position;
+        }
+    }
+
+    /// Whether a client's log has records that are not digested.
+    pub fn is_behind(&self, client: ClientNumber) -> bool {
+        self.logs.get(&client).is_some_and(|log| log.read < log.logged)
+    }
+
+    /// Why a client was ended, if it was.
+    pub fn ended(&self, client: ClientNumber) -> Option<&str> {
+        Some(&self.logs.get(&client)?.ended.as_ref()?.cause)
+    }
+
+    /// Whether the service takes requests of a client.
+    pub fn is_served(&self, client: ClientNumber) -> bool {
+        self.logs.get(&client).is_some_and(|log| log.ended.is_none())
+    }
+
+    /// What a client may promise.
+    pub fn budget(&self, client: ClientNumber) -> u64 {
+        self.rooms.budget(client)
+    }
+
+    /// Numbers for new inodes of a client.
+    ///
+    /// # Errors
+    /// As of [`Digest::inode_numbers`].
+    pub fn inode_numbers(&mut self, client: ClientNumber, count: u64) -> Result<Range<u64>, DigestError> {
+        let numbers = self.digest.inode_numbers(count)?;
+        self.table.own(client, numbers.clone());
+        self.committed();
+        Ok(numbers)
+    }
+
+    /// A client asks for a lease.
+    ///
+    /// # Errors
+    /// It was refused, or a medium failed.
+    pub fn request_lease(
+        &mut self,
+        client: ClientNumber,
+        inode: InodeNumber,
+        mode: Mode,
+    ) -> Result<(), RequestError> {
+        if !self.is_served(client) {
+            return Err(Refused::Unknown.into());
+        }
+        self.table.acquire(client, inode, mode, self.now)?;
+        Ok(self.deliver()?)
+    }
+
+    /// A client does not wait for a lease any more.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn cancel_lease(&mut self, client: ClientNumber, inode: InodeNumber) -> Result<(), DigestError> {
+        self.table.cancel(client, inode, self.now);
+        self.deliver()
+    }
+
+    /// A client releases a lease.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn release_lease(&mut self, client: ClientNumber, release: Release) -> Result<(), DigestError> {
+        if self.is_served(client) && !self.table.release(client, release, self.now) {
+            self.end(client, "it has too many inodes open".to_owned(), true)?;
+        }
+        self.deliver()
+    }
+
+    /// A client does not have an inode open any more.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn unreferenced(&mut self, client: ClientNumber, inode: InodeNumber) -> Result<(), DigestError> {
+        if self.is_served(client) {
+            self.table.unreferenced(client, inode);
+        }
+        self.deliver()
+    }
+
+    /// A client wants a budget of so many blocks.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn request_room(&mut self, client: ClientNumber, blocks: u64) -> Result<(), DigestError> {
+        self.rooms.request(client, blocks, self.now.saturating_add(self.times.answer));
+        self.deliver()
+    }
+
+    /// A client needs only so much of its budget.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn return_room(&mut self, client: ClientNumber, keeps: u64) -> Result<(), DigestError> {
+        self.rooms.returned(client, keeps, self.now.saturating_add(self.times.answer));
+        self.deliver()
+    }
+
+    /// What the table of leases did.
+    pub fn counts(&self) -> Counts {
+        self.table.counts()
+    }
+
+    /// The digest.
+    pub fn digest_mut(&mut self) -> &mut Digest<D> {
+        &mut self.digest
+    }
+
+    /// Gives the digest back.
+    pub fn into_digest(self) -> Digest<D> {
+        self.digest
+    }
+}
+
+/// Why a request for a lease failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// By the table.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// By a medium.
+    #[error(transparent)]
+    Digest(#[from] DigestError),
+}
+
+impl RequestError {
+    /// What the operation that needs the lease returns.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Refused(Refused::Held | Refused::Waiting) => Errno::NOLCK,
+            Self::Refused(Refused::Unknown) | Self::Digest(_) => Errno::IO,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Random programs of several clients: what each sees is what it would see if all operations were
+//! made one after the other on the model.
+
+use sietch_fs_oracle::program::generate::Mix;
+use sietch_sim::seeds::{self, Budget};
+
+use super::world::{Plan, World};
+
+/// Runs `operations` of random clients.
+fn run(world: &World, operations: usize, deaths: u32) {
+    for _ in 0..operations {
+        if world.has_stopped() {
+            return;
+        }
+        let index = world.random.borrow_mut().index(world.slots.len());
+        world.run_one(index);
+        if world.chance(20) {
+            world.compare(index);
+        }
+        if world.chance(deaths) {
+            let index = world.random.borrow_mut().index(world.slots.len());
+            world.die(index);
+        }
+    }
+}
+
+fn check(name: &str, mix: Mix, deaths: u32) {
+    seeds::run(name, &[], Budget { seeds: 100, seconds: 10 }, |seed| {
+        let clients = 2 + (seed % 3) as usize;
+        let mut plan = Plan::new(clients, seed, mix);
+        if seed % 5 == 0 {
+            plan.most = 8;
+        }
+        let world = World::new(plan);
+        run(&world, 120, deaths);
+        for index in 0..clients {
+            world.compare(index);
+        }
+        seeds::explored(world.calls.get().0);
+        if let Err(cause) = world.result().and_then(|()| world.finish()) {
+            panic!("{cause}");
+        }
+    });
+}
+
+#[test]
+fn random_programs_of_several_clients_behave_as_the_model() {
+    check("it shared::programs::random_programs_of_several_clients_behave_as_the_model", Mix::ALL, 0);
+}
+
+#[test]
+fn random_programs_of_names_of_several_clients_behave_as_the_model() {
+    let name = "it shared::programs::random_programs_of_names_of_several_clients_behave_as_the_model";
+    check(name, Mix::NAMES, 0);
+}
+
+#[test]
+fn random_programs_of_data_of_several_clients_behave_as_the_model() {
+    let name = "it shared::programs::random_programs_of_data_of_several_clients_behave_as_the_model";
+    check(name, Mix::DATA, 0);
+}
+
+#[test]
+fn clients_that_die_lose_nothing_and_leave_nothing() {
+    check("it shared::programs::clients_that_die_lose_nothing_and_leave_nothing", Mix::ALL, 40);
+}
