@@ -19,6 +19,7 @@
 //! may still write, after it was judged: data get their checksum from the copy that goes to the
 //! pool.
 
+mod flip;
 mod flush;
 #[cfg(test)]
 mod tests;
@@ -39,8 +40,10 @@ use crate::limits::MAX_RECORD_DATA;
 use crate::log::{LogIdentity, LogReader, RingError};
 use crate::overlay::apply::{Refusal, apply};
 use crate::overlay::{Overlay, State};
+use crate::pin::PIN;
 use crate::pool::{Counters, Pool, Root};
 use crate::tree::Key;
+pub use flip::{Flipped, Moved};
 use flush::Flush;
 
 /// Records of a batch, at most. More of them coalesce better, and keep the log's space longer.
@@ -118,6 +121,8 @@ pub struct Digest<D: DiskQueue> {
     /// Records that the next batch begins with: twice what fitted last. A full pool takes few at a
     /// time, and finding that out anew for each batch would take the square of the log's length.
     fitting: u64,
+    /// Batches that changed a pin.
+    pin_changes: u64,
 }
 
 impl<D: DiskQueue> Digest<D> {
@@ -126,7 +131,7 @@ impl<D: DiskQueue> Digest<D> {
     /// # Errors
     /// A medium failed.
     pub fn new(pool: Pool<D>, now: Timestamp) -> Result<Self, Fault> {
-        let mut digested = Digested { store: pool };
+        let mut digested = Digested::new(pool);
         let key = items::inode_key(InodeNumber::ROOT);
         if digested.store.get(key)?.is_none() {
             let root = Inode {
@@ -155,6 +160,7 @@ impl<D: DiskQueue> Digest<D> {
             is_stopped: false,
             batch_records: BATCH_RECORDS,
             fitting: BATCH_RECORDS,
+            pin_changes: 0,
         })
     }
 
@@ -181,6 +187,11 @@ impl<D: DiskQueue> Digest<D> {
     /// Gives the pool back.
     pub fn into_pool(self) -> Pool<D> {
         self.digested.store
+    }
+
+    /// Batches so far that changed a pin ([`PIN`]).
+    pub fn pin_changes(&self) -> u64 {
+        self.pin_changes
     }
 
     /// How far a log was applied.
@@ -256,6 +267,7 @@ impl<D: DiskQueue> Digest<D> {
             self.fitting = most;
         };
         self.fitting = most.saturating_mul(2).min(BATCH_RECORDS);
+        self.pin_changes += u64::from(states.iter().any(|(_, state)| state.xattrs.contains_key(PIN)));
         (batch.blocks_written, (batch.damage, batch.orphans)) = self.stopping(|digest| {
             let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, medium, demand);
             for (inode, state) in states {

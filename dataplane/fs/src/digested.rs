@@ -8,17 +8,19 @@
 //!    few nodes.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use sietch_disk::{Buffer, DiskQueue};
 
 use crate::base::{Base, Entry, Inode};
 use crate::error::Fault;
 use crate::file_system::DirectoryEntry;
+use crate::heat::{self, Heat};
 use crate::inode::InodeNumber;
 use crate::items::{self, Extent, LogState};
 use crate::limits::{BLOCK, MAX_XATTR_VALUE};
 use crate::name::{Cookie, NameKey, SLOTS};
-use crate::pool::{Pool, Reader, Run};
+use crate::pool::{Copier, Pool, Reader, Run};
 use crate::tree::Key;
 
 /// Items and blocks: the pool of the digest, or a reader of what it committed.
@@ -45,6 +47,31 @@ pub trait Store {
 /// The module's header describes it.
 pub struct Digested<S> {
     pub(crate) store: S,
+    /// Counts what is read, if the mover wants to know.
+    heat: Option<Counting>,
+}
+
+/// A reader that counts what it reads.
+struct Counting {
+    heat: Arc<Heat>,
+    /// The region that was read last, and how often since it was counted.
+    last: (InodeNumber, u64),
+    repeats: u8,
+}
+
+/// Reads of one region without another in between that count as one: a sequential reader is not
+/// one who reads often.
+const REPEATS: u8 = 32;
+
+impl Counting {
+    fn count(&mut self, inode: InodeNumber, block: u64) {
+        let region = (inode, block / heat::REGION);
+        self.repeats += 1;
+        if region != self.last || self.repeats == REPEATS {
+            (self.last, self.repeats) = (region, 0);
+            self.heat.count(inode, block);
+        }
+    }
 }
 
 /// Reports an item that no writer makes.
@@ -75,7 +102,12 @@ fn of_file(fault: Fault, inode: InodeNumber, blocks: Range<u64>) -> Fault {
 impl<S> Digested<S> {
     /// What `store` has.
     pub fn new(store: S) -> Self {
-        Self { store }
+        Self { store, heat: None }
+    }
+
+    /// Counts in `heat` what is read from now on.
+    pub fn count_in(&mut self, heat: Arc<Heat>) {
+        self.heat = Some(Counting { heat, last: (InodeNumber(0), 0), repeats: 0 });
     }
 
     /// The store.
@@ -256,6 +288,9 @@ impl<S: Store> Base for Digested<S> {
             }
             let from = start / BLOCK as u64;
             let to = extent.end().min(end.div_ceil(BLOCK as u64));
+            if let Some(counting) = &mut self.heat {
+                counting.count(inode, from);
+            }
             let data = self.read_extent(inode, &extent.part(from, to))?;
             let stop = (to * BLOCK as u64).min(end);
             let count = (stop - start) as usize;
@@ -345,5 +380,35 @@ impl<D: DiskQueue> Store for Reader<D> {
 
     fn inodes(&self) -> u64 {
         self.root().counters.inodes
+    }
+}
+
+impl<D: DiskQueue> Store for Copier<D> {
+    fn name_key(&self) -> NameKey {
+        self.as_reader().name_key()
+    }
+
+    fn get(&mut self, key: Key) -> Result<Option<Vec<u8>>, Fault> {
+        self.reader().get(key)
+    }
+
+    fn next(&mut self, from: Key) -> Result<Option<(Key, Vec<u8>)>, Fault> {
+        self.reader().next(from)
+    }
+
+    fn previous(&mut self, from: Key) -> Result<Option<(Key, Vec<u8>)>, Fault> {
+        self.reader().previous(from)
+    }
+
+    fn read(&mut self, run: Run) -> Result<Buffer, Fault> {
+        self.reader().read(run)
+    }
+
+    fn free_blocks(&self) -> (u64, u64) {
+        (self.as_reader().root().free, self.as_reader().root().total)
+    }
+
+    fn inodes(&self) -> u64 {
+        self.as_reader().root().counters.inodes
     }
 }

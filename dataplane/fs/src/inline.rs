@@ -93,6 +93,11 @@ impl<D: DiskQueue, M: Medium> Inline<D, M> {
         &self.faults
     }
 
+    /// The digest, for the mover.
+    pub fn owner(&mut self) -> &mut Digest<D> {
+        &mut self.digest
+    }
+
     /// Ends the service.
     pub fn into_parts(self) -> (Digest<D>, M) {
         (self.digest, self.log)

@@ -19,14 +19,15 @@
 //!    the tree, then one superblock makes all of it current.
 //! 6. Only then the log's space is free, and the client drops from its overlay what the digested
 //!    state now has.
-//! 7. After a crash, the service opens the last tree and digests what each log has beyond it.
+//! 7. The [`mover`] takes cold data to slower media in large writes, and hot data back.
+//! 8. After a crash, the service opens the last tree and digests what each log has beyond it.
 //!
 //! What it must never do: change a record or a block that something durable refers to; apply a
 //! record twice, or decide by existence whether it was applied; return data that do not have their
 //! checksum; trust a record's meaning because its checksum is right.
 //!
 //! The layers, lowest first: `limits`, `error`; `inode`, `name`; `access`, `change`; `file_system`,
-//! `base`; `lease`; `log`; `tree`; `pool`; `overlay`; `client`, `digest`; `inline`,
+//! `base`; `lease`; `log`; `tree`; `pool`; `overlay`; `client`, `digest`; `mover`; `inline`,
 //! `shared`; `check`.
 #![forbid(unsafe_code)]
 
@@ -39,14 +40,17 @@ pub mod digest;
 mod digested;
 mod error;
 pub mod file_system;
+pub mod heat;
 mod inline;
 pub mod inode;
 mod items;
 pub mod lease;
 pub mod limits;
 pub mod log;
+pub mod mover;
 pub mod name;
 mod overlay;
+pub mod pin;
 pub mod pool;
 pub mod shared;
 mod tree;

@@ -13,7 +13,10 @@
 //!    an older generation ([`Pool::readers_at`]).
 //! 5. A [`Reader`] on another thread has queues of its own, and reads one generation until it is
 //!    advanced to the next.
-//! 6. A reserve of node blocks and of data blocks is for removals: a full pool can be emptied.
+//! 6. New data go to the fastest medium below its hard watermark ([`Watermarks`]). The mover copies
+//!    data to blocks that are set aside ([`Pool::set_aside`]) through queues of its own
+//!    ([`Copier`]).
+//! 7. A reserve of node blocks and of data blocks is for removals: a full pool can be emptied.
 //!
 //! What it must never do: write a block that the current generation, or that of a reader, refers
 //! to; say that a commit is durable before all media are flushed; take a stale or misplaced node
@@ -22,6 +25,7 @@
 mod change;
 mod check;
 mod commit;
+mod copier;
 mod data_space;
 mod error;
 mod format;
@@ -34,11 +38,14 @@ mod own_items;
 mod reader;
 mod root;
 mod run;
+mod set_aside;
 mod state;
 mod superblock;
+mod watermarks;
 
 pub use check::{Findings, Runs, check};
 pub(crate) use check::{Item, check_items};
+pub use copier::Copier;
 pub use error::{FormatError, OpenError};
 pub use format::{FormatOptions, format};
 pub use medium::{Class, Member};
@@ -47,6 +54,7 @@ pub use root::{Counters, Root};
 pub use run::Run;
 pub use state::Pool;
 pub use superblock::VERSION;
+pub use watermarks::{MediumUse, Watermarks};
 
 #[cfg(test)]
 mod tests;

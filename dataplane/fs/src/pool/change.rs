@@ -59,7 +59,8 @@ impl<D: DiskQueue> Pool<D> {
     }
 
     /// Takes a run of 1 to `blocks` free blocks, as many as there are together: on a medium of this
-    /// class, or else on a slower one, or else on a faster one.
+    /// class, or else on a slower one, or else on a faster one. Media above their hard watermark
+    /// come last ([`super::Watermarks`]).
     ///
     /// # Errors
     /// [`Fault::Full`]: there are none. What is reserved for removals is left alone unless
@@ -129,13 +130,14 @@ impl<D: DiskQueue> Pool<D> {
         // Each change may copy a leaf and split it; the nodes above are fewer.
         let nodes = changes.saturating_mul(2).saturating_mul(9) / 8;
         let needed = reserve + nodes + 2 * self.tree.blocks_per_change() + self.commit_need();
-        // Node blocks that are missing are taken from the data space.
+        // Node blocks that are missing are taken from the data space of the home.
         let missing = needed.saturating_sub(self.nodes.free());
-        self.data_room(self.uses_reserve) >= blocks.saturating_add(missing)
+        let home = self.data.home_available().saturating_sub(self.data.on_home(blocks));
+        home >= missing && self.data_room(self.uses_reserve) >= blocks.saturating_add(missing)
     }
 
     pub(super) fn release(&mut self) {
-        let generation = self.readers.min(self.superblock.root.generation);
+        let generation = self.readers.min(self.mover).min(self.superblock.root.generation);
         self.nodes.release(generation);
         self.data.release(generation);
     }

@@ -5,34 +5,76 @@
 //! 2. The *available* view is what may be handed out now. A run that was freed is in the stored
 //!    view at once. It becomes available when the commit that freed it is durable and no reader
 //!    needs an older generation.
+//! 3. New data go to the fastest medium below its hard watermark, so that a medium is never filled
+//!    while another one has room; see [`DataSpace::allocate`].
+//! 4. A run that is *set aside* is in the stored view only: nothing durable says that it is used
+//!    until [`DataSpace::use_aside`]. So a crash loses none of it.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Run;
 use super::free_map::FreeMap;
 use super::medium::Class;
+use super::watermarks::{MediumUse, Watermarks};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct MediumSpace {
+    class: Class,
+    /// All blocks behind the superblocks.
+    blocks: u64,
+    watermarks: Watermarks,
     stored: FreeMap,
     available: FreeMap,
+}
+
+impl MediumSpace {
+    /// Blocks that may be handed out below the hard watermark.
+    fn below_hard(&self) -> u64 {
+        let spare = self.blocks - self.watermarks.hard(self.blocks);
+        self.available.free().saturating_sub(spare)
+    }
 }
 
 /// See the module's account.
 #[derive(Debug, Default)]
 pub(super) struct DataSpace {
     media: Vec<MediumSpace>,
-    classes: Vec<Class>,
     /// Freed by the commit with this generation, oldest first.
     held: VecDeque<(u64, Run)>,
+    /// Not available, and free for every commit.
+    aside: Vec<Run>,
     changed: BTreeSet<(u8, u32)>,
 }
 
 impl DataSpace {
-    /// No free block, on media of these classes.
-    pub(super) fn new(classes: Vec<Class>) -> Self {
-        let media = classes.iter().map(|_| MediumSpace::default()).collect();
-        Self { media, classes, held: VecDeque::new(), changed: BTreeSet::new() }
+    /// No free block, on media of these classes and sizes.
+    pub(super) fn new(media: impl Iterator<Item = (Class, u64)>) -> Self {
+        let medium = |(class, blocks)| MediumSpace {
+            class,
+            blocks,
+            watermarks: Watermarks::default(),
+            stored: FreeMap::default(),
+            available: FreeMap::default(),
+        };
+        Self { media: media.map(medium).collect(), ..Self::default() }
+    }
+
+    /// Sets the watermarks of a medium, if it exists.
+    pub(super) fn set_watermarks(&mut self, medium: usize, watermarks: Watermarks) {
+        if let Some(space) = self.media.get_mut(medium) {
+            space.watermarks = watermarks;
+        }
+    }
+
+    /// How full each medium is.
+    pub(super) fn usage(&self) -> Vec<MediumUse> {
+        let usage = |space: &MediumSpace| MediumUse {
+            class: space.class,
+            watermarks: space.watermarks,
+            blocks: space.blocks,
+            free: space.stored.free(),
+        };
+        self.media.iter().map(usage).collect()
     }
 
     /// A run that is free according to the tree. Returns whether it is free of others.
@@ -68,21 +110,85 @@ impl DataSpace {
             .is_some_and(|space| space.stored.overlaps(run.start, run.blocks))
     }
 
+    /// Blocks of the home that data take, if `blocks` are handed out now.
+    pub(super) fn on_home(&self, blocks: u64) -> u64 {
+        let Some((home, others)) = self.media.split_first() else { return 0 };
+        let elsewhere: u64 = others.iter().map(|space| space.available.free()).sum();
+        // Those below its hard mark, and what finds no room on another medium.
+        let below = if others.is_empty() { blocks } else { home.below_hard() };
+        blocks.min(below.max(blocks.saturating_sub(elsewhere)))
+    }
+
+    /// Blocks of the home that may be handed out now.
+    pub(super) fn home_available(&self) -> u64 {
+        self.media.first().map_or(0, |space| space.available.free())
+    }
+
     /// Takes a run of up to so many blocks: on a medium of this class, else of the next slower one,
-    /// else of a faster one; of equal classes where the run is longest.
+    /// else of a faster one; of equal classes where the run is longest. A medium above its hard
+    /// watermark comes behind all that are below theirs, and the home last: only the home has room
+    /// for the tree.
     pub(super) fn allocate(&mut self, class: Class, blocks: u32) -> Option<Run> {
         let rank = |other: Class| if other >= class { other as u8 } else { 0x80 - other as u8 };
+        let is_alone = self.media.len() == 1;
         let candidates = self.media.iter().enumerate().filter_map(|(at, space)| {
-            let (start, length) = space.available.best(blocks)?;
-            let length = length.min(blocks);
+            let below = if is_alone { u64::MAX } else { space.below_hard() };
+            let is_full = below == 0;
+            // At most `blocks`.
+            let most = if is_full { blocks } else { u64::from(blocks).min(below) as u32 };
+            let (start, length) = space.available.best(most)?;
+            let length = length.min(most);
             let spare = space.available.free();
             // At most as many media as a byte counts.
             let run = Run { medium: at as u8, start, blocks: length };
-            Some(((rank(self.classes[at]), std::cmp::Reverse((length, spare))), run))
+            let order = (is_full, is_full && at == 0, rank(space.class), std::cmp::Reverse((length, spare)));
+            Some((order, run))
         });
         let run = candidates.min_by_key(|(order, _)| *order)?.1;
         self.take(run);
         Some(run)
+    }
+
+    /// Sets a run aside of up to `most` blocks of one medium. It stays free for every commit.
+    pub(super) fn set_aside(&mut self, medium: u8, most: u32) -> Option<Run> {
+        let space = self.media.get_mut(usize::from(medium))?;
+        let (start, length) = space.available.best(most)?;
+        let run = Run { medium, start, blocks: length.min(most) };
+        space.available.remove(run.start, run.blocks, &mut |_| {});
+        self.aside.push(run);
+        Some(run)
+    }
+
+    /// Ends what is set aside inside `run`: what is left of them is available again if `is_good`,
+    /// and otherwise not before the pool is opened again.
+    pub(super) fn end_aside(&mut self, run: Run, is_good: bool) {
+        let Some(space) = self.media.get_mut(usize::from(run.medium)) else { return };
+        for aside in self.aside.extract_if(.., |aside| run.contains(*aside)) {
+            if is_good {
+                space.available.add(aside.start, aside.blocks, &mut |_| {});
+            }
+        }
+    }
+
+    /// Whether the run is a part of one that is set aside.
+    pub(super) fn is_aside(&self, run: Run) -> bool {
+        self.aside.iter().any(|aside| aside.contains(run))
+    }
+
+    /// A part of a run that is set aside is in use from the next commit on. The rest stays set
+    /// aside.
+    pub(super) fn use_aside(&mut self, part: Run) {
+        let Some(at) = self.aside.iter().position(|aside| aside.contains(part)) else { return };
+        let aside = self.aside.swap_remove(at);
+        let before = Run { blocks: part.start - aside.start, ..aside };
+        let behind = Run { start: part.end(), blocks: aside.end() - part.end(), ..aside };
+        self.aside.extend([before, behind].into_iter().filter(|rest| rest.blocks > 0));
+        if let Some(space) = self.media.get_mut(usize::from(part.medium)) {
+            let changed = &mut self.changed;
+            space.stored.remove(part.start, part.blocks, &mut |at| {
+                changed.insert((part.medium, at));
+            });
+        }
     }
 
     /// Takes a run of `least` to `most` blocks of one medium.
@@ -106,9 +212,9 @@ impl DataSpace {
         });
     }
 
-    /// Whether runs were freed that are not available yet.
+    /// Whether runs are free that are not available yet: freed ones, and those set aside.
     pub(super) fn is_holding(&self) -> bool {
-        !self.held.is_empty()
+        !self.held.is_empty() || !self.aside.is_empty()
     }
 
     /// Frees a run of which no block is free; `generation` is that of the next commit.

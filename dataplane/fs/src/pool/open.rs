@@ -53,7 +53,8 @@ impl<D: DiskQueue> Pool<D> {
         let root = superblock.root;
         let tree =
             Tree::new(root.pointer, root.level, root.generation + 1, seed(root.identity), nodes_in_memory);
-        let data = DataSpace::new(media.iter().map(|medium| medium.class).collect());
+        let blocks = |medium: &Medium<D>| u64::from(medium.blocks.saturating_sub(FIRST_BLOCK));
+        let data = DataSpace::new(media.iter().map(|medium| (medium.class, blocks(medium))));
         let mut pool = Self {
             media,
             tree,
@@ -61,6 +62,7 @@ impl<D: DiskQueue> Pool<D> {
             nodes: NodeSpace::default(),
             superblock,
             readers: root.generation,
+            mover: u64::MAX,
             uses_reserve: false,
             stopped: None,
         };

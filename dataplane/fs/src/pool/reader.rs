@@ -18,7 +18,7 @@ use crate::tree::{Key, Tree, seed};
 
 /// See the module's account.
 pub struct Reader<D> {
-    media: Vec<Medium<D>>,
+    pub(super) media: Vec<Medium<D>>,
     tree: Tree,
     root: Root,
     name_key: NameKey,

@@ -24,6 +24,11 @@ impl Run {
         self.blocks as usize * BLOCK
     }
 
+    /// Whether all of `part` is in it.
+    pub(super) fn contains(self, part: Self) -> bool {
+        self.medium == part.medium && self.start <= part.start && part.end() <= self.end()
+    }
+
     /// Whether they share a block, on whatever medium.
     pub(super) fn overlaps(self, other: Self) -> bool {
         other.start < self.end() && self.start < other.end()

@@ -21,6 +21,8 @@ pub struct Pool<D> {
     pub(super) superblock: Superblock,
     /// No reader needs a generation before this one.
     pub(super) readers: u64,
+    /// Nor does the mover.
+    pub(super) mover: u64,
     /// Whether changes may take what is reserved for removals.
     pub(super) uses_reserve: bool,
     /// The fault that ended all changes.

@@ -6,6 +6,7 @@ mod faults;
 mod full;
 mod hostile;
 mod log;
+mod mover;
 mod pool;
 mod programs;
 mod rules;

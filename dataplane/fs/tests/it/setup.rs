@@ -25,6 +25,10 @@ pub(crate) struct Faults {
     pub(crate) blocks: Rc<RefCell<BTreeSet<u64>>>,
     /// All writes.
     pub(crate) writes: Rc<Cell<bool>>,
+    /// All flushes.
+    pub(crate) flushes: Rc<Cell<bool>>,
+    /// Writes of more than a block: one bit of each gets lost.
+    pub(crate) rot: Rc<Cell<bool>>,
 }
 
 impl Faults {
@@ -36,6 +40,7 @@ impl Faults {
                 self.blocks.borrow().range(first..end).next().is_some()
             }
             Operation::Write { .. } | Operation::WriteVectored { .. } => self.writes.get(),
+            Operation::Flush => self.flushes.get(),
             _ => false,
         }
     }
@@ -46,6 +51,14 @@ pub(crate) struct Disk {
     queue: NvmQueue<Memory>,
     faults: Faults,
     failing: BTreeSet<u64>,
+}
+
+impl Disk {
+    /// A queue over `memory`.
+    pub(crate) fn over(memory: &Memory, faults: &Faults) -> Self {
+        let queue = NvmQueue::over(memory.clone(), None);
+        Self { queue, faults: faults.clone(), failing: BTreeSet::new() }
+    }
 }
 
 impl DiskQueue for Disk {
@@ -65,9 +78,15 @@ impl DiskQueue for Disk {
         self.queue.depth()
     }
 
-    fn submit_with(&mut self, token: u64, operation: Operation, by: Priority) -> Result<(), SubmitError> {
+    fn submit_with(&mut self, token: u64, mut operation: Operation, by: Priority) -> Result<(), SubmitError> {
         if self.faults.hits(&operation) {
             self.failing.insert(token);
+        }
+        if let Operation::Write { buffer, length, .. } = &mut operation
+            && self.faults.rot.get()
+            && *length > BLOCK
+        {
+            buffer[*length / 2] ^= 1;
         }
         self.queue.submit_with(token, operation, by)
     }
@@ -111,6 +130,8 @@ pub(crate) struct Media {
     pub(crate) pool: Memory,
     pub(crate) log: Memory,
     pub(crate) faults: Faults,
+    /// Slower media of the pool.
+    pub(crate) others: Vec<(Class, Memory, Faults)>,
 }
 
 impl Media {
@@ -118,19 +139,34 @@ impl Media {
     pub(crate) fn new(pool: usize, log: usize) -> Self {
         let pool = Memory::new(pool);
         let log = Memory::new(log).joined(&pool);
-        Self { pool, log, faults: Faults::default() }
+        Self { pool, log, faults: Faults::default(), others: Vec::new() }
+    }
+
+    /// With further media in the pool.
+    pub(crate) fn with(mut self, others: &[(Class, usize)]) -> Self {
+        for (class, bytes) in others {
+            self.others.push((*class, Memory::new(*bytes).joined(&self.pool), Faults::default()));
+        }
+        self
     }
 
     /// Power is lost, and comes back: what was not fenced is old or new at random.
     pub(crate) fn crash(&self, dice: &mut Random) {
         self.log.crash(dice);
         self.pool.crash(dice);
+        for (_, memory, _) in &self.others {
+            memory.crash(dice);
+        }
     }
 
     pub(crate) fn members(&self) -> Vec<Member<Disk>> {
-        let queue = NvmQueue::over(self.pool.clone(), None);
-        let disk = Disk { queue, faults: self.faults.clone(), failing: BTreeSet::new() };
-        vec![Member { name: "nvm".to_owned(), class: Class::Nvm, disk }]
+        let home = (Class::Nvm, self.pool.clone(), self.faults.clone());
+        let member = |(class, memory, faults): &(Class, Memory, Faults)| Member {
+            name: format!("{class:?}").to_lowercase(),
+            class: *class,
+            disk: Disk::over(memory, faults),
+        };
+        [home].iter().chain(&self.others).map(member).collect()
     }
 
     /// Makes an empty pool.

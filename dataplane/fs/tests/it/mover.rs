@@ -1,0 +1,8 @@
+//! Migration between media: content, crashes, faults, watermarks, pins and pace.
+
+mod crash;
+mod driver;
+mod faults;
+mod files;
+mod programs;
+mod rules;
