@@ -105,14 +105,13 @@ fn check(program: &[Operation], seed: u64, fails: Fails, trees: &[Tree]) -> Resu
 #[test]
 fn power_loss_while_data_move_leaves_the_old_or_the_new() {
     let name = "it mover::crash::power_loss_while_data_move_leaves_the_old_or_the_new";
-    let (demoted, wasted) = (AtomicU64::new(0), AtomicU64::new(0));
+    let demoted = AtomicU64::new(0);
     seeds::run(name, &[], Budget { seeds: 40, seconds: 20 }, |seed| {
         let program = data_program(seed, 30, 24);
         let mut model = Model::with_root(KEY, 0o755, BIRTH);
         let trees = prefixes(&mut model, &program).expect("a program of the model");
         let whole = run(&program, seed, None).expect("no power is lost");
         demoted.fetch_add(whole.moves.demoted, Ordering::Relaxed);
-        wasted.fetch_add(whole.moves.wasted, Ordering::Relaxed);
         let mut boundaries: Vec<(usize, u64)> = Vec::new();
         for (medium, count) in whole.boundaries.iter().enumerate() {
             boundaries.extend((1..=*count).map(|boundary| (medium, boundary)));
@@ -133,6 +132,5 @@ fn power_loss_while_data_move_leaves_the_old_or_the_new() {
         }
         seeds::explored(boundaries.len() as u64);
     });
-    let (demoted, wasted) = (demoted.into_inner(), wasted.into_inner());
-    assert!(demoted > 0 && wasted > 0, "too little moved: {demoted} blocks, {wasted} in vain");
+    assert!(demoted.into_inner() > 0, "nothing moved");
 }

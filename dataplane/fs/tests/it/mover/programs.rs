@@ -154,5 +154,5 @@ fn files_are_the_same_while_their_data_move() {
     });
     let all = all.into_inner().expect("no panic");
     println!("{all:?}");
-    assert!(all.demoted > 1000 && all.wasted > 10, "too little moved: {all:?}");
+    assert!(all.demoted > 100 && all.wasted > 0, "too little moved: {all:?}");
 }
