@@ -4,15 +4,22 @@
 //! 2. `mount` opens the file system in this process and shows it through FUSE. An interrupt
 //!    unmounts it, digests what is left of the log, and ends. After SIGKILL, the next mount
 //!    recovers it.
+//! 3. `serve` opens it for several processes. A `mount` of what is served is a client of that, and
+//!    ends with it.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use sietch_fs::FileSystem;
 use sietch_fuse::{Mount, Options};
 use sietch_service::fs::description::MediumDescription;
-use sietch_service::fs::{self, ClassName, CreateOptions, Durability, StoreError};
+use sietch_service::fs::{self, ClassName, CreateOptions, Durability, StoreError, shared};
 
-use crate::arguments::fs::{FsCommand, FsCreateArguments, FsMountArguments, MediumArgument};
+use crate::arguments::fs::{
+    FsCommand, FsCreateArguments, FsMountArguments, FsServeArguments, MediumArgument,
+};
 use crate::error::Error;
 use crate::output;
 use crate::privilege;
@@ -30,6 +37,7 @@ pub(crate) fn run(command: &FsCommand) -> Result<(), Error> {
     match command {
         FsCommand::Create(arguments) => create(arguments),
         FsCommand::Mount(arguments) => mount(arguments),
+        FsCommand::Serve(arguments) => serve(arguments),
         // It has an exit status of its own: see `main`.
         FsCommand::Check(_) => Ok(()),
     }
@@ -80,20 +88,75 @@ fn create(arguments: &FsCreateArguments) -> Result<(), Error> {
 }
 
 fn mount(arguments: &FsMountArguments) -> Result<(), Error> {
-    let failed_start = |source| Error::Start { what: "the mount", source };
     if let Some(parent) = arguments.parent {
         privilege::follow(parent)?;
     }
     // Before there is something that a signal would leave behind.
-    let (woken, waker) = signals::stream().map_err(failed_start)?;
+    let signals = signals::stream().map_err(failed_start)?;
+    if shared::is_served(&arguments.folder) {
+        return mount_served(arguments, signals);
+    }
     let running = fs::open(&arguments.folder).map_err(failed)?;
-    let options = Options {
-        allow_other: arguments.allow_other,
-        trusted: arguments.trusted,
-        keep: KEEP,
-        ..Options::default()
-    };
+    let options = options(arguments, KEEP);
     let mount = Mount::new(running.client, &arguments.directory, &options).map_err(Error::FuseMount)?;
+    let recovered = match running.recovered {
+        0 => String::new(),
+        records => format!("; {records} records of its log were recovered"),
+    };
+    let line = format!(
+        "{} shows {}; Ctrl-C unmounts it{recovered}\n",
+        arguments.directory.display(),
+        arguments.folder.display()
+    );
+    let shown = show(mount, &line, signals, &|| None)?;
+    running.digester.end().map_err(|cause| {
+        failed_start(std::io::Error::other(format!("the log could not be digested: {cause}")))
+    })?;
+    shown
+}
+
+/// Mounts what another process serves.
+fn mount_served(arguments: &FsMountArguments, signals: Signals) -> Result<(), Error> {
+    let attached = shared::attach(&arguments.folder).map_err(failed)?;
+    // Other clients change the file system beside the kernel.
+    let options = options(arguments, Duration::ZERO);
+    let mount = Mount::new(attached.client, &arguments.directory, &options).map_err(Error::FuseMount)?;
+    let (inner, waker) = (mount.inner(), signals.1.try_clone().map_err(failed_start)?);
+    let mut attention = attached.attention;
+    let why = Arc::new(OnceLock::new());
+    let ended = Arc::clone(&why);
+    let looking = std::thread::Builder::new().name("attention".to_owned()).spawn(move || {
+        while attention.wait() {
+            inner.with(|client| client.advance());
+        }
+        drop(ended.set(attention.cause().unwrap_or_default()));
+        drop(std::io::Write::write(&mut &waker, b"e"));
+    });
+    drop(looking.map_err(failed_start)?);
+    let line = format!(
+        "{} shows {}, which process {} serves; Ctrl-C unmounts it\n",
+        arguments.directory.display(),
+        arguments.folder.display(),
+        attached.service
+    );
+    show(mount, &line, signals, &|| why.get().cloned())?
+}
+
+fn options(arguments: &FsMountArguments, keep: Duration) -> Options {
+    Options { allow_other: arguments.allow_other, trusted: arguments.trusted, keep, ..Options::default() }
+}
+
+/// Two ends: what wakes, and what is woken by it and by signals.
+type Signals = (UnixStream, UnixStream);
+
+/// Serves the kernel until a signal, or until the mount or its service has ended. `ended` says why
+/// the service has. The inner result is that of the output.
+fn show<F: FileSystem + Send + 'static>(
+    mount: Mount<F>,
+    line: &str,
+    (woken, waker): Signals,
+    ended: &dyn Fn() -> Option<String>,
+) -> Result<Result<(), Error>, Error> {
     let unmounter = mount.unmounter();
     let serving = std::thread::Builder::new()
         .name("mount".to_owned())
@@ -103,27 +166,54 @@ fn mount(arguments: &FsMountArguments) -> Result<(), Error> {
             ended
         })
         .map_err(failed_start)?;
-    let recovered = match running.recovered {
-        0 => String::new(),
-        records => format!("; {records} records of its log were recovered"),
-    };
-    let said = output::print(&format!(
-        "{} shows {}; Ctrl-C unmounts it{recovered}\n",
-        arguments.directory.display(),
-        arguments.folder.display()
-    ));
+    let said = output::print(line);
     if said.is_ok() {
         signals::wait(woken);
+    }
+    if !serving.is_finished()
+        && let Some(cause) = ended()
+    {
+        // Programs get EIO, and keep the mount until they close their files. It ends with this
+        // process.
+        unmounter.detach().map_err(Error::FuseMount)?;
+        return Err(failed_start(std::io::Error::other(cause)));
     }
     if !serving.is_finished() {
         unmounter.unmount().or_else(|_| unmounter.detach()).map_err(Error::FuseMount)?;
     }
     let ended = serving.join().map_err(|_| failed_start(std::io::Error::other("its thread panicked")))?;
     drop(ended.map_err(Error::FuseMount)?);
-    running.digester.end().map_err(|cause| {
-        failed_start(std::io::Error::other(format!("the log could not be digested: {cause}")))
-    })?;
+    Ok(said)
+}
+
+fn serve(arguments: &FsServeArguments) -> Result<(), Error> {
+    if let Some(parent) = arguments.parent {
+        privilege::follow(parent)?;
+    }
+    let (woken, waker) = signals::stream().map_err(failed_serving)?;
+    let ended = move || drop(std::io::Write::write(&mut &waker, b"e"));
+    let server = shared::serve(&arguments.folder, ended).map_err(failed)?;
+    let recovered = match server.recovered {
+        0 => String::new(),
+        records => format!("; {records} records of logs were recovered"),
+    };
+    let folder = arguments.folder.display();
+    let said = output::print(&format!(
+        "{folder} is served; show it: sietch fs mount {folder} DIR; Ctrl-C ends it{recovered}\n"
+    ));
+    if said.is_ok() {
+        signals::wait(woken);
+    }
+    server.end().map_err(|cause| failed_serving(std::io::Error::other(cause)))?;
     said
+}
+
+fn failed_start(source: std::io::Error) -> Error {
+    Error::Start { what: "the mount", source }
+}
+
+fn failed_serving(source: std::io::Error) -> Error {
+    Error::Start { what: "the service of the file system", source }
 }
 
 fn failed(error: StoreError) -> Error {

@@ -53,6 +53,6 @@ mod stale;
 mod state;
 
 pub use error::MountError;
-pub use mount::Mount;
+pub use mount::{Inner, Mount};
 pub use options::Options;
 pub use session::{Session, Unmounter};

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use sietch_fs::FileSystem;
 
@@ -12,6 +13,11 @@ use crate::requests::Requests;
 use crate::session::{Session, Unmounter};
 use crate::stale::Stale;
 use crate::state::Shared;
+
+/// How often another thread that uses the file system is waited for, and how long each time: ten
+/// seconds in all.
+const LEAVE_CHECKS: u32 = 10_000;
+const LEAVE_CHECK: Duration = Duration::from_millis(1);
 
 /// A file system that is mounted. Dropping it unmounts it.
 pub struct Mount<F: FileSystem + Send + 'static> {
@@ -37,6 +43,11 @@ impl<F: FileSystem + Send + 'static> Mount<F> {
         self.session.unmounter()
     }
 
+    /// For another thread, to use the file system between the kernel's requests.
+    pub fn inner(&self) -> Inner<F> {
+        Inner(Arc::downgrade(&self.shared))
+    }
+
     /// Serves requests until the file system is unmounted, and returns it. Nothing of it is open or
     /// retained any more.
     ///
@@ -46,11 +57,26 @@ impl<F: FileSystem + Send + 'static> Mount<F> {
         let Self { session, shared, stale } = self;
         let directory = session.directory().to_owned();
         serve(session, &stale)?;
-        match Arc::try_unwrap(shared).ok().map(Shared::end) {
+        match alone(shared).map(Shared::end) {
             Some(Some(file_system)) => Ok(file_system),
             Some(None) => Err(MountError::Panicked { directory }),
-            None => Err(broken(directory, io::Error::other("a thread that serves requests is left"))),
+            None => Err(broken(directory, io::Error::other("a thread that uses the file system is left"))),
         }
+    }
+}
+
+/// Uses a file system that is mounted, from another thread than those that serve the kernel.
+pub struct Inner<F>(Weak<Shared<F>>);
+
+impl<F: FileSystem> Inner<F> {
+    /// Calls `work` when no request uses the file system; `false`: it is not mounted any more.
+    pub fn with(&self, work: impl FnOnce(&mut F)) -> bool {
+        let Some(shared) = self.0.upgrade() else { return false };
+        let done = shared.run(|state| {
+            work(&mut state.file_system);
+            Ok(())
+        });
+        done.is_ok()
     }
 }
 
@@ -71,6 +97,18 @@ fn serve<F: FileSystem + Send + 'static>(
         }
         Err(error) => Err(broken(session.directory().to_owned(), error)),
     }
+}
+
+/// What is shared, when no other thread uses it.
+fn alone<F: FileSystem>(mut shared: Arc<Shared<F>>) -> Option<Shared<F>> {
+    for _ in 0..LEAVE_CHECKS {
+        match Arc::try_unwrap(shared) {
+            Ok(alone) => return Some(alone),
+            Err(used) => shared = used,
+        }
+        std::thread::sleep(LEAVE_CHECK);
+    }
+    None
 }
 
 fn broken(directory: PathBuf, source: io::Error) -> MountError {

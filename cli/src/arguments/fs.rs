@@ -12,12 +12,27 @@ use super::Bytes;
 pub(crate) enum FsCommand {
     /// Make a file system: files for its media and its log, and its description `fs.toml`
     Create(FsCreateArguments),
-    /// Show a file system in a directory, for every program, until Ctrl-C
+    /// Show a file system in a directory, for every program, until Ctrl-C. If `sietch fs serve`
+    /// serves it, the mount shares it with other mounts and programs; otherwise it has it alone
     Mount(FsMountArguments),
+    /// Serve a file system to several mounts and programs of this user, until Ctrl-C
+    Serve(FsServeArguments),
     /// Check a file system that is not mounted, and say what is damaged and what is lost by it;
     /// nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is
     /// damaged, 2 if that is unknown: it is mounted, or cannot be opened
     Check(FsCheckArguments),
+}
+
+/// What is served.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FsServeArguments {
+    /// The folder of the file system
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+
+    /// End when this process, which must be the parent, ends
+    #[arg(long, value_name = "PID", hide = true)]
+    pub parent: Option<i32>,
 }
 
 /// What is checked.

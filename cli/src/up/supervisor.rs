@@ -7,7 +7,7 @@
 //! 3. A child that had served and ends is restarted without limit, at most every [`RESTART_PAUSE`].
 //!    A file system that cannot be shown again stays away, and is no reason to end the others.
 //! 4. At the end it stops store, file systems, service core and daemon, and removes the record. A
-//!    second signal, or a child that takes longer than its grace, leads to SIGKILL: the log survives
+//!    second signal, or a child that takes longer than its grace, leads to SIGKILL: logs survive
 //!    that.
 
 use std::path::PathBuf;

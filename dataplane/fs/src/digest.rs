@@ -202,6 +202,21 @@ impl<D: DiskQueue> Digest<D> {
         self.digested.log(log)
     }
 
+    /// The numbers of all logs that ever had an epoch.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn logs(&mut self) -> Result<Vec<u32>, Fault> {
+        let (mut from, mut numbers) = (items::log_key(0), Vec::new());
+        while let Some((key, _)) = self.digested.store.next(from)?.filter(|(key, _)| items::is_log(*key)) {
+            // A log's number has 32 bits.
+            numbers.extend(u32::try_from(key.offset).ok());
+            let Some(offset) = key.offset.checked_add(1) else { break };
+            from.offset = offset;
+        }
+        Ok(numbers)
+    }
+
     /// Begins a new epoch of a log, in which records of earlier ones are not valid, and returns its
     /// state. The log must be digested to its end, and its writer must not have begun.
     ///

@@ -306,6 +306,11 @@ pub(crate) fn log_key(log: u32) -> Key {
     Key { object: NO_INODE, kind: LOG, offset: u64::from(log) }
 }
 
+/// Whether an item is a log's.
+pub(crate) fn is_log(key: Key) -> bool {
+    (key.object, key.kind) == (NO_INODE, LOG)
+}
+
 /// A log's state as an item.
 pub(crate) fn write_log(state: LogState) -> [u8; 24] {
     zerocopy::transmute!(RawLog {

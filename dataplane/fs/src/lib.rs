@@ -63,4 +63,5 @@ pub use digested::{Digested, Store};
 pub use error::Fault;
 pub use file_system::FileSystem;
 pub use inline::Inline;
+pub use items::LogState;
 pub use tree::{Key, MAX_VALUE, OWN_KINDS};

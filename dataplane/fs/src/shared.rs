@@ -50,8 +50,23 @@ struct Log<M> {
     /// The generation that the client reads.
     reads: u64,
     messages: VecDeque<Message>,
+    /// Has the client notice that it is fenced.
+    fence: Option<Box<dyn FnOnce() + Send>>,
     /// Why the service takes nothing more from the client.
     ended: Option<Ended>,
+}
+
+/// See [`SharedDigest::progress`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The newest root.
+    pub root: Root,
+    /// The client's log is in it up to here.
+    pub digested: u64,
+    /// The log has no record before this position that is not digested.
+    pub read: u64,
+    /// What the client may promise.
+    pub budget: u64,
 }
 
 /// The end of a client.
@@ -99,12 +114,22 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
         let at = state.position;
         let reads = self.digest.root().generation;
         let messages = VecDeque::new();
-        let log = Log { memory, seed, logged: at, digested: at, read: at, reads, messages, ended: None };
+        let (fence, ended) = (None, None);
+        let log = Log { memory, seed, logged: at, digested: at, read: at, reads, messages, fence, ended };
         self.logs.insert(client, log);
         self.table.join(client, at);
         self.rooms.join(client);
         self.committed();
         Ok(state)
+    }
+
+    /// Where a client does not see [`SharedDigest::is_served`] at once, `fence` is called when it
+    /// ends, before its log is read to its end. When that has returned, the client must see that it
+    /// is fenced after each record that it appends.
+    pub fn set_fence(&mut self, client: ClientNumber, fence: Box<dyn FnOnce() + Send>) {
+        if let Some(log) = self.logs.get_mut(&client) {
+            log.fence = Some(fence);
+        }
     }
 
     /// A client is gone: its log is digested to its end.
@@ -224,6 +249,9 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
         // The client sees it before the log is read to its end: a record that it appended without
         // seeing it is read.
         log.ended = Some(Ended { cause, is_draining, is_done: false });
+        if let Some(fence) = log.fence.take() {
+            fence();
+        }
         log.reads = u64::MAX;
         log.messages.clear();
         self.finish_ends()
@@ -364,6 +392,21 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
         let digested = log.digested;
         self.read_by();
         Some((root, digested, self.rooms.budget(client)))
+    }
+
+    /// What a client is to know, where it does not call [`SharedDigest::advance`].
+    pub fn progress(&self, client: ClientNumber) -> Option<Progress> {
+        let log = self.logs.get(&client).filter(|log| log.ended.is_none())?;
+        let (digested, read) = (log.digested, log.read);
+        Some(Progress { root: self.digest.root(), digested, read, budget: self.rooms.budget(client) })
+    }
+
+    /// A client reads this generation from now on, and none before it.
+    pub fn reads(&mut self, client: ClientNumber, generation: u64) {
+        if let Some(log) = self.logs.get_mut(&client) {
+            log.reads = log.reads.max(generation);
+        }
+        self.read_by();
     }
 
     /// The next message for a client.

@@ -10,14 +10,14 @@
 //! 4. A client in the same process ([`local`]) reads what was committed through queues of its own.
 //!    It changes to the next commit between two operations, and only then are the blocks that this
 //!    commit replaced used again.
-//! 5. [`check()`] verifies a file system that is not open, and recovers nothing.
+//! 5. Several processes share a file system through one that serves it ([`shared`]).
+//! 6. [`check()`] verifies a file system that is not open, and recovers nothing.
 //!
 //! What it must never do: keep a client waiting for the medium, unless its log is full; go on after
 //! a medium failed as if it had not.
 //!
-//! The layers, lowest first: `error`; `description`; `media`; `create`, `digester`, `syncs`;
-//! `local`;
-//! `open`; `check`.
+//! The layers, lowest first: `error`; `description`; `media`; `logs`; `create`, `digester`,
+//! `recovery`, `syncs`; `local`; `open`, `shared`; `check`.
 
 mod check;
 mod create;
@@ -25,8 +25,11 @@ pub mod description;
 mod digester;
 mod error;
 mod local;
+mod logs;
 mod media;
 mod open;
+mod recovery;
+pub mod shared;
 mod syncs;
 
 pub use check::{Checked, Undigested, check};

@@ -17,8 +17,8 @@ use sietch_fs::pool::Pool;
 
 use super::description::{Description, LogDescription};
 use super::error::StoreError;
+use super::logs::LOG;
 use super::media::{self, Medium};
-use super::open::LOG;
 
 /// Bytes of the log that are searched at a time for what proves a loss.
 const SEARCHED: usize = 1 << 20;

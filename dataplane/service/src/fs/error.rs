@@ -50,6 +50,14 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// The process that serves it.
+    #[error("{}: {cause}; see `sietch fs serve`", path.display())]
+    Service {
+        /// Its socket.
+        path: PathBuf,
+        /// What is wrong.
+        cause: String,
+    },
     /// A medium's queue.
     #[error("{}: {source}", path.display())]
     Queue {

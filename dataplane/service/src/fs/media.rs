@@ -1,6 +1,6 @@
 //! The files of a file system as queues and memory.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{fstat, fstatfs};
@@ -29,6 +29,16 @@ impl Medium {
         let MediumDescription { class, path, bytes } = description.clone();
         let file = open_own(&path, bytes)?;
         Ok(Self { file, path, class, bytes })
+    }
+
+    /// The medium behind a descriptor that the service has passed.
+    pub(super) fn of_descriptor(file: OwnedFd, path: PathBuf, class: ClassName, bytes: u64) -> Self {
+        Self { file, path, class, bytes }
+    }
+
+    /// Its descriptor.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// A queue over the medium. Each thread has one of its own.

@@ -1,0 +1,153 @@
+//! Recovery: what the logs of a file system have is digested, before anything else happens.
+//!
+//! 1. The pool says which logs there are: a log has an item there from its first epoch on. Memory
+//!    of a log that is gone is read back from its copy on disk.
+//! 2. Each log is digested to its end, one after the other. The order does not matter, because no
+//!    two logs changed the same inode since they were digested last; that is checked
+//!    ([`sietch_fs::lease`]).
+//! 3. Inodes to which no name leads are freed: the processes that had them open are gone.
+
+use std::path::PathBuf;
+
+use rustix::time::{ClockId, clock_gettime};
+use sietch_disk::nvm::{Mapped, Medium as _};
+use sietch_disk::{AreaQueue, area, open_area};
+use sietch_fs::Digest;
+use sietch_fs::inode::Timestamp;
+use sietch_fs::lease::{ClientNumber, Replay};
+use sietch_fs::log::{LogIdentity, LogReader, Mirror};
+use sietch_fs::pool::{Member, Pool};
+
+use super::description::{Description, LogDescription};
+use super::error::StoreError;
+use super::logs::{LOG, numbered};
+use super::media;
+
+/// Bytes of the log that are searched at a time.
+const VERIFIED: usize = 1 << 20;
+
+/// The memory of a log, three times, and its copy on disk.
+pub(super) type OpenLog = (Mapped, [Mapped; 2], Option<AreaQueue>);
+
+/// Opens the pool and digests all logs. Returns the digest, log 1, and how many records there were.
+pub(super) fn recover(
+    members: Vec<Member<AreaQueue>>,
+    description: &Description,
+) -> Result<(Digest<AreaQueue>, OpenLog, u64), StoreError> {
+    let mut pool = Pool::open(members)?;
+    pool.readers_at(u64::MAX);
+    let mut digest = Digest::new(pool, now())?;
+    let mut replay = Replay::default();
+    let mut records = 0;
+    for number in digest.logs()?.into_iter().filter(|number| *number != LOG) {
+        let log = numbered(&description.log, number);
+        let (memory, _, _) = open_log(&log)?;
+        records += recover_log(&mut digest, &memory, &log, number, &mut replay)?;
+    }
+    let first = open_log(&description.log)?;
+    records += recover_log(&mut digest, &first.0, &description.log, LOG, &mut replay)?;
+    digest.free_orphans()?;
+    Ok((digest, first, records))
+}
+
+/// The memory of the log, three times, and its copy on disk. Memory that is gone is read back from
+/// there.
+fn open_log(log: &LogDescription) -> Result<OpenLog, StoreError> {
+    let mut disk = match &log.disk {
+        Some(path) => {
+            let file = media::open_own(path, log.bytes)?;
+            let queue = open_area(file, log.bytes)
+                .map_err(|source| StoreError::Queue { path: path.clone(), source })?;
+            Some(queue)
+        }
+        None => None,
+    };
+    if let Some(disk) = &mut disk
+        && log.memory.symlink_metadata().is_err()
+    {
+        load_memory(log, disk)?;
+    }
+    let file = media::open_own(&log.memory, log.bytes)?;
+    let (memory, others) = media::log_memory(file, &log.memory, log.bytes)?;
+    Ok((memory, others, disk))
+}
+
+/// Makes the memory of a log from its copy on disk. It gets its name when it is whole: memory that
+/// has its name is believed, also after this process was killed here.
+fn load_memory(log: &LogDescription, disk: &mut AreaQueue) -> Result<(), StoreError> {
+    let mut name = log.memory.as_os_str().to_owned();
+    name.push(".loading");
+    let loading = PathBuf::from(name);
+    // What such a process left.
+    drop(std::fs::remove_file(&loading));
+    area::create(&loading, log.bytes, &mut |_| {})?;
+    let file = media::open_own(&loading, log.bytes)?;
+    let (mut memory, _) = media::log_memory(file, &loading, log.bytes)?;
+    let loaded = Mirror::load(disk, &mut memory);
+    let loaded = loaded.map_err(|source| StoreError::Mirror { path: log.memory.clone(), source })?;
+    if !loaded.unreadable.is_empty() {
+        tracing::warn!("blocks of the log cannot be read: {:?}", loaded.unreadable);
+    }
+    std::fs::rename(&loading, &log.memory).map_err(|source| StoreError::Io {
+        path: log.memory.clone(),
+        action: "give it its name",
+        source,
+    })
+}
+
+/// Digests what a log has. Returns the records.
+fn recover_log(
+    digest: &mut Digest<AreaQueue>,
+    memory: &Mapped,
+    log: &LogDescription,
+    number: u32,
+    replay: &mut Replay,
+) -> Result<u64, StoreError> {
+    debug_assert!(!memory.is_empty(), "a log has bytes");
+    let mut records = 0;
+    loop {
+        let mut judge = replay.of(ClientNumber(number));
+        let batch = digest.digest_judged(memory, number, log.seed, &mut judge)?;
+        records += batch.records;
+        if let Some(invalid) = batch.invalid {
+            let path = log.memory.clone();
+            return Err(StoreError::Log { path, position: invalid.position, cause: invalid.cause });
+        }
+        if batch.records == 0 {
+            break;
+        }
+    }
+    verify_end(digest, memory, log, number)?;
+    Ok(records)
+}
+
+/// Refuses a log of which something is missing in front of records that are there. The next epoch
+/// would make those worthless.
+fn verify_end(
+    digest: &mut Digest<AreaQueue>,
+    memory: &Mapped,
+    log: &LogDescription,
+    number: u32,
+) -> Result<(), StoreError> {
+    let state = digest.log_state(number)?;
+    let identity = LogIdentity { log: number, epoch: state.epoch, seed: log.seed };
+    let path = || log.memory.clone();
+    let mut reader = LogReader::new(memory, identity, state.position, state.sequence + 1)
+        .map_err(|source| StoreError::Ring { path: path(), source })?;
+    loop {
+        match reader.verify_end(VERIFIED) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(damage) => {
+                let (position, cause) = (reader.position(), damage.to_string());
+                return Err(StoreError::Log { path: path(), position, cause });
+            }
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    let now = clock_gettime(ClockId::Realtime);
+    // The kernel's nanoseconds are below a second.
+    Timestamp { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
+}

@@ -1,0 +1,204 @@
+//! What the service has said to a client, until an operation takes it.
+//!
+//! 1. A thread of the client delivers each notice. Progress replaces older progress; messages queue
+//!    up in order.
+//! 2. An operation looks at two counters first, which costs no lock.
+//! 3. The thread that looks after an idle client waits for the next arrival ([`Attention`]).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use sietch_fs::client::Message;
+use sietch_fs::inode::InodeNumber;
+use sietch_fs::lease::{Grant, Revocation};
+
+use super::messages::{Notice, Progress, mode};
+
+/// The module's header describes it.
+pub(super) struct Inbox {
+    state: Mutex<State>,
+    arrived: Condvar,
+    /// Progress that was delivered so far.
+    progresses: AtomicU64,
+    has_messages: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+struct State {
+    progress: Progress,
+    messages: VecDeque<Message>,
+    numbers: Option<Range<u64>>,
+    refused: Option<Errno>,
+    ended: Option<String>,
+    /// Notices that were delivered so far.
+    arrivals: u64,
+}
+
+impl Inbox {
+    pub(super) fn new(progress: Progress) -> Self {
+        let state = State {
+            progress,
+            messages: VecDeque::new(),
+            numbers: None,
+            refused: None,
+            ended: None,
+            arrivals: 0,
+        };
+        Self {
+            state: Mutex::new(state),
+            arrived: Condvar::new(),
+            progresses: AtomicU64::new(1),
+            has_messages: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a notice of the service.
+    pub(super) fn deliver(&self, notice: Notice) {
+        let mut state = self.state();
+        state.arrivals += 1;
+        let message = match notice {
+            Notice::Progress(progress) => {
+                state.progress = progress;
+                self.progresses.fetch_add(1, Ordering::Release);
+                None
+            }
+            Notice::Numbers { start, end } => {
+                state.numbers = Some(start..end);
+                None
+            }
+            Notice::Refused(errno) => {
+                state.refused = Some(Errno::from_raw_os_error(errno));
+                None
+            }
+            Notice::Ended(cause) => {
+                self.end_with(&mut state, cause);
+                None
+            }
+            Notice::Granted { inode, exclusive, serial, sole } => Some(Message::Granted(Grant {
+                inode: InodeNumber(inode),
+                mode: mode(exclusive),
+                serial,
+                is_sole: sole,
+            })),
+            Notice::Revoked { inode, serial, may_share } => {
+                Some(Message::Revoked(Revocation { inode: InodeNumber(inode), serial, may_share }))
+            }
+            Notice::Room(is_there) => Some(Message::Room(is_there)),
+            Notice::RecallRoom => Some(Message::RecallRoom),
+            Notice::Advance => Some(Message::Advance),
+        };
+        if let Some(message) = message {
+            state.messages.push_back(message);
+            self.has_messages.store(true, Ordering::Release);
+        }
+        drop(state);
+        self.arrived.notify_all();
+    }
+
+    /// Nothing more comes, for this reason, unless there was one before.
+    pub(super) fn end(&self, cause: String) {
+        let mut state = self.state();
+        state.arrivals += 1;
+        self.end_with(&mut state, cause);
+        drop(state);
+        self.arrived.notify_all();
+    }
+
+    fn end_with(&self, state: &mut State, cause: String) {
+        state.ended.get_or_insert(cause);
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// Whether the service takes nothing more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// The newest progress, if it is not number `seen`, and its number.
+    pub(super) fn progress(&self, seen: u64) -> Option<(u64, Progress)> {
+        if self.progresses.load(Ordering::Acquire) == seen {
+            return None;
+        }
+        let state = self.state();
+        Some((self.progresses.load(Ordering::Acquire), state.progress.clone()))
+    }
+
+    /// The next message.
+    pub(super) fn message(&self) -> Option<Message> {
+        if !self.has_messages.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut state = self.state();
+        let message = state.messages.pop_front();
+        self.has_messages.store(!state.messages.is_empty(), Ordering::Release);
+        message
+    }
+
+    /// Waits for inode numbers.
+    pub(super) fn wait_numbers(&self) -> Result<Range<u64>, Errno> {
+        self.wait(|state| state.numbers.take())
+    }
+
+    /// Waits for a message, which stays here.
+    pub(super) fn wait_message(&self) -> Result<(), Errno> {
+        self.wait(|state| match state.refused.take() {
+            Some(errno) => Some(Err(errno)),
+            None => (!state.messages.is_empty()).then_some(Ok(())),
+        })?
+    }
+
+    /// Waits for progress after number `seen`.
+    pub(super) fn wait_progress(&self, seen: u64) -> Result<(), Errno> {
+        self.wait(|_| (self.progresses.load(Ordering::Acquire) != seen).then_some(()))
+    }
+
+    fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Errno> {
+        let mut state = self.state();
+        loop {
+            if let Some(taken) = take(&mut state) {
+                return Ok(taken);
+            }
+            if state.ended.is_some() {
+                return Err(Errno::IO);
+            }
+            state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Waits for what the service says to a client. Where no operation runs, the client's `advance` is
+/// to be called after each wait: other clients wait for it.
+pub struct Attention {
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) seen: u64,
+}
+
+impl Attention {
+    /// Waits until something was said since the last call; `false`: nothing more comes.
+    pub fn wait(&mut self) -> bool {
+        let mut state = self.inbox.state();
+        loop {
+            if state.ended.is_some() {
+                return false;
+            }
+            if state.arrivals != self.seen {
+                self.seen = state.arrivals;
+                return true;
+            }
+            state = self.inbox.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Why nothing more comes.
+    pub fn cause(&self) -> Option<String> {
+        self.inbox.state().ended.clone()
+    }
+}

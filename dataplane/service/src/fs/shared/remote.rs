@@ -1,0 +1,324 @@
+//! A client of a file system that another process serves.
+
+use std::io::Write as _;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustix::io::Errno;
+use sietch_disk::AreaQueue;
+use sietch_disk::nvm::Mapped;
+use sietch_fs::client::{Message, Service};
+use sietch_fs::file_system::PendingSync;
+use sietch_fs::inode::InodeNumber;
+use sietch_fs::lease::{Mode, Release};
+use sietch_fs::log::{Durability as LogDurability, LogIdentity, LogWriter, Mirror};
+use sietch_fs::pool::Reader;
+use sietch_fs::{Client, Digested, Fault};
+use sietch_protocol::frame::{self, FrameReader, Progress as Reading};
+
+use super::SOCKET;
+use super::fence::Fence;
+use super::inbox::{Attention, Inbox};
+use super::messages::{Answer, Hello, Notice, Progress, Request, VERSION, Welcome};
+use crate::fs::description::Durability;
+use crate::fs::error::StoreError;
+use crate::fs::logs::DISK_BLOCK;
+use crate::fs::media::{self, Medium};
+use crate::fs::syncs::Syncs;
+
+/// The part of a log after which the service gets to know of it again.
+const REPORT_PART: u64 = 8;
+
+/// A client, and what looks after it.
+pub struct Attached {
+    /// Its operations.
+    pub client: Client<Remote, Mapped>,
+    /// For the thread that looks after it while no operation runs.
+    pub attention: Attention,
+    /// When an operation survives a loss of power.
+    pub durability: Durability,
+    /// The process that serves.
+    pub service: i32,
+}
+
+/// The service, as a client in another process has it.
+pub struct Remote {
+    inbox: Arc<Inbox>,
+    socket: UnixStream,
+    receiver: Option<JoinHandle<()>>,
+    base: Digested<Reader<AreaQueue>>,
+    fence: Fence,
+    syncs: Option<Syncs>,
+    /// Number of the progress that is known here.
+    seen: u64,
+    /// The log has no record before this position that is not digested.
+    read: u64,
+    budget: u64,
+    /// How often room was returned.
+    returns: u64,
+    /// The log has records up to here.
+    logged: u64,
+    /// The service knows of records up to here.
+    reported: u64,
+    /// After so many bytes it gets to know.
+    step: u64,
+}
+
+/// Whether a process serves the file system in `folder`.
+pub fn is_served(folder: &Path) -> bool {
+    UnixStream::connect(folder.join(SOCKET)).is_ok()
+}
+
+/// Becomes a client of the process that serves the file system in `folder`.
+///
+/// # Errors
+/// See [`StoreError`]; [`StoreError::Service`]: no process serves it, or it refuses.
+pub fn attach(folder: &Path) -> Result<Attached, StoreError> {
+    let path = folder.join(SOCKET);
+    let failed = |cause: String| StoreError::Service { path: path.clone(), cause };
+    let mut socket = UnixStream::connect(&path).map_err(|error| failed(error.to_string()))?;
+    let service =
+        rustix::net::sockopt::socket_peercred(&socket).map_err(|error| failed(error.to_string()))?;
+    if service.uid != rustix::process::geteuid() && !service.uid.is_root() {
+        return Err(failed(format!("uid {} listens there", service.uid.as_raw())));
+    }
+    send(&mut socket, &Hello { version: VERSION }).map_err(|error| failed(error.to_string()))?;
+    let frame = match FrameReader::new().read(&socket).map_err(|error| failed(error.to_string()))? {
+        Reading::Ready(frame) => frame,
+        Reading::Blocked | Reading::Closed => return Err(failed("it closed the connection".to_owned())),
+    };
+    let welcome = match frame::decode(&frame.text).map_err(|error| failed(error.to_string()))? {
+        Answer::Welcome(welcome) => welcome,
+        Answer::Refused(cause) => return Err(failed(cause)),
+    };
+    let durability = welcome.durability;
+    let inbox = Arc::new(Inbox::new(welcome.progress.clone()));
+    let log = welcome.log;
+    let (remote, writer) = Remote::new(*welcome, frame.descriptors, socket, Arc::clone(&inbox), &path)?;
+    let client = Client::new(remote, writer, log);
+    let attention = Attention { inbox, seen: 0 };
+    Ok(Attached { client, attention, durability, service: service.pid.as_raw_nonzero().get() })
+}
+
+fn send<T: serde::Serialize>(socket: &mut UnixStream, message: &T) -> std::io::Result<()> {
+    let bytes = frame::encode(message).map_err(std::io::Error::other)?;
+    socket.write_all(&bytes)
+}
+
+impl Remote {
+    fn new(
+        welcome: Welcome,
+        descriptors: Vec<OwnedFd>,
+        socket: UnixStream,
+        inbox: Arc<Inbox>,
+        path: &Path,
+    ) -> Result<(Self, LogWriter<Mapped>), StoreError> {
+        let failed = |cause: &str| StoreError::Service { path: path.to_owned(), cause: cause.to_owned() };
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or_else(|| failed("a descriptor is missing"));
+        let (memory, word) = (next()?, next()?);
+        let disk = if welcome.durability == Durability::Fsync { Some(next()?) } else { None };
+        let fence = Fence::open(&word).map_err(|error| failed(&error.to_string()))?;
+        let bytes = welcome.log_bytes;
+        let (memory, [sync_memory, _]) = media::log_memory(memory, path, bytes)?;
+        let identity = LogIdentity { log: welcome.log, epoch: welcome.epoch, seed: welcome.seed };
+        let durability = match disk {
+            Some(_) => LogDurability::Sync { block: DISK_BLOCK },
+            None => LogDurability::Operation,
+        };
+        let mut writer = LogWriter::new(memory, identity, durability)
+            .map_err(|source| StoreError::Ring { path: path.to_owned(), source })?;
+        writer.continue_at(welcome.position, welcome.sequence + 1);
+        let syncs = match disk {
+            Some(disk) => {
+                let queue = sietch_disk::open_area(disk, bytes)
+                    .map_err(|source| StoreError::Queue { path: path.to_owned(), source })?;
+                let mirror = Mirror::new(queue, &writer);
+                let mirror = mirror.map_err(|source| StoreError::Mirror { path: path.to_owned(), source })?;
+                Some(Syncs::new(mirror, sync_memory))
+            }
+            None => None,
+        };
+        let mut members = Vec::new();
+        for (name, class, bytes) in welcome.media {
+            members.push(Medium::of_descriptor(next()?, name.into(), class, bytes).member()?);
+        }
+        let progress = &welcome.progress;
+        let root = progress.root().ok_or_else(|| failed("it named no root"))?;
+        let base = Digested::new(Reader::new(members, root)?);
+        let receiving = socket.try_clone().map_err(|error| failed(&error.to_string()))?;
+        let delivered = Arc::clone(&inbox);
+        let receiver = std::thread::Builder::new()
+            .name("sietch-fs-client".to_owned())
+            .spawn(move || receive(&receiving, &delivered))
+            .map_err(|error| failed(&error.to_string()))?;
+        let remote = Self {
+            seen: 0,
+            read: progress.read,
+            budget: progress.budget,
+            returns: 0,
+            logged: welcome.position,
+            reported: welcome.position,
+            step: bytes / REPORT_PART,
+            inbox,
+            socket,
+            receiver: Some(receiver),
+            base,
+            fence,
+            syncs,
+        };
+        Ok((remote, writer))
+    }
+
+    fn send(&mut self, request: &Request) {
+        if let Err(error) = send(&mut self.socket, request) {
+            self.inbox.end(format!("its service cannot be reached: {error}"));
+        }
+    }
+
+    /// Takes progress: the position up to which the log is in the root.
+    fn take(&mut self, progress: &Progress) -> Option<u64> {
+        let root = progress.root()?;
+        if root.generation != self.base.store_mut().root().generation {
+            self.base.store_mut().advance(root);
+            self.send(&Request::Reads(root.generation));
+        }
+        self.read = progress.read;
+        // A budget from before room was returned is too large.
+        self.budget =
+            if progress.returns == self.returns { progress.budget } else { self.budget.min(progress.budget) };
+        Some(progress.digested)
+    }
+}
+
+/// Delivers what the service says, until it says nothing more.
+fn receive(socket: &UnixStream, inbox: &Inbox) {
+    let mut reader = FrameReader::new();
+    let cause = loop {
+        match reader.read(socket) {
+            Ok(Reading::Ready(frame)) => match frame::decode::<Notice>(&frame.text) {
+                Ok(notice) => inbox.deliver(notice),
+                Err(error) => break error.to_string(),
+            },
+            Ok(Reading::Blocked) => {}
+            Ok(Reading::Closed) => break "its service has ended; mount it again".to_owned(),
+            Err(error) => break error.to_string(),
+        }
+    };
+    inbox.end(cause);
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        // The service sees it, and the receiver ends.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        if let Some(receiver) = self.receiver.take() {
+            // It runs nothing that panics.
+            drop(receiver.join());
+        }
+    }
+}
+
+impl Service<Mapped> for Remote {
+    type Base = Digested<Reader<AreaQueue>>;
+
+    const IS_SHARED: bool = true;
+
+    fn base(&mut self) -> &mut Self::Base {
+        &mut self.base
+    }
+
+    fn poll(&mut self) -> Option<u64> {
+        let (number, progress) = self.inbox.progress(self.seen)?;
+        self.seen = number;
+        self.take(&progress)
+    }
+
+    fn wait(&mut self) -> Result<Option<u64>, Errno> {
+        if let Some(position) = self.poll() {
+            return Ok(Some(position));
+        }
+        if self.read >= self.logged {
+            return Ok(None);
+        }
+        self.reported = self.logged;
+        self.send(&Request::Wait(self.logged));
+        self.inbox.wait_progress(self.seen)?;
+        Ok(self.poll())
+    }
+
+    fn logged(&mut self, position: u64) {
+        self.logged = position;
+        if self.reported <= self.read || position - self.reported >= self.step {
+            self.reported = position;
+            self.send(&Request::Logged(position));
+        }
+    }
+
+    fn inode_numbers(&mut self) -> Result<Range<u64>, Errno> {
+        self.send(&Request::Numbers);
+        self.inbox.wait_numbers()
+    }
+
+    fn sync(
+        &mut self,
+        log: &mut LogWriter<Mapped>,
+        position: u64,
+    ) -> Result<Option<Box<dyn PendingSync>>, Errno> {
+        self.syncs.as_mut().map_or(Ok(None), |syncs| syncs.begin(log, position))
+    }
+
+    fn report(&mut self, fault: &Fault) {
+        tracing::error!("{fault}");
+    }
+
+    fn request_lease(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
+        self.send(&Request::lease(inode, mode));
+        Ok(())
+    }
+
+    fn cancel_lease(&mut self, inode: InodeNumber) {
+        self.send(&Request::Cancel(inode.0));
+    }
+
+    fn release_lease(&mut self, release: Release) {
+        // The log is digested up to there, so the service knows of it.
+        self.reported = self.reported.max(release.position);
+        self.send(&Request::release(release));
+    }
+
+    fn unreferenced(&mut self, inode: InodeNumber) {
+        self.send(&Request::Closed(inode.0));
+    }
+
+    fn budget(&mut self) -> Option<u64> {
+        Some(self.budget)
+    }
+
+    fn request_room(&mut self, blocks: u64) -> Result<(), Errno> {
+        self.send(&Request::Room(blocks));
+        Ok(())
+    }
+
+    fn return_room(&mut self, keeps: u64) {
+        self.budget = self.budget.min(keeps);
+        self.returns += 1;
+        self.send(&Request::ReturnRoom(keeps));
+    }
+
+    fn message(&mut self) -> Option<Message> {
+        self.inbox.message()
+    }
+
+    fn wait_message(&mut self) -> Result<(), Errno> {
+        self.inbox.wait_message()
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.inbox.has_ended() || self.fence.is_set()
+    }
+}

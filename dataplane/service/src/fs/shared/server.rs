@@ -1,0 +1,312 @@
+//! The service of a file system: its socket, and a session for each client.
+//!
+//! 1. [`serve()`] opens the media, recovers all logs, starts the [`hub`](super::hub), and listens.
+//! 2. A session is two threads: one takes what the client says and hands it to the hub, the other
+//!    sends what the hub says. A client that sends more than the hub takes waits.
+//! 3. A session begins with a greeting, for which a client has [`GREETING`]. Only the user that
+//!    serves, and root, may be clients.
+//! 4. When a session ends, its client is gone. Its number is free when its log is digested.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use sietch_fs::lease::{ClientNumber, Times};
+use sietch_fs::shared::SharedDigest;
+use sietch_protocol::frame::{self, FrameReader, FrameWriter, Progress as Reading};
+
+use super::fence::{self, Fence};
+use super::hub::{Event, Hub, Joining};
+use super::messages::{Answer, Hello, Notice, Request, VERSION, Welcome};
+use super::{MAX_CLIENTS, SOCKET};
+use crate::fs::description::Description;
+use crate::fs::error::StoreError;
+use crate::fs::logs::{Files, numbered};
+use crate::fs::media::{self, Medium};
+use crate::fs::recovery::recover;
+
+/// How long a client may take for its greeting.
+const GREETING: Duration = Duration::from_secs(5);
+/// Requests that the hub has not taken.
+const REQUESTS: usize = 1024;
+/// Notices that a client has not taken: more than all revocations of what a client keeps.
+const NOTICES: usize = 1 << 16;
+/// Sessions that have not been greeted count too.
+const MAX_SESSIONS: usize = 2 * MAX_CLIENTS as usize;
+
+/// A file system that is served.
+pub struct Server {
+    /// What it is made of.
+    pub description: Description,
+    /// Records that logs had from before.
+    pub recovered: u64,
+    /// Its socket.
+    pub socket: PathBuf,
+    events: SyncSender<Event>,
+    listener: UnixListener,
+    accepting: Option<JoinHandle<()>>,
+    hub: Option<JoinHandle<Result<(), String>>>,
+}
+
+/// What sessions share.
+struct Sessions {
+    description: Description,
+    media: Vec<Medium>,
+    events: SyncSender<Event>,
+    state: Mutex<SessionsState>,
+}
+
+#[derive(Default)]
+struct SessionsState {
+    count: usize,
+    numbers: BTreeSet<u32>,
+}
+
+impl Sessions {
+    fn state(&self) -> std::sync::MutexGuard<'_, SessionsState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that no client has.
+    fn take_number(&self) -> Option<u32> {
+        let mut state = self.state();
+        let number = (1..=MAX_CLIENTS).find(|number| !state.numbers.contains(number))?;
+        state.numbers.insert(number);
+        Some(number)
+    }
+}
+
+/// Serves the file system in `folder`. `ended` is called when the service ends by itself.
+///
+/// # Errors
+/// See [`StoreError`].
+pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Server, StoreError> {
+    let description = Description::read(folder)?;
+    let media = description.media.iter().map(Medium::open).collect::<Result<Vec<_>, _>>()?;
+    let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
+    let (digest, _, recovered) = recover(members, &description)?;
+    let socket = folder.join(SOCKET);
+    let fail = |action| {
+        let path = socket.clone();
+        move |source| StoreError::Io { path, action, source }
+    };
+    // The media are locked: what is there belongs to no living service.
+    drop(std::fs::remove_file(&socket));
+    let listener = UnixListener::bind(&socket).map_err(fail("make the socket"))?;
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))
+        .map_err(fail("set its mode"))?;
+    let (events, received) = sync_channel(REQUESTS);
+    let hub = Hub::new(SharedDigest::new(digest, Times::default()));
+    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let hub = thread("sietch-fs-hub").spawn(move || {
+        let result = hub.run(&received);
+        ended();
+        result
+    });
+    let hub = hub.map_err(fail("start its thread"))?;
+    let state = Mutex::default();
+    let sessions = Sessions { description: description.clone(), media, events: events.clone(), state };
+    let accepted = listener.try_clone().map_err(fail("duplicate the socket"))?;
+    let accepting = thread("sietch-fs-accept").spawn(move || accept(&accepted, &Arc::new(sessions)));
+    let accepting = accepting.map_err(fail("start its thread"))?;
+    Ok(Server {
+        description,
+        recovered,
+        socket,
+        events,
+        listener,
+        accepting: Some(accepting),
+        hub: Some(hub),
+    })
+}
+
+impl Server {
+    /// Ends the service: clients get `EIO` from now on, and their logs are digested.
+    ///
+    /// # Errors
+    /// Why not everything could be digested; it is still in the logs.
+    pub fn end(mut self) -> Result<(), String> {
+        self.stop()
+    }
+
+    fn stop(&mut self) -> Result<(), String> {
+        drop(std::fs::remove_file(&self.socket));
+        // It wakes `accept(2)`.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        if let Some(accepting) = self.accepting.take() {
+            // It runs nothing that panics.
+            drop(accepting.join());
+        }
+        // It may have ended by itself.
+        let _ = self.events.send(Event::End);
+        match self.hub.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err("its thread panicked; start it again".to_owned()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(cause) = self.stop() {
+            tracing::error!("{cause}");
+        }
+    }
+}
+
+fn accept(listener: &UnixListener, sessions: &Arc<Sessions>) {
+    for stream in listener.incoming() {
+        let stream = match stream {
+            Ok(stream) => stream,
+            // It was shut down: the service ends.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => return,
+            Err(error) => {
+                tracing::warn!("cannot take a client: {error}");
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        if sessions.state().count >= MAX_SESSIONS {
+            continue;
+        }
+        sessions.state().count += 1;
+        let own = Arc::clone(sessions);
+        let begun = std::thread::Builder::new().name("sietch-fs-session".to_owned()).spawn(move || {
+            session(&own, &stream);
+            own.state().count -= 1;
+        });
+        if let Err(error) = begun {
+            tracing::warn!("cannot take a client: {error}");
+            sessions.state().count -= 1;
+        }
+    }
+}
+
+/// Serves one client, from its greeting to its end.
+fn session(sessions: &Sessions, stream: &UnixStream) {
+    let refuse = |cause: String| {
+        let answer = frame::encode(&Answer::Refused(cause));
+        // A client that is gone needs no answer.
+        answer.into_iter().for_each(|bytes| drop((&*stream).write_all(&bytes)));
+    };
+    if let Err(cause) = greet(stream) {
+        return refuse(cause);
+    }
+    let Some(number) = sessions.take_number() else {
+        return refuse(format!("it has {MAX_CLIENTS} clients; end one of them"));
+    };
+    if let Err(cause) = serve_client(sessions, stream, number) {
+        refuse(cause);
+    }
+    sessions.state().numbers.remove(&number);
+}
+
+/// Takes the greeting of a client that may be one.
+fn greet(stream: &UnixStream) -> Result<(), String> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).map_err(|error| error.to_string())?;
+    if peer.uid != rustix::process::geteuid() && !peer.uid.is_root() {
+        return Err("it serves its own user; use its mount".to_owned());
+    }
+    stream.set_read_timeout(Some(GREETING)).map_err(|error| error.to_string())?;
+    let frame = match FrameReader::new().read(stream).map_err(|error| error.to_string())? {
+        Reading::Ready(frame) => frame,
+        Reading::Blocked | Reading::Closed => return Err("no greeting came".to_owned()),
+    };
+    let hello: Hello = frame::decode(&frame.text).map_err(|error| error.to_string())?;
+    if hello.version != VERSION {
+        let theirs = hello.version;
+        return Err(format!("it speaks version {VERSION}, and the client {theirs}; use one build"));
+    }
+    stream.set_read_timeout(None).map_err(|error| error.to_string())
+}
+
+fn serve_client(sessions: &Sessions, stream: &UnixStream, number: u32) -> Result<(), String> {
+    let client = ClientNumber(number);
+    let description = &sessions.description;
+    let log = numbered(&description.log, number);
+    let files = Files::open(&log).map_err(|error| error.to_string())?;
+    let memory = files.memory.try_clone().map_err(|error| error.to_string())?;
+    let (memory, _) = media::log_memory(memory, &log.memory, log.bytes).map_err(|error| error.to_string())?;
+    let word = fence::memory().map_err(|error| error.to_string())?;
+    let fence = Fence::open(&word).map_err(|error| error.to_string())?;
+    let (notices, said) = sync_channel(NOTICES);
+    let (answer, answered) = sync_channel(1);
+    let joining = Joining { client, memory, log_bytes: log.bytes, seed: log.seed, fence, notices, answer };
+    let ended = || "the service has ended".to_owned();
+    sessions.events.send(Event::Join(joining)).map_err(|_| ended())?;
+    let outcome =
+        answered.recv().map_err(|_| ended()).and_then(|answer| answer).and_then(|(state, progress)| {
+            let media = description.media.iter();
+            let welcome = Welcome {
+                log: number,
+                epoch: state.epoch,
+                seed: log.seed,
+                position: state.position,
+                sequence: state.sequence,
+                log_bytes: log.bytes,
+                durability: description.durability(),
+                media: media
+                    .map(|medium| (medium.path.display().to_string(), medium.class, medium.bytes))
+                    .collect(),
+                progress,
+            };
+            let mut descriptors: Vec<BorrowedFd<'_>> = vec![files.memory.as_fd(), word.as_fd()];
+            descriptors.extend(files.disk.as_ref().map(OwnedFd::as_fd));
+            descriptors.extend(sessions.media.iter().map(Medium::as_fd));
+            welcome_client(stream, welcome, descriptors)
+        });
+    if outcome.is_ok() {
+        converse(sessions, stream, client, said);
+    }
+    let (done, buried) = sync_channel(1);
+    if sessions.events.send(Event::Gone(client, done)).is_ok() {
+        // Until its log is digested. If the hub has ended, the channel is closed.
+        let _ = buried.recv();
+    }
+    outcome
+}
+
+fn welcome_client(
+    stream: &UnixStream,
+    welcome: Welcome,
+    descriptors: Vec<BorrowedFd<'_>>,
+) -> Result<(), String> {
+    let bytes = frame::encode(&Answer::Welcome(Box::new(welcome))).map_err(|error| error.to_string())?;
+    let mut writer = FrameWriter::new(bytes, descriptors).map_err(|error| error.to_string())?;
+    writer.write(stream).map(drop).map_err(|error| error.to_string())
+}
+
+/// Passes what the client says to the hub, and the other way round, until one of them ends.
+fn converse(sessions: &Sessions, stream: &UnixStream, client: ClientNumber, said: Receiver<Notice>) {
+    let Ok(sending) = stream.try_clone() else { return };
+    let sender = std::thread::Builder::new().name("sietch-fs-notices".to_owned()).spawn(move || {
+        for notice in said {
+            let is_last = matches!(notice, Notice::Ended(_));
+            let Ok(bytes) = frame::encode(&notice) else { break };
+            if (&sending).write_all(&bytes).is_err() || is_last {
+                break;
+            }
+        }
+        // The session's other thread wakes.
+        let _ = sending.shutdown(std::net::Shutdown::Both);
+    });
+    let Ok(sender) = sender else { return };
+    let mut reader = FrameReader::new();
+    while let Ok(Reading::Ready(frame)) = reader.read(stream) {
+        let Ok(request) = frame::decode::<Request>(&frame.text) else { break };
+        if sessions.events.send(Event::Request(client, request)).is_err() {
+            break;
+        }
+    }
+    let _ = stream.shutdown(std::net::Shutdown::Both);
+    // The hub drops its end of the channel when it hears that the client is gone.
+    drop(sender);
+}
