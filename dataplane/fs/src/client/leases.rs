@@ -65,6 +65,12 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     fn end_operation(&mut self) {
         self.leases.needs.clear();
         self.leases.waiting = None;
+        self.reconsider();
+    }
+
+    /// Answers revocations that were put off, as far as the operation does not keep their leases
+    /// any more.
+    fn reconsider(&mut self) {
         for revocation in std::mem::take(&mut self.leases.deferred) {
             self.revoked(revocation);
         }
@@ -128,6 +134,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         let needs: Vec<_> = self.leases.needs.iter().map(|(inode, mode)| (*inode, *mode)).collect();
         for (inode, mode) in needs {
             self.leases.waiting = Some(inode);
+            // What was kept while a later one was waited for is not kept now.
+            self.reconsider();
             let acquired = self.acquire(inode, mode);
             if !matches!(acquired, Ok(()) | Err(Errno::AGAIN)) {
                 self.abandon();

@@ -8,6 +8,7 @@ mod broker;
 mod file_system;
 mod files;
 mod service_core;
+mod shared_files;
 mod sockets;
 mod sockets_exhaustion;
 mod sockets_fuzz;

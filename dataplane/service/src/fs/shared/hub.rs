@@ -111,7 +111,11 @@ impl Hub {
 
     fn serve(&mut self, events: &Receiver<Event>) -> Result<(), DigestError> {
         loop {
-            match events.recv_timeout(self.patience()) {
+            let event = events.recv_timeout(self.patience());
+            // Before anything is done: deadlines count from then.
+            let now = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.shared.tick(now)?;
+            match event {
                 Ok(Event::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(event) => {
                     self.handle(event)?;
@@ -125,8 +129,6 @@ impl Hub {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let now = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.shared.tick(now)?;
             self.is_held = false;
             let stepped = self.shared.step().map(drop);
             self.held(stepped)?;

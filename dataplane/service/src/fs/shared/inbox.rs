@@ -122,6 +122,11 @@ impl Inbox {
         self.has_ended.load(Ordering::Acquire)
     }
 
+    /// Why the service takes nothing more.
+    pub(super) fn cause(&self) -> Option<String> {
+        self.state().ended.clone()
+    }
+
     /// The newest progress, if it is not number `seen`, and its number.
     pub(super) fn progress(&self, seen: u64) -> Option<(u64, Progress)> {
         if self.progresses.load(Ordering::Acquire) == seen {
@@ -199,6 +204,6 @@ impl Attention {
 
     /// Why nothing more comes.
     pub fn cause(&self) -> Option<String> {
-        self.inbox.state().ended.clone()
+        self.inbox.cause()
     }
 }

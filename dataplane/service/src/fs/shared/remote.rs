@@ -174,6 +174,11 @@ impl Remote {
         Ok((remote, writer))
     }
 
+    /// Why the service takes nothing more from this client, if that is so.
+    pub fn ended(&self) -> Option<String> {
+        self.inbox.cause()
+    }
+
     fn send(&mut self, request: &Request) {
         if let Err(error) = send(&mut self.socket, request) {
             self.inbox.end(format!("its service cannot be reached: {error}"));
