@@ -7,6 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -91,7 +92,7 @@ impl Testbed {
     }
 
     fn clear(&self) {
-        for part in ["mnt", "shm"] {
+        for part in ["mnt", "other", "shm"] {
             // Nothing may be mounted there, or there is no such folder.
             let _ = rustix::mount::unmount(self.folder.join(part), UnmountFlags::DETACH);
         }
@@ -196,6 +197,90 @@ fn a_file_system_is_not_made_twice_nor_opened_twice() {
     assert!(!second.status.success(), "{}", String::from_utf8_lossy(&second.stdout));
     assert_eq!(fs::read(testbed.file("a")).expect("read it"), b"first");
     println!("{}", testbed.path("store"));
+}
+
+/// A process of `sietch fs` that runs until it is killed.
+struct Running(Child);
+
+impl Running {
+    /// Starts it, and waits for its line.
+    fn start(testbed: &Testbed, arguments: &[&str]) -> Self {
+        let mut child = testbed.sietch(arguments).stdout(Stdio::piped()).spawn().expect("start sietch");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        assert!(!line.is_empty(), "{arguments:?} ended: {:?}", child.wait());
+        Self(child)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("a signal");
+    }
+
+    /// Waits for its end, which must come by itself.
+    fn ended(&mut self) -> bool {
+        let patience = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(status) = self.0.try_wait().expect("wait") {
+                return status.success();
+            }
+            assert!(Instant::now() < patience, "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn mounts_that_share_a_file_system_survive_each_other() {
+    if !can_mount() {
+        return;
+    }
+    for medium in ["shm/data", "data"] {
+        let testbed = Testbed::new("shared");
+        testbed.create(medium);
+        fs::create_dir_all(testbed.folder.join("other")).expect("make a folder");
+        let other = |name: &str| testbed.folder.join("other").join(name);
+        let mut service = Running::start(&testbed, &["serve", "store"]);
+        let first = Running::start(&testbed, &["mount", "store", "mnt"]);
+        let mut second = Running::start(&testbed, &["mount", "store", "other"]);
+        fs::create_dir(testbed.file("d")).expect("make a directory");
+        for number in 0..50 {
+            fs::write(testbed.file(&format!("d/{number}")), [number; 3000]).expect("write a file");
+            assert_eq!(fs::read(other(&format!("d/{number}"))).expect("read it"), [number; 3000]);
+            fs::rename(other(&format!("d/{number}")), other(&format!("{number}"))).expect("rename it");
+        }
+        fs::write(testbed.file("last"), b"last").expect("write a file");
+        let check = testbed.run(&["check", "store"]);
+        assert_eq!(check.status.code(), Some(2), "it is served");
+
+        // A mount that is killed takes nothing with it.
+        first.signal(Signal::KILL);
+        drop(first);
+        assert_eq!(fs::read(other("last")).expect("read it"), b"last", "{medium}");
+        let mut first = Running::start(&testbed, &["mount", "store", "mnt"]);
+        assert_eq!(fs::read(testbed.file("49")).expect("read it"), [49; 3000]);
+        fs::write(testbed.file("more"), b"more").expect("write a file");
+
+        // Without their service, mounts end. What they did is there.
+        service.signal(Signal::KILL);
+        assert!(!service.ended() && !first.ended() && !second.ended());
+        assert!(!other("last").exists() && !testbed.file("last").exists(), "nothing is mounted");
+        let mut service = Running::start(&testbed, &["serve", "store"]);
+        let mut second = Running::start(&testbed, &["mount", "store", "other"]);
+        assert_eq!(fs::read(other("more")).expect("read it"), b"more", "{medium}");
+        second.signal(Signal::TERM);
+        assert!(second.ended(), "it ends in order");
+        service.signal(Signal::TERM);
+        assert!(service.ended(), "it ends in order");
+        let check = testbed.run(&["check", "store", "--data"]);
+        assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
+    }
 }
 
 /// A needle that no other byte of a file system looks like.
