@@ -191,6 +191,16 @@ pub(crate) enum Error {
     ))]
     FuseMount(sietch_fuse::MountError),
 
+    /// The process that served a file system has ended.
+    #[error("{folder}: {cause}")]
+    #[diagnostic(help("what was done is in its log: serve it again with `sietch fs serve`, and mount it"))]
+    Unserved {
+        /// The folder of the file system.
+        folder: PathBuf,
+        /// Why.
+        cause: String,
+    },
+
     /// Storage areas that cannot be shown.
     #[error(transparent)]
     #[diagnostic(help("`sietch vsa cat` reads an area without a mount"))]

@@ -139,7 +139,9 @@ fn mount_served(arguments: &FsMountArguments, signals: Signals) -> Result<(), Er
         arguments.folder.display(),
         attached.service
     );
-    show(mount, &line, signals, &|| why.get().cloned())?
+    let folder = &arguments.folder;
+    let ended = |cause: &String| Error::Unserved { folder: folder.clone(), cause: cause.clone() };
+    show(mount, &line, signals, &|| why.get().map(ended))?
 }
 
 fn options(arguments: &FsMountArguments, keep: Duration) -> Options {
@@ -155,7 +157,7 @@ fn show<F: FileSystem + Send + 'static>(
     mount: Mount<F>,
     line: &str,
     (woken, waker): Signals,
-    ended: &dyn Fn() -> Option<String>,
+    ended: &dyn Fn() -> Option<Error>,
 ) -> Result<Result<(), Error>, Error> {
     let unmounter = mount.unmounter();
     let serving = std::thread::Builder::new()
@@ -176,7 +178,7 @@ fn show<F: FileSystem + Send + 'static>(
         // Programs get EIO, and keep the mount until they close their files. It ends with this
         // process.
         unmounter.detach().map_err(Error::FuseMount)?;
-        return Err(failed_start(std::io::Error::other(cause)));
+        return Err(cause);
     }
     if !serving.is_finished() {
         unmounter.unmount().or_else(|_| unmounter.detach()).map_err(Error::FuseMount)?;

@@ -1,4 +1,4 @@
-//! Checks a file system that is not open: what its pool has, and what its log has beyond that.
+//! Checks a file system that is not open: what its pool has, and what its logs have beyond that.
 //!
 //! 1. The files of media and log are locked, so nothing changes meanwhile. Nothing is recovered:
 //!    records that are not digested stay in the log. Opening the pool may write a copy of its
@@ -11,28 +11,29 @@ use std::path::Path;
 
 use sietch_disk::nvm::Mapped;
 use sietch_disk::open_area;
+use sietch_fs::LogState;
 use sietch_fs::check::{Options, Report};
 use sietch_fs::log::{LogIdentity, LogReader, Mirror};
 use sietch_fs::pool::Pool;
 
 use super::description::{Description, LogDescription};
 use super::error::StoreError;
-use super::logs::LOG;
+use super::logs::{LOG, numbered};
 use super::media::{self, Medium};
 
 /// Bytes of the log that are searched at a time for what proves a loss.
 const SEARCHED: usize = 1 << 20;
 
-/// What is in the log and not in the pool.
+/// What is in the logs and not in the pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Undigested {
     /// Records that can be read.
     pub records: u64,
-    /// Bytes of the log that they take.
+    /// Bytes of the logs that they take.
     pub bytes: u64,
-    /// The log's memory is gone, as after a loss of power; its copy on disk was read.
+    /// Memory of a log is gone, as after a loss of power; its copy on disk was read.
     pub from_disk: bool,
-    /// Why what follows cannot be read, if something follows.
+    /// Why what follows in a log cannot be read, if something follows.
     pub damage: Option<String>,
 }
 
@@ -41,7 +42,7 @@ pub struct Undigested {
 pub struct Checked {
     /// The pool.
     pub pool: Report,
-    /// The log.
+    /// The logs: one, and one for each client that shared the file system.
     pub log: Undigested,
 }
 
@@ -62,24 +63,31 @@ pub fn check(folder: &Path, data: bool) -> Result<Checked, StoreError> {
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let mut pool = Pool::open(members)?;
     let report = sietch_fs::check::check(&mut pool, Options { data })?;
-    let state = report.logs.iter().find(|(log, _)| *log == LOG).map(|(_, state)| *state);
-    let state = state.unwrap_or_default();
-    let identity = LogIdentity { log: LOG, epoch: state.epoch, seed: description.log.seed };
-    let log = match memory(&description.log)? {
-        Some((memory, from_disk, unreadable)) => {
-            let log = undigested(&memory, identity, state.position, state.sequence + 1);
-            let log =
-                log.map_err(|source| StoreError::Ring { path: description.log.memory.clone(), source })?;
-            let damage = log.damage.or(unreadable);
-            Undigested { from_disk, damage, ..log }
-        }
-        None => {
-            let path = description.log.memory.display();
-            let damage = format!("{path} is gone, and has no copy on disk: records that it had are lost");
-            Undigested { damage: Some(damage), ..Undigested::default() }
-        }
+    let mut all = Undigested::default();
+    let others = report.logs.iter().map(|(number, _)| *number).filter(|number| *number != LOG);
+    for number in std::iter::once(LOG).chain(others) {
+        let state = report.logs.iter().find(|(log, _)| *log == number).map(|(_, state)| *state);
+        let log = log(&numbered(&description.log, number), number, state.unwrap_or_default())?;
+        all.records += log.records;
+        all.bytes += log.bytes;
+        all.from_disk |= log.from_disk;
+        all.damage = all.damage.or(log.damage);
+    }
+    Ok(Checked { pool: report, log: all })
+}
+
+/// What a log has that is not in the pool.
+fn log(log: &LogDescription, number: u32, state: LogState) -> Result<Undigested, StoreError> {
+    let path = log.memory.display();
+    let Some((memory, from_disk, unreadable)) = memory(log)? else {
+        let damage = format!("{path} is gone, and has no copy on disk: records that it had are lost");
+        return Ok(Undigested { damage: Some(damage), ..Undigested::default() });
     };
-    Ok(Checked { pool: report, log })
+    let identity = LogIdentity { log: number, epoch: state.epoch, seed: log.seed };
+    let found = undigested(&memory, identity, state.position, state.sequence + 1)
+        .map_err(|source| StoreError::Ring { path: log.memory.clone(), source })?;
+    let damage = found.damage.map(|damage| format!("{path}: {damage}")).or(unreadable);
+    Ok(Undigested { from_disk, damage, ..found })
 }
 
 /// The memory of the log, whether it is read from disk, and what of that cannot be read.

@@ -102,7 +102,7 @@ impl Hub {
     pub(super) fn run(mut self, events: &Receiver<Event>) -> Result<(), String> {
         let result = self.serve(events).map_err(|error| error.to_string());
         let cause = match &result {
-            Ok(()) => "its service has ended; mount it again".to_owned(),
+            Ok(()) => "its service has ended".to_owned(),
             Err(cause) => format!("nothing is digested any more: {cause}"),
         };
         let ended = self.end(&cause);

@@ -210,7 +210,7 @@ fn receive(socket: &UnixStream, inbox: &Inbox) {
                 Err(error) => break error.to_string(),
             },
             Ok(Reading::Blocked) => {}
-            Ok(Reading::Closed) => break "its service has ended; mount it again".to_owned(),
+            Ok(Reading::Closed) => break "its service has ended".to_owned(),
             Err(error) => break error.to_string(),
         }
     };
