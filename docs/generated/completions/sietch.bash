@@ -88,6 +88,9 @@ _sietch() {
             sietch__subcmd__fs,mount)
                 cmd="sietch__subcmd__fs__subcmd__mount"
                 ;;
+            sietch__subcmd__fs,serve)
+                cmd="sietch__subcmd__fs__subcmd__serve"
+                ;;
             sietch__subcmd__kv,check)
                 cmd="sietch__subcmd__kv__subcmd__check"
                 ;;
@@ -278,7 +281,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__fs)
-            opts="-h -V --socket --help --version create mount check"
+            opts="-h -V --socket --help --version create mount serve check"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -352,12 +355,38 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__fs__subcmd__mount)
-            opts="-h -V --allow-other --trusted --socket --help --version"
+            opts="-h -V --allow-other --trusted --parent --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --parent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__fs__subcmd__serve)
+            opts="-h -V --parent --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --parent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -159,12 +159,13 @@ complete -c sietch -n "__fish_sietch_using_subcommand mount" -l socket -d 'The d
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -l allow-other -d 'Let other users in; each sees and reads its own areas alone (ordinary users need `user_allow_other` in /etc/fuse.conf)'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount check" -s h -l help -d 'Print help'
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount check" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount check" -f -a "create" -d 'Make a file system: files for its media and its log, and its description `fs.toml`'
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount check" -f -a "mount" -d 'Show a file system in a directory, for every program, until Ctrl-C'
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount check" -f -a "check" -d 'Check a file system that is not mounted, and say what is damaged and what is lost by it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is damaged, 2 if that is unknown: it is mounted, or cannot be opened'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check" -f -a "create" -d 'Make a file system: files for its media and its log, and its description `fs.toml`'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check" -f -a "mount" -d 'Show a file system in a directory, for every program, until Ctrl-C. If `sietch fs serve` serves it, the mount shares it with other mounts and programs; otherwise it has it alone'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check" -f -a "serve" -d 'Serve a file system to several mounts and programs of this user, until Ctrl-C'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check" -f -a "check" -d 'Check a file system that is not mounted, and say what is damaged and what is lost by it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is damaged, 2 if that is unknown: it is mounted, or cannot be opened'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l nvm -d 'A file in persistent memory (a file system mounted with -o dax), or on a tmpfs that stands in for it and survives no loss of power; may be repeated' -r
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l ssd -d 'A file on a solid-state disk; may be repeated' -r
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l hdd -d 'A file on a rotating disk; may be repeated' -r
@@ -173,11 +174,16 @@ complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcom
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -l parent -d 'End when this process, which must be the parent, ends' -r
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -l allow-other -d 'Let other users in, as the modes of its files permit (ordinary users need `user_allow_other` in /etc/fuse.conf)'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -l trusted -d 'Let set-user-ID bits, file capabilities and device files take effect'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from serve" -l parent -d 'End when this process, which must be the parent, ends' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from serve" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from serve" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from serve" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from check" -l data -d 'Read all data too, and compare their checksums'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from check" -l json -d 'Print JSON'

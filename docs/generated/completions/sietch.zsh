@@ -294,6 +294,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (mount)
 _arguments "${_arguments_options[@]}" : \
+'--parent=[End when this process, which must be the parent, ends]:PID:_default' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--allow-other[Let other users in, as the modes of its files permit (ordinary users need \`user_allow_other\` in /etc/fuse.conf)]' \
 '--trusted[Let set-user-ID bits, file capabilities and device files take effect]' \
@@ -303,6 +304,17 @@ _arguments "${_arguments_options[@]}" : \
 '--version[Print version]' \
 ':folder -- The folder of the file system:_files' \
 ':directory -- An existing directory; what is in it is hidden meanwhile:_files' \
+&& ret=0
+;;
+(serve)
+_arguments "${_arguments_options[@]}" : \
+'--parent=[End when this process, which must be the parent, ends]:PID:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':folder -- The folder of the file system:_files' \
 && ret=0
 ;;
 (check)
@@ -536,7 +548,8 @@ _sietch__subcmd__down_commands() {
 _sietch__subcmd__fs_commands() {
     local commands; commands=(
 'create:Make a file system\: files for its media and its log, and its description \`fs.toml\`' \
-'mount:Show a file system in a directory, for every program, until Ctrl-C' \
+'mount:Show a file system in a directory, for every program, until Ctrl-C. If \`sietch fs serve\` serves it, the mount shares it with other mounts and programs; otherwise it has it alone' \
+'serve:Serve a file system to several mounts and programs of this user, until Ctrl-C' \
 'check:Check a file system that is not mounted, and say what is damaged and what is lost by it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is damaged, 2 if that is unknown\: it is mounted, or cannot be opened' \
     )
     _describe -t commands 'sietch fs commands' commands "$@"
@@ -555,6 +568,11 @@ _sietch__subcmd__fs__subcmd__create_commands() {
 _sietch__subcmd__fs__subcmd__mount_commands() {
     local commands; commands=()
     _describe -t commands 'sietch fs mount commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__fs__subcmd__serve_commands] )) ||
+_sietch__subcmd__fs__subcmd__serve_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch fs serve commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__kv_commands] )) ||
 _sietch__subcmd__kv_commands() {
