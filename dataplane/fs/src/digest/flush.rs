@@ -27,8 +27,9 @@ use crate::tree::Key;
 /// Extents that one step removes of a freed file.
 pub(super) const REAPED: usize = 4096;
 
-/// Blocks that are prepared together: a large write of a disk, and a bound for memory.
-const CHUNK: u64 = 1024;
+/// Blocks that are prepared together: a large write of a disk, and what stays in the processor's
+/// cache from the log to the medium.
+const CHUNK: u64 = 256;
 
 const BLOCK_BYTES: u64 = BLOCK as u64;
 
@@ -259,7 +260,7 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
     ) -> Result<(), Fault> {
         let start = blocks.start * BLOCK_BYTES;
         let count = (blocks.end - blocks.start) as usize;
-        let mut data = Buffer::new(count * BLOCK);
+        let mut data = self.digested.store.buffer(count * BLOCK);
         let mut has_data = vec![false; count];
         for stretch in ranges.stretches(start..blocks.end * BLOCK_BYTES) {
             let bytes =
@@ -297,10 +298,15 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
             let run = self.room(inode, new, at..end)?;
             let end = at + u64::from(run.blocks);
             let from = (at - blocks.start) as usize * BLOCK;
-            let mut bytes = Buffer::new(run.blocks as usize * BLOCK);
-            let length = bytes.len();
-            bytes.copy_from_slice(&data[from..from + length]);
-            let mut checksums: Vec<u32> = bytes.chunks_exact(BLOCK).map(items::checksum).collect();
+            let length = run.blocks as usize * BLOCK;
+            let bytes = if length == count * BLOCK {
+                std::mem::replace(&mut data, Buffer::new(0))
+            } else {
+                let mut bytes = self.digested.store.buffer(length);
+                bytes[..length].copy_from_slice(&data[from..from + length]);
+                bytes
+            };
+            let mut checksums: Vec<u32> = bytes[..length].chunks_exact(BLOCK).map(items::checksum).collect();
             for (block, checksum) in (at..).zip(&mut checksums) {
                 if self.lost.contains(&(inode, block)) {
                     *checksum = !*checksum;
@@ -311,6 +317,9 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
             new.blocks += u64::from(run.blocks);
             self.insert(inode, &Extent { first: at, run, checksums })?;
             at = end;
+        }
+        if !data.is_empty() {
+            self.digested.store.keep_buffer(data);
         }
         Ok(())
     }

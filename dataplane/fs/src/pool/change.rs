@@ -107,6 +107,18 @@ impl<D: DiskQueue> Pool<D> {
         self.stop_on(written)
     }
 
+    /// A buffer of at least so many bytes for [`Pool::write`], with any content.
+    pub fn buffer(&mut self, bytes: usize) -> Buffer {
+        self.media.first_mut().map_or_else(|| Buffer::new(bytes), |home| home.buffer(bytes))
+    }
+
+    /// Takes a buffer back that was not written.
+    pub fn keep_buffer(&mut self, buffer: Buffer) {
+        if let Some(home) = self.media.first_mut() {
+            home.keep(buffer);
+        }
+    }
+
     /// No reader needs a generation before this one; [`u64::MAX`]: there are no readers. Until it
     /// is called, the generation with which the pool was opened counts as needed, so nothing that a
     /// commit frees is used again.

@@ -1,7 +1,7 @@
 //! One medium of a pool: a queue, and what is in flight on it.
 //!
 //! 1. Writes are queued: [`Medium::write`] returns when the queue has taken them. The buffers of
-//!    nodes come back ([`Medium::returned`]), those of data are dropped.
+//!    nodes come back ([`Medium::returned`]), those of data are used again ([`Medium::buffer`]).
 //! 2. A read waits. If a write to the same blocks is in flight, it waits for all writes first, and
 //!    so does a second write to the same blocks.
 //! 3. The first write that fails is remembered for good: [`Medium::drain`] returns it, so no commit
@@ -51,6 +51,9 @@ pub struct Member<D> {
 /// any reset of a disk.
 const PATIENCE: usize = 120;
 
+/// Buffers that are kept: what a disk has in flight of large writes.
+const SPARE_BUFFERS: usize = 16;
+
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
@@ -88,6 +91,9 @@ pub(super) struct Medium<D> {
     /// Finished reads: token, block and result.
     read: Vec<(u64, u32, io::Result<Buffer>)>,
     flushed: Option<io::Result<()>>,
+    /// Buffers of data that was written, to be used again: the kernel clears every page of a new
+    /// one, which takes longer than copying the data.
+    spare: Vec<Buffer>,
 }
 
 impl<D: DiskQueue> Medium<D> {
@@ -107,6 +113,7 @@ impl<D: DiskQueue> Medium<D> {
             returned: Vec::new(),
             read: Vec::new(),
             flushed: None,
+            spare: Vec::new(),
         }
     }
 
@@ -176,6 +183,19 @@ impl<D: DiskQueue> Medium<D> {
     fn overlaps(&self, run: Run) -> bool {
         let is_write = |purpose| matches!(purpose, Purpose::Data | Purpose::Nodes(_));
         self.requests.iter().any(|other| is_write(other.purpose) && other.run.overlaps(run))
+    }
+
+    /// A buffer of at least so many bytes, with any content.
+    pub(super) fn buffer(&mut self, bytes: usize) -> Buffer {
+        let fitting = self.spare.iter().rposition(|buffer| buffer.len() >= bytes);
+        fitting.map_or_else(|| Buffer::new(bytes), |at| self.spare.swap_remove(at))
+    }
+
+    /// Takes a buffer that is not used.
+    pub(super) fn keep(&mut self, buffer: Buffer) {
+        if self.spare.len() < SPARE_BUFFERS {
+            self.spare.push(buffer);
+        }
     }
 
     /// Queues a write of data.
@@ -258,6 +278,10 @@ impl<D: DiskQueue> Medium<D> {
                     }
                     if let Purpose::Nodes(token) = purpose {
                         self.returned.push((token, parts));
+                    } else if let Some(buffer) = buffer
+                        && self.spare.len() < SPARE_BUFFERS
+                    {
+                        self.spare.push(buffer);
                     }
                 }
             }
