@@ -38,6 +38,8 @@ pub(crate) struct Logged {
     pub name: Box<[u8]>,
     /// The inode and its kind; `None`: removed.
     pub target: Option<(InodeNumber, Kind)>,
+    /// The base had no entry here when the first record of this place was made.
+    is_new: bool,
     logged: u64,
 }
 
@@ -86,6 +88,16 @@ impl State {
         let xattrs = self.xattrs.values().filter(|value| is_effect(value.value.is_some())).count();
         (created + entries + xattrs + self.ranges.pieces().count()).max(1)
     }
+
+    /// Records that are needed for the same effect, if a name needs one of its own.
+    fn needed(&self) -> usize {
+        let made = usize::from(self.is_new || self.inode.is_none());
+        let entries = self.entries.values().filter(|entry| entry.target.is_some() || !entry.is_new).count();
+        let is_effect = |value: &&Value| value.value.is_some() || !self.is_new;
+        let xattrs = self.xattrs.values().filter(is_effect).count();
+        // Where nothing else is left, attributes have changed.
+        (made + entries + xattrs + self.ranges.records()).max(1)
+    }
 }
 
 /// The module's header describes it.
@@ -127,6 +139,16 @@ impl Overlay {
     pub(crate) fn effects(&self) -> u64 {
         let states = self.inodes.values().filter(|state| state.inode.is_some() || !state.is_new);
         states.map(State::effects).sum::<usize>() as u64
+    }
+
+    /// Records that are needed for the same effect: what they create has a name in the same record,
+    /// and data in a row are one write, up to the most that a record has.
+    pub(crate) fn needed(&self) -> u64 {
+        let states = || self.inodes.values().filter(|state| state.inode.is_some() || !state.is_new);
+        let named = states().filter(|state| state.is_new && state.inode.is_some_and(|inode| inode.links > 0));
+        // The name of each new inode was counted at its directory.
+        let needed = states().map(State::needed).sum::<usize>().saturating_sub(named.count());
+        needed as u64
     }
 
     /// Everything, in the order of inodes.

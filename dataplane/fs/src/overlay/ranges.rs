@@ -12,6 +12,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use crate::limits::MAX_RECORD_DATA;
+
 /// Where the bytes of a range are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -44,6 +46,8 @@ pub(crate) struct Stretch {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges {
     pieces: BTreeMap<u64, Piece>,
+    /// The range that each record put, in the order of records: its pieces are in there.
+    put: VecDeque<(u64, Range<u64>)>,
     /// Bytes of pieces that are in the log: a `stat` must not add up thousands.
     logged_bytes: u64,
     /// Log position and size of truncations; both grow.
@@ -68,6 +72,7 @@ impl Ranges {
             self.cut(range.clone());
         }
         self.insert(range.start, Piece { end: range.end, source, logged });
+        self.put.push_back((logged, range));
     }
 
     /// Adds a piece where none is.
@@ -145,16 +150,36 @@ impl Ranges {
         self.logged_bytes
     }
 
-    /// Drops what was logged before `position`.
-    pub(crate) fn expire(&mut self, position: u64) {
-        let logged_bytes = &mut self.logged_bytes;
-        self.pieces.retain(|start, piece| {
-            let stays = piece.logged >= position;
-            if !stays {
-                *logged_bytes -= piece.logged_bytes(*start);
+    /// Records that would put the same: one for data in a row, up to the most that it has.
+    pub(crate) fn records(&self) -> usize {
+        let mut records = 0;
+        // The range of the last record, if it has data.
+        let mut last: Option<Range<u64>> = None;
+        for (range, source) in self.pieces() {
+            let is_data = matches!(source, Source::Log(_));
+            if let Some(last) = &mut last
+                && is_data
+                && range.start == last.end
+                && range.end - last.start <= MAX_RECORD_DATA as u64
+            {
+                last.end = range.end;
+            } else {
+                records += 1;
+                last = is_data.then_some(range);
             }
-            stays
-        });
+        }
+        records + usize::from(!self.truncations.is_empty()) + self.reserved.len()
+    }
+
+    /// Drops what was logged before `position`. That takes time for what is dropped, not for what
+    /// stays: a client that appends to a file does it after each batch.
+    pub(crate) fn expire(&mut self, position: u64) {
+        let mut expired = Vec::new();
+        while let Some((_, range)) = self.put.pop_front_if(|(logged, _)| *logged < position) {
+            let pieces = self.pieces.range(range);
+            expired.extend(pieces.filter(|(_, piece)| piece.logged < position).map(|(start, _)| *start));
+            expired.drain(..).for_each(|start| self.remove(start));
+        }
         self.reserved.retain(|(_, logged)| *logged >= position);
         while self.truncations.front().is_some_and(|(logged, _)| *logged < position) {
             self.truncations.pop_front();

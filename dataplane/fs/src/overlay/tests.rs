@@ -29,7 +29,17 @@ fn bytes_in_the_log_are_counted_as_pieces_come_and_go() {
             let range: Range<u64> = start..start + 1 + below(2 * BLOCK as u64);
             match below(8) {
                 0 => ranges.truncate(start, position),
-                1 => ranges.expire(position.saturating_sub(below(30))),
+                1 => {
+                    let position = position.saturating_sub(below(30));
+                    let stays = |(_, source): &(Range<u64>, Source)| match source {
+                        Source::Log(at) => at >> 20 >= position,
+                        _ => false,
+                    };
+                    let expected: Vec<_> = ranges.pieces().filter(stays).collect();
+                    ranges.expire(position);
+                    let is_logged = |(_, source): &(_, Source)| matches!(source, Source::Log(_));
+                    assert_eq!(ranges.pieces().filter(is_logged).collect::<Vec<_>>(), expected);
+                }
                 2 => ranges.put(range, Source::Hole, position),
                 3 => ranges.put(range, Source::Zeros, position),
                 _ => ranges.put(range, Source::Log(position << 20), position),
@@ -37,6 +47,7 @@ fn bytes_in_the_log_are_counted_as_pieces_come_and_go() {
             assert_eq!(ranges.logged_bytes(), logged(&ranges));
         }
         ranges.expire(u64::MAX);
+        assert!(ranges.is_empty(), "{ranges:?}");
         assert_eq!(ranges.logged_bytes(), 0);
     }
 }

@@ -1,6 +1,7 @@
 //! The file system's parts from outside, one module a subject. One program, because each further
 //! one links the whole workspace again. `cargo test -p sietch-fs --test it MODULE` runs one module.
 
+mod coalescing;
 mod crash;
 mod faults;
 mod full;
