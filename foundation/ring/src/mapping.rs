@@ -41,7 +41,19 @@ impl Mapping {
     /// # Errors
     /// Those of `mmap(2)`.
     pub fn of_file(file: impl AsFd, offset: u64, length: usize) -> io::Result<Self> {
-        let flags = MapFlags::SHARED.union(MapFlags::POPULATE);
+        Self::with(file, offset, length, MapFlags::SHARED.union(MapFlags::POPULATE))
+    }
+
+    /// Maps the first `length` bytes of `file`, and leaves it to page faults to bring them in: for
+    /// memory of which little may be used, off the data path.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`.
+    pub fn of_file_on_demand(file: impl AsFd, length: usize) -> io::Result<Self> {
+        Self::with(file, 0, length, MapFlags::SHARED)
+    }
+
+    fn with(file: impl AsFd, offset: u64, length: usize, flags: MapFlags) -> io::Result<Self> {
         let protection = ProtFlags::READ.union(ProtFlags::WRITE);
         // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is
         // touched.

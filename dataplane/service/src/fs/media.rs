@@ -46,7 +46,8 @@ impl Medium {
         let file = duplicate(&self.file, &self.path)?;
         let fail = |source| StoreError::Queue { path: self.path.clone(), source };
         let disk = if self.class == ClassName::Nvm && is_tmpfs(&file) {
-            AreaQueue::Nvm(NvmQueue::over(Mapped::file(&file, self.bytes).map_err(fail)?, None))
+            let memory = Mapped::file_on_demand(&file, self.bytes).map_err(fail)?;
+            AreaQueue::Nvm(NvmQueue::over(memory, None))
         } else {
             open_area(file, self.bytes).map_err(fail)?
         };
@@ -80,19 +81,14 @@ fn is_tmpfs(file: &OwnedFd) -> bool {
     fstatfs(file).is_ok_and(|found| found.f_type == TMPFS)
 }
 
-/// The memory of a log, and the same memory twice more: for the digest, and for what makes it
+/// The memory of a log, and the same memory once more: for the digest, and for what makes it
 /// durable.
-pub(super) fn log_memory(
-    file: OwnedFd,
-    path: &Path,
-    bytes: u64,
-) -> Result<(Mapped, [Mapped; 2]), StoreError> {
+pub(super) fn log_memory(file: OwnedFd, path: &Path, bytes: u64) -> Result<(Mapped, Mapped), StoreError> {
     let fail = |source| StoreError::Queue { path: path.to_owned(), source };
-    let map = || {
-        if is_tmpfs(&file) {
-            return Mapped::file(&file, bytes).map_err(fail);
-        }
-        Mapped::dax(duplicate(&file, path)?, bytes).map_err(fail)
-    };
-    Ok((map()?, [map()?, map()?]))
+    if is_tmpfs(&file) {
+        let first = Mapped::file(&file, bytes).map_err(fail)?;
+        return Ok((first, Mapped::file_on_demand(&file, bytes).map_err(fail)?));
+    }
+    let second = duplicate(&file, path)?;
+    Ok((Mapped::dax(file, bytes).map_err(fail)?, Mapped::dax(second, bytes).map_err(fail)?))
 }

@@ -1,6 +1,7 @@
 //! Opens a file system for this process alone: recovery, then service.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use sietch_disk::nvm::Mapped;
 use sietch_fs::Client;
@@ -40,7 +41,8 @@ pub fn open(folder: &Path) -> Result<Running, StoreError> {
     let media = description.media.iter().map(Medium::open).collect::<Result<Vec<_>, _>>()?;
     let members = || media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>();
     let (mut digest, logs, recovered) = recover(members()?, &description)?;
-    let (memory, [reader_memory, sync_memory], disk) = logs;
+    let (memory, reader_memory, disk) = logs;
+    let reader_memory = Arc::new(reader_memory);
     let state = digest.begin_epoch(LOG)?;
     let identity = LogIdentity { log: LOG, epoch: state.epoch, seed: description.log.seed };
     let durability =
@@ -53,8 +55,8 @@ pub fn open(folder: &Path) -> Result<Running, StoreError> {
     let mirror = mirror.map_err(|source| StoreError::Mirror { path: path.clone(), source })?;
     let root = digest.root();
     let reader = Reader::new(members()?, root)?;
+    let syncs = mirror.map(|mirror| Syncs::new(mirror, Arc::clone(&reader_memory)));
     let (digester, shared) = Digester::start(digest, reader_memory, (LOG, description.log.seed))?;
-    let syncs = mirror.map(|mirror| Syncs::new(mirror, sync_memory));
     let client = Client::new(Local::new(shared, reader, syncs), writer, LOG);
     Ok(Running { client, digester, description, recovered })
 }

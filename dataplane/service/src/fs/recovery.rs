@@ -27,7 +27,7 @@ use super::media;
 const VERIFIED: usize = 1 << 20;
 
 /// The memory of a log, three times, and its copy on disk.
-pub(super) type OpenLog = (Mapped, [Mapped; 2], Option<AreaQueue>);
+pub(super) type OpenLog = (Mapped, Mapped, Option<AreaQueue>);
 
 /// Opens the pool and digests all logs. Returns the digest, log 1, and how many records there were.
 pub(super) fn recover(
@@ -50,7 +50,7 @@ pub(super) fn recover(
     Ok((digest, first, records))
 }
 
-/// The memory of the log, three times, and its copy on disk. Memory that is gone is read back from
+/// The memory of the log, twice, and its copy on disk. Memory that is gone is read back from
 /// there.
 fn open_log(log: &LogDescription) -> Result<OpenLog, StoreError> {
     let mut disk = match &log.disk {
@@ -68,8 +68,8 @@ fn open_log(log: &LogDescription) -> Result<OpenLog, StoreError> {
         load_memory(log, disk)?;
     }
     let file = media::open_own(&log.memory, log.bytes)?;
-    let (memory, others) = media::log_memory(file, &log.memory, log.bytes)?;
-    Ok((memory, others, disk))
+    let (memory, reader) = media::log_memory(file, &log.memory, log.bytes)?;
+    Ok((memory, reader, disk))
 }
 
 /// Makes the memory of a log from its copy on disk. It gets its name when it is whole: memory that

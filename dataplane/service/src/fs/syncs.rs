@@ -32,7 +32,7 @@ pub(super) struct Syncs {
 /// Where groups are returned.
 struct Desk {
     /// The memory of the log.
-    log: Mapped,
+    log: Arc<Mapped>,
     state: Mutex<State>,
     returned: Condvar,
 }
@@ -54,7 +54,7 @@ impl Desk {
 
 impl Syncs {
     /// `log` is the memory of the log that `mirror` makes durable.
-    pub(super) fn new(mirror: Mirror<AreaQueue>, log: Mapped) -> Self {
+    pub(super) fn new(mirror: Mirror<AreaQueue>, log: Arc<Mapped>) -> Self {
         let desk = Desk { log, state: Mutex::default(), returned: Condvar::new() };
         Self { mirror, desk: Arc::new(desk) }
     }
@@ -96,7 +96,7 @@ struct Leader {
 impl PendingSync for Leader {
     fn wait(&mut self) -> bool {
         let Some(group) = &mut self.group else { return false };
-        while !group.poll(&self.desk.log) {
+        while !group.poll(&*self.desk.log) {
             group.wait(PATIENCE);
         }
         let is_durable = group.is_durable();

@@ -86,6 +86,18 @@ impl Mapped {
         Ok(Self { mapping, description: STAND_IN })
     }
 
+    /// As [`Mapped::file`], for memory that is used off the data path: pages are mapped when they
+    /// are used, and opening a large file takes no time.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn file_on_demand(file: &OwnedFd, capacity: u64) -> Result<Self, OpenError> {
+        let length = check(file, capacity)?;
+        let mapping = Mapping::of_file_on_demand(file, length)
+            .map_err(|source| OpenError::Io { action: "map the area's memory", source })?;
+        Ok(Self { mapping, description: STAND_IN })
+    }
+
     /// Memory of this process alone, for tests, benchmarks and stores that need no durability.
     ///
     /// # Errors

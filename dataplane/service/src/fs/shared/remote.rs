@@ -124,7 +124,7 @@ impl Remote {
         let disk = if welcome.durability == Durability::Fsync { Some(next()?) } else { None };
         let fence = Fence::open(&word).map_err(|error| failed(&error.to_string()))?;
         let bytes = welcome.log_bytes;
-        let (memory, [sync_memory, _]) = media::log_memory(memory, path, bytes)?;
+        let (memory, sync_memory) = media::log_memory(memory, path, bytes)?;
         let identity = LogIdentity { log: welcome.log, epoch: welcome.epoch, seed: welcome.seed };
         let durability = match disk {
             Some(_) => LogDurability::Sync { block: DISK_BLOCK },
@@ -139,7 +139,7 @@ impl Remote {
                     .map_err(|source| StoreError::Queue { path: path.to_owned(), source })?;
                 let mirror = Mirror::new(queue, &writer);
                 let mirror = mirror.map_err(|source| StoreError::Mirror { path: path.to_owned(), source })?;
-                Some(Syncs::new(mirror, sync_memory))
+                Some(Syncs::new(mirror, Arc::new(sync_memory)))
             }
             None => None,
         };
