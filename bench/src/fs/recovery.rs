@@ -1,8 +1,8 @@
 //! Opening a file system whose process was killed.
 //!
 //! 1. A copy of this program opens the file system, appends [`WRITTEN`] bytes in records of
-//!    [`RECORD`] bytes, and kills itself. That is less than the quarter of the log at which the
-//!    digest begins, and takes less time than the digest lets records gather.
+//!    [`RECORD`] bytes, and kills itself. That takes less time than the digest needs for its first
+//!    batch.
 //! 2. The time of opening it again counts: it reads the log, digests it, and makes it durable in
 //!    memory. Only records that the opening says it recovered count.
 
@@ -18,8 +18,8 @@ use super::results::Recovery;
 use super::sietch::{AT_ONCE, Native, Store, open_folder};
 use crate::error::{Error, system};
 
-/// Bytes of the log: four times what is written, and more.
-const LOG: u64 = 1 << 30;
+/// Bytes of the log.
+const LOG: u64 = 256 << 20;
 /// Bytes of the medium.
 const MEDIUM: u64 = 1 << 30;
 /// Bytes in the log.

@@ -47,9 +47,12 @@ pub use flip::{Flipped, Moved};
 use flush::Flush;
 
 /// Records of a batch, at most. More of them coalesce better, and keep the log's space longer.
-pub const BATCH_RECORDS: u64 = 16_384;
+pub const MAX_BATCH_RECORDS: u64 = 65_536;
 /// Bytes of the log in a batch, at most, one record more or less.
-pub const BATCH_BYTES: u64 = 32 << 20;
+pub const MAX_BATCH_BYTES: u64 = 256 << 20;
+/// The same, unless [`Digest::set_batch_records`] and [`Digest::set_batch_bytes`] say others.
+const BATCH_RECORDS: u64 = 16_384;
+const BATCH_BYTES: u64 = 32 << 20;
 const _: () = assert!(MAX_RECORD_DATA as u64 * 8 <= BATCH_BYTES);
 
 /// Items that an effect changes, on average at most: of an entry, its inode and its directory; of
@@ -118,6 +121,7 @@ pub struct Digest<D: DiskQueue> {
     /// A batch failed half-way: what is in memory is of no use.
     is_stopped: bool,
     batch_records: u64,
+    batch_bytes: u64,
     /// Records that the next batch begins with: twice what fitted last. A full pool takes few at a
     /// time, and finding that out anew for each batch would take the square of the log's length.
     fitting: u64,
@@ -159,14 +163,20 @@ impl<D: DiskQueue> Digest<D> {
             counters,
             is_stopped: false,
             batch_records: BATCH_RECORDS,
-            fitting: BATCH_RECORDS,
+            batch_bytes: BATCH_BYTES,
+            fitting: MAX_BATCH_RECORDS,
             pin_changes: 0,
         })
     }
 
-    /// Sets how many records a batch has at most, instead of [`BATCH_RECORDS`].
+    /// Sets how many records a batch has at most, no more than [`MAX_BATCH_RECORDS`].
     pub fn set_batch_records(&mut self, records: u64) {
-        self.batch_records = records;
+        self.batch_records = records.min(MAX_BATCH_RECORDS);
+    }
+
+    /// Sets how many bytes of the log a batch has at most: no more than [`MAX_BATCH_BYTES`].
+    pub fn set_batch_bytes(&mut self, bytes: u64) {
+        self.batch_bytes = bytes.min(MAX_BATCH_BYTES);
     }
 
     /// The pool, as it was committed last.
@@ -269,7 +279,7 @@ impl<D: DiskQueue> Digest<D> {
                 return Ok(batch);
             }
             let effects = overlay.effects();
-            batch.records_saved = batch.records.saturating_sub(effects);
+            batch.records_saved = batch.records.saturating_sub(overlay.needed());
             let states = overlay.into_states();
             let (logged, blocks) = flush::demand(&states);
             batch.data_saved = batch.data.saturating_sub(logged);
@@ -281,7 +291,7 @@ impl<D: DiskQueue> Digest<D> {
             most = batch.records / 2;
             self.fitting = most;
         };
-        self.fitting = most.saturating_mul(2).min(BATCH_RECORDS);
+        self.fitting = most.saturating_mul(2).min(MAX_BATCH_RECORDS);
         self.pin_changes += u64::from(states.iter().any(|(_, state)| state.xattrs.contains_key(PIN)));
         (batch.blocks_written, (batch.damage, batch.orphans)) = self.stopping(|digest| {
             let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, medium, demand);
@@ -342,7 +352,7 @@ impl<D: DiskQueue> Digest<D> {
         let mut overlay = Overlay::default();
         loop {
             batch.read = batch.state.position;
-            if batch.records == most || batch.state.position - start >= BATCH_BYTES {
+            if batch.records == most || batch.state.position - start >= self.batch_bytes {
                 batch.more = true;
                 return Ok(overlay);
             }

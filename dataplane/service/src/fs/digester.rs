@@ -4,7 +4,8 @@
 //!    ([`Shared::wake_at`]). An idle file system therefore costs nothing, and a client that logs
 //!    pays one comparison.
 //! 2. After the first record it lets others gather for [`LINGER`], or until a quarter of the log is
-//!    full, or until a client waits.
+//!    full, or until a client waits. The less room the log has, the smaller are the batches: a
+//!    client that waits for room waits for one batch.
 //! 3. After each commit, of whatever, it publishes position and root. Blocks that the commit
 //!    replaced are used again when the client has taken notice: so it must be able to.
 //! 4. If a medium fails, or the log has an invalid record or lacks one, it publishes that and ends:
@@ -30,6 +31,13 @@ use sietch_fs::{Fault, digest};
 const LINGER: Duration = Duration::from_millis(500);
 /// The part of the log at which the digest begins at once.
 const FULL_ENOUGH: u64 = 4;
+/// A batch takes this part of the room that the log has left. So it is done before a client that
+/// logs three times as fast as the digest is out of room.
+const ROOM_PART: u64 = 3;
+/// Bytes of a record whose place in the log takes as long to digest as the record itself.
+const SMALL_RECORD: u64 = 512;
+/// Bytes of a batch where there is no room: a client that waits goes on after some milliseconds.
+const LEAST_BATCH: u64 = 4 << 20;
 /// Inode numbers that the client gets at a time. A crash wastes them; there are 2^64.
 const NUMBERS: u64 = 1 << 16;
 /// Steps of removing freed files before the log is looked at again.
@@ -177,7 +185,7 @@ impl Digester {
     /// reads the current generation of the pool.
     pub(super) fn start(
         mut digest: Digest<AreaQueue>,
-        log: Mapped,
+        log: Arc<Mapped>,
         (number, seed): (u32, u64),
     ) -> Result<(Self, Arc<Shared>), DigestError> {
         let root = digest.root();
@@ -295,7 +303,7 @@ impl Drop for Notice {
 struct Work {
     shared: Arc<Shared>,
     digest: Digest<AreaQueue>,
-    log: Mapped,
+    log: Arc<Mapped>,
     number: u32,
     seed: u64,
     /// The log has no record before this position that is not digested.
@@ -363,7 +371,10 @@ impl Work {
         let end = self.shared.logged.load(Ordering::SeqCst);
         while self.read < end || is_ending {
             self.read_by();
-            let batch = match self.digest.digest(&self.log, self.number, self.seed) {
+            let bytes = self.batch_bytes();
+            self.digest.set_batch_bytes(bytes);
+            self.digest.set_batch_records(bytes / SMALL_RECORD);
+            let batch = match self.digest.digest(&*self.log, self.number, self.seed) {
                 Ok(batch) => batch,
                 Err(DigestError::Held) => {
                     self.wait_for_reader(is_ending)?;
@@ -392,6 +403,14 @@ impl Work {
             }
         }
         self.reap()
+    }
+
+    /// How much of the log the next batch takes. A large one coalesces more, and makes a client
+    /// wait longer that has no room.
+    fn batch_bytes(&self) -> u64 {
+        let used = self.shared.logged.load(Ordering::SeqCst).saturating_sub(self.read);
+        let room = (self.log.len() as u64).saturating_sub(used);
+        (room / ROOM_PART).clamp(LEAST_BATCH, digest::MAX_BATCH_BYTES)
     }
 
     /// Removes some of what was freed.
