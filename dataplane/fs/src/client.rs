@@ -433,7 +433,11 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if found.is_some_and(|found| found.links == 0) && self.frees(inode) {
             self.linkable.remove(&inode);
             self.without_capabilities.remove(&inode);
-            self.commit(now, Change::Free { inode }, &[])?;
+            match self.commit(now, Change::Free { inode }, &[]) {
+                // What the operation did is done; the service frees it when the lease ends.
+                Err(Errno::AGAIN) if S::IS_SHARED => self.leave_to_service(inode),
+                other => other?,
+            }
         }
         Ok(())
     }

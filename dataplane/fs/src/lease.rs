@@ -16,6 +16,9 @@
 //!    state of the table *now* decides.
 //! 5. A client that does not answer a revocation in time is fenced: its log is digested to its end,
 //!    its epoch ends, and so do its leases. A client that died is treated alike.
+//!    After half of the time the revocation is sent again, as an urgent one. A client that keeps
+//!    the lease because it waits for another one then gives it back, so that it is not fenced in
+//!    place of the client that it waits for.
 //! 6. An inode number belongs to the client that got it from the service, until another client asks
 //!    for it: a new file needs no request.
 //! 7. A client says with a release whether it still has the inode open. So the service knows, when
@@ -102,6 +105,8 @@ pub struct Revocation {
     pub serial: u64,
     /// A shared lease may be kept.
     pub may_share: bool,
+    /// It was not answered for long: an operation that waits for another lease begins anew.
+    pub is_urgent: bool,
 }
 
 /// What a client is notified of.

@@ -284,7 +284,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
             ended.is_done = true;
         }
         self.table.gone(client, self.now);
-        self.rooms.gone(client, self.now.saturating_add(self.times.answer));
+        self.rooms.gone(client, self.room_deadline());
         self.committed();
         let mut from = InodeNumber(0);
         while let Some(inode) = self.digest.kept_orphan(from)? {
@@ -359,6 +359,12 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Until when clients answer that are asked for room now. An operation may wait for room while
+    /// others wait for its leases, so it must not wait for long.
+    fn room_deadline(&self) -> u64 {
+        self.now.saturating_add(self.times.answer / 4)
     }
 
     /// Takes notice of a commit.
@@ -505,7 +511,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// # Errors
     /// A medium failed.
     pub fn request_room(&mut self, client: ClientNumber, blocks: u64) -> Result<(), DigestError> {
-        self.rooms.request(client, blocks, self.now.saturating_add(self.times.answer));
+        self.rooms.request(client, blocks, self.room_deadline());
         self.deliver()
     }
 
@@ -514,8 +520,13 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// # Errors
     /// A medium failed.
     pub fn return_room(&mut self, client: ClientNumber, keeps: u64) -> Result<(), DigestError> {
-        self.rooms.returned(client, keeps, self.now.saturating_add(self.times.answer));
+        self.rooms.returned(client, keeps, self.room_deadline());
         self.deliver()
+    }
+
+    /// The leases and requests, for people who look for what is stuck.
+    pub fn leases(&self) -> String {
+        format!("{:?}", self.table)
     }
 
     /// What the table of leases did.

@@ -5,7 +5,9 @@
 //!    changes something only with its commit, and the commit asks first.
 //! 2. [`Client::operation`] then acquires all that the operation was found to need, in the order of
 //!    inode numbers, and runs the operation again. While it waits for one lease it does not give
-//!    back those before it in that order. So clients never wait for each other in a circle.
+//!    back those before it in that order. So clients never wait for each other in a circle. It does
+//!    give them back when a revocation is urgent, and begins anew: what it waits for may be held by
+//!    a client that does not answer.
 //! 3. Leases stay after the operation. Between operations, and while it waits, the client answers
 //!    revocations ([`Client::answer`]): it names the end of its log, and says whether the inode is
 //!    still open here.
@@ -46,6 +48,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             return work(self);
         }
         self.answer(false);
+        // A client that was fenced does not see what others change.
+        self.check_going()?;
         self.evict();
         loop {
             // A service that cannot wait says EAGAIN; the same operation goes on here later.
@@ -189,14 +193,18 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// Answers a revocation, at once or after the operation that needs the lease.
     fn revoked(&mut self, revocation: Revocation) {
-        let Revocation { inode, serial, may_share } = revocation;
+        let Revocation { inode, serial, may_share, is_urgent } = revocation;
         let held = self.leases.held.get(&inode).map(|hold| hold.serial);
         if held.is_some_and(|held| held != 0 && held != serial) {
             return;
         }
-        if self.leases.is_pinned(inode) {
+        if self.leases.is_pinned(inode) && !is_urgent {
             self.leases.deferred.push(revocation);
             return;
+        }
+        // What was granted may be gone before it was used. A request that still waits is the same.
+        if self.leases.requested.is_some_and(|(requested, _)| requested == inode) {
+            self.leases.requested = None;
         }
         if held.is_none() && self.numbers.contains(&inode.0) {
             self.leases.lost_numbers.insert(inode);
@@ -273,6 +281,14 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             self.service.unreferenced(inode);
         }
         is_alone
+    }
+
+    /// Releases the lease on an inode after the operation.
+    pub(super) fn leave_to_service(&mut self, inode: InodeNumber) {
+        if let Some(serial) = self.leases.held.get(&inode).map(|hold| hold.serial) {
+            let revocation = Revocation { inode, serial, may_share: false, is_urgent: true };
+            self.leases.deferred.push(revocation);
+        }
     }
 
     /// Whether a number can be used for a new inode.

@@ -11,8 +11,10 @@ pub(super) enum Revoking {
     No,
     /// It is sent at this time: the holder has not had the lease for long.
     At(u64),
-    /// It was sent, and must be answered until this time.
+    /// It was sent, and is sent again as an urgent one at this time.
     Sent(u64),
+    /// It must be answered until this time.
+    Urgent(u64),
 }
 
 /// A client that has a lease.
@@ -35,7 +37,7 @@ impl Holder {
     pub(super) fn timer(&self) -> Option<u64> {
         match self.revoking {
             Revoking::No => None,
-            Revoking::At(time) | Revoking::Sent(time) => Some(time),
+            Revoking::At(time) | Revoking::Sent(time) | Revoking::Urgent(time) => Some(time),
         }
     }
 }

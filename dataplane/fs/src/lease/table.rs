@@ -288,8 +288,8 @@ impl LeaseTable {
             let Some(entry) = self.entries.get_mut(&inode) else { continue };
             let Some(holder) = entry.holder_mut(client) else { continue };
             match holder.revoking {
-                Revoking::At(_) => self.revoke(client, inode, now),
-                Revoking::Sent(_) => {
+                Revoking::At(_) | Revoking::Sent(_) => self.revoke(client, inode, now),
+                Revoking::Urgent(_) => {
                     holder.revoking = Revoking::No;
                     late.insert(client);
                 }
@@ -379,7 +379,7 @@ impl LeaseTable {
             return;
         }
         let request = entry.queue.front().copied();
-        let mut due = Vec::new();
+        let (mut due, mut again) = (Vec::new(), Vec::new());
         for holder in &mut entry.holders {
             let wanted = request.filter(|request| Entry::conflicts(holder, *request));
             let may_share = wanted.is_some_and(|(_, mode)| mode == Mode::Shared);
@@ -398,15 +398,18 @@ impl LeaseTable {
                 }
                 (Some(_), Revoking::At(_)) => holder.may_share = may_share,
                 // One that allowed less is answered by less.
-                (Some(_), Revoking::Sent(_)) if holder.may_share && !may_share => {
+                (Some(_), Revoking::Sent(_) | Revoking::Urgent(_)) if holder.may_share && !may_share => {
                     holder.may_share = false;
-                    due.push(holder.client);
+                    again.push(holder.client);
                 }
                 _ => {}
             }
         }
         for client in due {
             self.revoke(client, inode, now);
+        }
+        for client in again {
+            self.tell_revocation(client, inode);
         }
     }
 
@@ -446,32 +449,34 @@ impl LeaseTable {
         let Some(holder) = entry.holder_mut(client) else { return };
         holder.serial = serial;
         holder.is_sole = !self.references.has_other(client, inode);
-        let (revoking, may_share) = (holder.revoking, holder.may_share);
+        let revoking = holder.revoking;
         self.tell_grant(client, inode);
-        if matches!(revoking, Revoking::Sent(_)) {
-            self.tell_revocation(client, Revocation { inode, serial, may_share });
+        if matches!(revoking, Revoking::Sent(_) | Revoking::Urgent(_)) {
+            self.tell_revocation(client, inode);
         }
     }
 
-    /// Sends a revocation. One that was sent before keeps its deadline.
+    /// Sends a revocation, or sends it again as an urgent one.
     fn revoke(&mut self, client: ClientNumber, inode: InodeNumber, now: u64) {
         let Some(entry) = self.entries.get_mut(&inode) else { return };
         let Some(holder) = entry.holder_mut(client) else { return };
-        let deadline = match holder.revoking {
-            Revoking::Sent(deadline) => deadline,
-            Revoking::At(time) => {
-                self.timers.remove(&(time, inode, client));
-                now.saturating_add(self.times.answer)
-            }
-            Revoking::No => now.saturating_add(self.times.answer),
+        if let Some(time) = holder.timer() {
+            self.timers.remove(&(time, inode, client));
+        }
+        let next = now.saturating_add(self.times.answer / 2);
+        holder.revoking = match holder.revoking {
+            Revoking::No | Revoking::At(_) => Revoking::Sent(next),
+            Revoking::Sent(_) | Revoking::Urgent(_) => Revoking::Urgent(next),
         };
-        holder.revoking = Revoking::Sent(deadline);
-        self.timers.insert((deadline, inode, client));
-        let revocation = Revocation { inode, serial: holder.serial, may_share: holder.may_share };
-        self.tell_revocation(client, revocation);
+        self.timers.insert((next, inode, client));
+        self.tell_revocation(client, inode);
     }
 
-    fn tell_revocation(&mut self, client: ClientNumber, revocation: Revocation) {
+    fn tell_revocation(&mut self, client: ClientNumber, inode: InodeNumber) {
+        let Some(holder) = self.entries.get(&inode).and_then(|entry| entry.holder(client)) else { return };
+        let is_urgent = matches!(holder.revoking, Revoking::Urgent(_));
+        let &Holder { serial, may_share, .. } = holder;
+        let revocation = Revocation { inode, serial, may_share, is_urgent };
         self.events.push_back((client, Event::Revoked(revocation)));
         self.counts.revocations += 1;
     }

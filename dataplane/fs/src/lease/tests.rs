@@ -106,7 +106,7 @@ fn a_holder_keeps_a_lease_for_a_while() {
     assert_eq!(table.event(), None);
     assert_eq!(table.tick(110), []);
     revoked(&mut table, A);
-    assert_eq!(table.next_time(), Some(1110));
+    assert_eq!(table.next_time(), Some(610));
 }
 
 #[test]
@@ -116,6 +116,10 @@ fn a_client_that_does_not_answer_is_fenced() {
     granted(&mut table, A);
     table.acquire(B, N, Mode::Shared, 100).expect("a request");
     revoked(&mut table, A);
+    assert_eq!(table.tick(599), []);
+    assert_eq!(table.event(), None);
+    assert_eq!(table.tick(600), []);
+    assert!(revoked(&mut table, A).is_urgent);
     assert_eq!(table.tick(1099), []);
     assert_eq!(table.tick(1100), [A]);
     table.gone(A, 1100);
@@ -255,7 +259,7 @@ impl Peer {
                 }
                 None
             }
-            Event::Revoked(Revocation { inode, serial, may_share }) => {
+            Event::Revoked(Revocation { inode, serial, may_share, .. }) => {
                 let held = self.held.get(&inode).copied();
                 if held.is_some_and(|(_, other)| other != 0 && other != serial) {
                     return None;

@@ -1,6 +1,8 @@
 //! Several clients on one tree, each with a log of its own.
 
+mod clients;
 mod crash;
 mod dual;
+mod hostile;
 mod programs;
 mod world;

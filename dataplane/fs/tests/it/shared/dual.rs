@@ -43,6 +43,12 @@ impl<'a> Dual<'a> {
             world.in_flight(model);
             return Err(Errno::IO);
         }
+        if world.has_died(self.index) {
+            if world.buried(self.index) {
+                drop(call(&mut world.model.borrow_mut()));
+            }
+            return Err(Errno::IO);
+        }
         if world.has_stopped() || matches!(real, Err(Errno::AGAIN)) {
             return real.and(Err(Errno::AGAIN));
         }
@@ -227,7 +233,9 @@ impl FileSystem for Dual<'_> {
             client.close(real);
             Ok(())
         });
-        if done.is_ok() && !self.world.is_off() {
+        if self.world.has_died(self.index) {
+            self.world.buried(self.index);
+        } else if done.is_ok() && !self.world.is_off() {
             self.world.model.borrow_mut().close(handle);
         }
     }
@@ -244,7 +252,9 @@ impl FileSystem for Dual<'_> {
             client.release(real, count);
             Ok(())
         });
-        if done.is_ok() && !self.world.is_off() {
+        if self.world.has_died(self.index) {
+            self.world.buried(self.index);
+        } else if done.is_ok() && !self.world.is_off() {
             self.world.model.borrow_mut().release(inode, count);
         }
     }

@@ -2,6 +2,7 @@
 //! made one after the other on the model.
 
 use sietch_fs_oracle::program::generate::Mix;
+use sietch_fs_oracle::program::operation::User;
 use sietch_sim::seeds::{self, Budget};
 
 use super::world::{Plan, World};
@@ -58,6 +59,69 @@ fn random_programs_of_names_of_several_clients_behave_as_the_model() {
 fn random_programs_of_data_of_several_clients_behave_as_the_model() {
     let name = "it shared::programs::random_programs_of_data_of_several_clients_behave_as_the_model";
     check(name, Mix::DATA, 0);
+}
+
+/// Processes that die at any store of their log, and some that stop for ever.
+fn check_deaths(name: &str, mix: Mix) {
+    seeds::run(name, &[], Budget { seeds: 100, seconds: 10 }, |seed| {
+        let clients = 2 + (seed % 3) as usize;
+        let mut plan = Plan::new(clients, seed, mix);
+        plan.dies_alone = true;
+        plan.times.answer = 20 * plan.times.hold;
+        let world = World::new(plan);
+        for _ in 0..150 {
+            let index = world.random.borrow_mut().index(clients);
+            let event = world.random.borrow_mut().below(30);
+            match event {
+                0 | 1 => {
+                    let store = 1 + world.random.borrow_mut().below(20);
+                    world.dies_at(index, store);
+                }
+                2 => world.slots[index].is_silent.set(true),
+                _ => {}
+            }
+            world.run_one(index);
+            let are_silent = world.slots.iter().all(|slot| slot.is_silent.get());
+            for index in 0..clients {
+                world.replace(index);
+                if are_silent && world.core.borrow().is_served(World::number(index)) {
+                    world.slots[index].is_silent.set(false);
+                }
+            }
+        }
+        for slot in &world.slots {
+            slot.is_silent.set(false);
+        }
+        for index in 0..clients {
+            world.compare(index);
+        }
+        seeds::explored(world.calls.get().0);
+        if let Err(cause) = world.result().and_then(|()| world.finish()) {
+            panic!("{cause}");
+        }
+    });
+}
+
+#[test]
+fn clients_that_die_in_an_operation_or_stop_harm_no_other() {
+    let mix = Mix { users: &[User::Root], ..Mix::ALL };
+    check_deaths("it shared::programs::clients_that_die_in_an_operation_or_stop_harm_no_other", mix);
+}
+
+/// Logs that are full after some operations: they wait for digests.
+#[test]
+fn random_programs_on_small_logs_behave_as_the_model() {
+    let name = "it shared::programs::random_programs_on_small_logs_behave_as_the_model";
+    seeds::run(name, &[], Budget { seeds: 100, seconds: 10 }, |seed| {
+        let mix = Mix { has_huge_offsets: false, ..Mix::DATA };
+        let plan = Plan::new(3, seed, mix);
+        let world = World::new(Plan { pool: 4 << 20, log: 64 << 10, ..plan });
+        run(&world, 200, 10);
+        seeds::explored(world.calls.get().0);
+        if let Err(cause) = world.result().and_then(|()| world.finish()) {
+            panic!("{cause}");
+        }
+    });
 }
 
 #[test]

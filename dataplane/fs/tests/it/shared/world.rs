@@ -57,12 +57,14 @@ pub(super) struct Plan {
     pub(super) times: Times,
     /// Leases that a client keeps.
     pub(super) most: usize,
+    /// The memory of a log loses its power alone: a process dies.
+    pub(super) dies_alone: bool,
 }
 
 impl Plan {
     pub(super) fn new(clients: usize, seed: u64, mix: Mix) -> Self {
         let times = Times::default();
-        Self { clients, seed, pool: 8 << 20, log: 1 << 20, mix, times, most: 1 << 15 }
+        Self { clients, seed, pool: 8 << 20, log: 1 << 20, mix, times, most: 1 << 15, dies_alone: false }
     }
 }
 
@@ -71,6 +73,8 @@ pub(super) struct Slot {
     pub(super) client: RefCell<Option<Peer>>,
     pub(super) state: RefCell<State>,
     memory: Memory,
+    /// Sequence of the next record before the call that is made.
+    before: Cell<u64>,
     is_in_call: Cell<bool>,
     /// It does nothing any more, and answers nothing.
     pub(super) is_silent: Cell<bool>,
@@ -90,8 +94,8 @@ pub(super) struct World {
     pub(super) random: RefCell<Random>,
     now: Cell<u64>,
     depth: Cell<usize>,
-    /// A tree is read: no other client may change something.
-    is_quiet: Cell<bool>,
+    /// Clients do nothing but what the test says.
+    pub(super) is_quiet: Cell<bool>,
     failure: RefCell<Option<String>>,
     /// The model as if the call had happened in which the power failed.
     in_flight: RefCell<Option<Model>>,
@@ -108,7 +112,11 @@ impl World {
         let slot = |_| Slot {
             client: RefCell::new(None),
             state: RefCell::new(State::new()),
-            memory: Memory::new(plan.log).joined(&media.pool),
+            memory: match plan.dies_alone {
+                true => Memory::new(plan.log),
+                false => Memory::new(plan.log).joined(&media.pool),
+            },
+            before: Cell::new(0),
             is_in_call: Cell::new(false),
             is_silent: Cell::new(false),
         };
@@ -234,6 +242,9 @@ impl World {
         mut call: impl FnMut(&mut Peer) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let most = if self.depth.get() > 1 { NESTED_TRIES } else { TRIES };
+        if let Some(client) = &*self.slots[index].client.borrow() {
+            self.slots[index].before.set(client.log().next_sequence());
+        }
         for _ in 0..most {
             if self.has_stopped() {
                 return Err(Errno::IO);
@@ -243,7 +254,7 @@ impl World {
                 Some(client) => call(client),
                 None => Err(Errno::IO),
             };
-            if !matches!(result, Err(Errno::AGAIN)) {
+            if self.has_died(index) || !matches!(result, Err(Errno::AGAIN)) {
                 let (done, given_up) = self.calls.get();
                 self.calls.set((done + 1, given_up));
                 return result;
@@ -256,9 +267,42 @@ impl World {
         let (done, given_up) = self.calls.get();
         self.calls.set((done, given_up + 1));
         if most == TRIES {
-            self.fail(format!("client {index} is stuck"));
+            let table = self.core.borrow().leases();
+            self.fail(format!("client {index} is stuck; {table}"));
         }
         Err(Errno::AGAIN)
+    }
+
+    /// Whether a client has died inside a call.
+    pub(super) fn has_died(&self, index: usize) -> bool {
+        self.slots[index].memory.is_off() && !self.is_off()
+    }
+
+    /// A client died inside a call; whether its log has a record of the call.
+    pub(super) fn buried(&self, index: usize) -> bool {
+        let slot = &self.slots[index];
+        if slot.client.borrow_mut().take().is_none() {
+            return false;
+        }
+        slot.is_silent.set(true);
+        self.note(|| format!("{index} dies in a call"));
+        self.end(index);
+        let state = self.core.borrow_mut().digest_mut().log_state(Self::number(index).0);
+        state.expect("the state of its log").sequence >= slot.before.get()
+    }
+
+    /// The service ends a client.
+    fn end(&self, index: usize) {
+        for _ in 0..100 {
+            let died = self.core.borrow_mut().died(Self::number(index));
+            match died {
+                Ok(()) => return,
+                // Others read what the digest needs.
+                Err(DigestError::Held) => (0..self.slots.len()).for_each(|other| self.advance(other)),
+                Err(error) => return self.fail(format!("the service: {error}")),
+            }
+        }
+        self.fail("a client cannot be ended".to_owned());
     }
 
     /// The call in which the power failed would have had this effect.
@@ -359,14 +403,14 @@ impl World {
 
     /// Compares everything that names lead to, as a client sees it.
     pub(super) fn compare(&self, index: usize) {
-        self.is_quiet.set(true);
+        let was_quiet = self.is_quiet.replace(true);
         self.depth.set(1);
         self.note(|| format!("{index} reads the tree"));
         if let Err(errno) = tree(&mut Dual::new(self, index)) {
             self.fail(format!("the tree cannot be read: {errno}"));
         }
         self.depth.set(0);
-        self.is_quiet.set(false);
+        self.is_quiet.set(was_quiet);
     }
 
     /// A client dies between two operations. A new one comes.
@@ -378,16 +422,28 @@ impl World {
         self.note(|| format!("{index} dies"));
         drop(slot.client.borrow_mut().take());
         slot.state.borrow_mut().release_all(&mut *self.model.borrow_mut());
-        for _ in 0..100 {
-            let died = self.core.borrow_mut().died(Self::number(index));
-            match died {
-                Ok(()) => return self.join(index),
-                // Others read what the digest needs.
-                Err(DigestError::Held) => (0..self.slots.len()).for_each(|other| self.advance(other)),
-                Err(error) => return self.fail(format!("the service: {error}")),
-            }
+        self.end(index);
+        self.join(index);
+    }
+
+    /// A client that died inside a call, or was ended, is replaced by a new one.
+    pub(super) fn replace(&self, index: usize) {
+        let slot = &self.slots[index];
+        let is_ended = slot.is_silent.get() && !self.core.borrow().is_served(Self::number(index));
+        if slot.is_in_call.get() || !is_ended {
+            return;
         }
-        self.fail("a client cannot be ended".to_owned());
+        drop(slot.client.borrow_mut().take());
+        slot.state.borrow_mut().release_all(&mut *self.model.borrow_mut());
+        self.end(index);
+        slot.memory.crash(&mut self.random.borrow_mut());
+        self.join(index);
+    }
+
+    /// The process of a client dies at one of its next stores.
+    pub(super) fn dies_at(&self, index: usize, store: u64) {
+        let memory = &self.slots[index].memory;
+        memory.power_off_at(memory.boundaries() + store);
     }
 
     /// All clients answer and all logs are digested, until nothing happens any more.

@@ -88,8 +88,8 @@ impl Inbox {
                 serial,
                 is_sole: sole,
             })),
-            Notice::Revoked { inode, serial, may_share } => {
-                Some(Message::Revoked(Revocation { inode: InodeNumber(inode), serial, may_share }))
+            Notice::Revoked { inode, serial, may_share, is_urgent } => {
+                Some(Message::Revoked(Revocation { inode: InodeNumber(inode), serial, may_share, is_urgent }))
             }
             Notice::Room(is_there) => Some(Message::Room(is_there)),
             Notice::RecallRoom => Some(Message::RecallRoom),

@@ -106,6 +106,7 @@ pub(super) enum Notice {
         inode: u64,
         serial: u64,
         may_share: bool,
+        is_urgent: bool,
     },
     Room(bool),
     RecallRoom,
@@ -147,6 +148,7 @@ impl Notice {
             inode: revocation.inode.0,
             serial: revocation.serial,
             may_share: revocation.may_share,
+            is_urgent: revocation.is_urgent,
         }
     }
 

@@ -1,0 +1,289 @@
+//! A client that writes what it likes into its log: only that client is ended, and others go on.
+
+use sietch_fs::FileSystem as _;
+use sietch_fs::access::{Caller, Credentials};
+use sietch_fs::change::{Change, NewAttributes, Place};
+use sietch_fs::file_system::NewInode;
+use sietch_fs::inode::{InodeNumber, Kind};
+use sietch_fs::lease::{ClientNumber, Mode, Release};
+use sietch_fs::log::{Durability, LogIdentity, LogWriter};
+use sietch_fs_oracle::program::generate::Mix;
+use sietch_sim::Memory;
+use sietch_sim::seeds::{self, Budget};
+
+use super::world::{KEY, Plan, World};
+use crate::setup::BIRTH;
+
+const ROOT: InodeNumber = InodeNumber::ROOT;
+const HOSTILE: ClientNumber = ClientNumber(7);
+const SEED: u64 = 0x6666;
+
+/// The hostile client.
+struct Hostile<'a> {
+    world: &'a World,
+    writer: LogWriter<Memory>,
+    numbers: std::ops::Range<u64>,
+}
+
+impl<'a> Hostile<'a> {
+    fn new(world: &'a World) -> Self {
+        let memory = Memory::new(256 << 10).joined(&world.media.pool);
+        let mut core = world.core.borrow_mut();
+        let state = core.join(HOSTILE, memory.clone(), SEED).expect("a new epoch");
+        let identity = LogIdentity { log: HOSTILE.0, epoch: state.epoch, seed: SEED };
+        let writer = LogWriter::new(memory, identity, Durability::Operation).expect("a log");
+        let numbers = core.inode_numbers(HOSTILE, 10).expect("numbers");
+        Self { world, writer, numbers }
+    }
+
+    fn append(&mut self, change: &Change<'_>) {
+        let bytes = match *change {
+            Change::Write { length, .. } => length as usize,
+            _ => 0,
+        };
+        self.writer.append(BIRTH, change, &vec![0x66; bytes]).expect("room in the log");
+        self.world.core.borrow_mut().logged(HOSTILE, self.writer.next_position());
+    }
+
+    /// Has a lease, at once; others answer as they like.
+    fn acquire(&self, inode: InodeNumber) -> u64 {
+        self.world.core.borrow_mut().request_lease(HOSTILE, inode, Mode::Exclusive).expect("a request");
+        for _ in 0..1000 {
+            let message = self.world.core.borrow_mut().message(HOSTILE);
+            if let Some(sietch_fs::client::Message::Granted(grant)) = message {
+                assert_eq!(grant.inode, inode);
+                return grant.serial;
+            }
+            for index in 0..self.world.slots.len() {
+                self.world.advance(index);
+            }
+            self.world.service(|core| core.step().map(drop));
+            self.world.pass(1_000_000);
+        }
+        panic!("no lease");
+    }
+
+    /// Digests its log, which ends the client; the cause.
+    fn ends(self) -> String {
+        self.world.service(|core| core.digest(HOSTILE).map(drop));
+        let core = self.world.core.borrow();
+        core.ended(HOSTILE).expect("the client was ended").to_owned()
+    }
+
+    /// Digests its log, all of which is right.
+    fn is_accepted(&self) {
+        self.world.service(|core| core.digest(HOSTILE).map(drop));
+        assert_eq!(self.world.core.borrow().ended(HOSTILE), None);
+    }
+
+    fn create(&mut self, name: &str, directory: InodeNumber, kind: Kind) -> InodeNumber {
+        let inode = InodeNumber(self.numbers.next().expect("a number"));
+        self.append(&create(inode, directory, name, kind));
+        inode
+    }
+}
+
+fn place(directory: InodeNumber, name: &str) -> Place<'_> {
+    Place { directory, cookie: KEY.cookie(name.as_bytes()), name: name.as_bytes() }
+}
+
+fn create(inode: InodeNumber, directory: InodeNumber, name: &str, kind: Kind) -> Change<'_> {
+    let place = Some(place(directory, name));
+    Change::Create { inode, place, kind, mode: 0o755, uid: 0, gid: 0, device: 0, target: &[] }
+}
+
+/// The other clients go on, and nothing is wrong in the pool.
+fn others_go_on(world: World) {
+    for _ in 0..60 {
+        let index = world.random.borrow_mut().index(world.slots.len());
+        world.run_one(index);
+    }
+    world.compare(0);
+    world.result().expect("others go on");
+    world.finish().expect("nothing is wrong");
+}
+
+fn world(seed: u64) -> World {
+    let mut plan = Plan::new(2, seed, Mix::ALL);
+    // The hostile client does not answer.
+    plan.times.answer = 20_000_000;
+    let world = World::new(plan);
+    for round in 0..40 {
+        world.run_one(round % 2);
+    }
+    world
+}
+
+/// A file of the first client.
+fn file(world: &World) -> InodeNumber {
+    let root = Credentials::root();
+    let caller = Caller { credentials: &root, now: BIRTH };
+    let new = NewInode { kind: Kind::File, mode: 0o600, device: 0, target: &[] };
+    // The model has it too.
+    let mut dual = super::dual::Dual::new(world, 0);
+    let made = dual.create(caller, ROOT, b"victim", &new).expect("a file");
+    world.real(made.inode)
+}
+
+#[test]
+fn a_record_without_a_lease_ends_its_client_alone() {
+    let world = world(1);
+    let victim = file(&world);
+    let mut hostile = Hostile::new(&world);
+    hostile.append(&Change::Write { inode: victim, offset: 0, length: 4096 });
+    let cause = hostile.ends();
+    assert!(cause.contains("lease"), "{cause}");
+    others_go_on(world);
+}
+
+#[test]
+fn an_entry_in_a_directory_without_its_lease_is_refused() {
+    let world = world(2);
+    let mut hostile = Hostile::new(&world);
+    hostile.create("hostile", ROOT, Kind::File);
+    let cause = hostile.ends();
+    assert!(cause.contains("lease"), "{cause}");
+    others_go_on(world);
+}
+
+#[test]
+fn an_inode_number_of_another_client_is_refused() {
+    let world = world(3);
+    let others = world.core.borrow_mut().inode_numbers(World::number(0), 1).expect("a number");
+    let mut hostile = Hostile::new(&world);
+    let change = Change::Create {
+        inode: InodeNumber(others.start),
+        place: None,
+        kind: Kind::File,
+        mode: 0o600,
+        uid: 0,
+        gid: 0,
+        device: 0,
+        target: &[],
+    };
+    hostile.append(&change);
+    let cause = hostile.ends();
+    assert!(cause.contains("lease"), "{cause}");
+    others_go_on(world);
+}
+
+/// Records from before the release are taken, one from behind it is not.
+#[test]
+fn a_record_behind_the_release_is_refused() {
+    let world = world(4);
+    let victim = file(&world);
+    let mut hostile = Hostile::new(&world);
+    let serial = hostile.acquire(victim);
+    let attributes = NewAttributes { mode: Some(0o640), ..NewAttributes::default() };
+    hostile.append(&Change::SetAttributes { inode: victim, attributes });
+    let position = hostile.writer.next_position();
+    hostile.append(&Change::Write { inode: victim, offset: 0, length: 100 });
+    let release = Release { inode: victim, serial, shares: false, position, is_referenced: false };
+    world.core.borrow_mut().release_lease(HOSTILE, release).expect("a release");
+    let cause = hostile.ends();
+    assert!(cause.contains("lease"), "{cause}");
+    world.is_quiet.set(true);
+    let root = Credentials::root();
+    let caller = Caller { credentials: &root, now: BIRTH };
+    let found = world.call(0, |client| client.lookup(caller, ROOT, b"victim")).expect("it is there");
+    assert_eq!((found.mode, found.size), (0o640, 0));
+}
+
+/// A directory moves only with the lease of the tree, whatever else the client has.
+#[test]
+fn a_directory_that_moves_without_the_lease_of_the_tree_is_refused() {
+    for has_tree in [true, false] {
+        let world = world(5);
+        let mut hostile = Hostile::new(&world);
+        hostile.acquire(ROOT);
+        let one = hostile.create("hostile one", ROOT, Kind::Directory);
+        let two = hostile.create("hostile two", ROOT, Kind::Directory);
+        hostile.is_accepted();
+        if has_tree {
+            hostile.acquire(sietch_fs::lease::TREE);
+        }
+        let (from, to) = (place(ROOT, "hostile two"), place(one, "two"));
+        hostile.append(&Change::Rename { inode: two, from, to, replaced: None, exchange: false });
+        if has_tree {
+            hostile.is_accepted();
+        } else {
+            let cause = hostile.ends();
+            assert!(cause.contains("lease"), "{cause}");
+        }
+    }
+}
+
+/// A release that names a position which its log never reaches.
+#[test]
+fn a_release_behind_the_end_of_the_log_ends_its_client() {
+    let world = world(6);
+    let victim = file(&world);
+    let hostile = Hostile::new(&world);
+    let serial = hostile.acquire(victim);
+    let position = hostile.writer.next_position() + 6400;
+    let release = Release { inode: victim, serial, shares: false, position, is_referenced: true };
+    world.core.borrow_mut().release_lease(HOSTILE, release).expect("a release");
+    let root = Credentials::root();
+    let caller = Caller { credentials: &root, now: BIRTH };
+    world.is_quiet.set(true);
+    world.call(1, |client| client.lookup(caller, ROOT, b"victim")).expect("it is there");
+    world.is_quiet.set(false);
+    assert!(world.core.borrow().ended(HOSTILE).is_some());
+    others_go_on(world);
+}
+
+/// Random records, for none of which it has the lease, and random messages: others always go on.
+#[test]
+fn hostile_records_and_releases_harm_no_other_client() {
+    let budget = Budget { seeds: 60, seconds: 10 };
+    seeds::run(
+        "it shared::hostile::hostile_records_and_releases_harm_no_other_client",
+        &[],
+        budget,
+        |seed| {
+            let world = world(seed);
+            let victim = file(&world);
+            let mut hostile = Hostile::new(&world);
+            for _ in 0..20 {
+                if !world.core.borrow().is_served(HOSTILE) {
+                    break;
+                }
+                let random = world.random.borrow_mut().below(10);
+                let any = InodeNumber(1 + world.random.borrow_mut().below(20));
+                let core = || world.core.borrow_mut();
+                let position = world.random.borrow_mut().below(100) * 64;
+                match random {
+                    0 => hostile.append(&Change::Write { inode: any, offset: 0, length: 64 }),
+                    1 => hostile.append(&Change::Unlink { inode: victim, place: place(ROOT, "victim") }),
+                    2 => drop(hostile.create("hostile", ROOT, Kind::File)),
+                    3 | 4 => drop(core().request_lease(HOSTILE, any, Mode::Shared)),
+                    5 => core().cancel_lease(HOSTILE, any).expect("no fault"),
+                    6 => core().unreferenced(HOSTILE, any).expect("no fault"),
+                    7 => {
+                        let serial = world.random.borrow_mut().below(60);
+                        let (shares, is_referenced) = (world.chance(300), world.chance(500));
+                        let release = Release { inode: any, serial, shares, position, is_referenced };
+                        core().release_lease(HOSTILE, release).expect("no fault");
+                    }
+                    8 => {
+                        core().request_room(HOSTILE, position).expect("no fault");
+                        core().return_room(HOSTILE, position * 2).expect("no fault");
+                    }
+                    _ => world.service(|core| core.digest(HOSTILE).map(drop)),
+                }
+                let index = world.random.borrow_mut().index(2);
+                world.run_one(index);
+            }
+            // It is quarantined, or dies at last.
+            let died = world.core.borrow_mut().died(HOSTILE);
+            died.expect("the client ends");
+            for _ in 0..40 {
+                let index = world.random.borrow_mut().index(2);
+                world.run_one(index);
+            }
+            if let Err(cause) = world.result() {
+                panic!("{cause}");
+            }
+        },
+    );
+}
