@@ -324,3 +324,47 @@ fn the_tree_grows_where_free_space_is_in_pieces() {
     pool.commit(Counters::default()).expect("memory");
     assert_whole(&mut pool);
 }
+
+/// A tree of three levels. Ranges of it are emptied, so that first children of nodes go, and filled
+/// again with more than was there, so that what covers the range then splits.
+#[test]
+fn ranges_that_were_emptied_are_filled_again() {
+    let mut pool = new_pool(&[8192], 10_000);
+    let mut random = Random::new(5);
+    let mut map = BTreeMap::new();
+    let key = |number: u64| Key::new(1 + number / 5000, 1, number % 5000 * 64);
+    for number in 0..10_000 {
+        pool.insert(key(number), &[1; 300]).expect("room");
+        map.insert(key(number), vec![1; 300]);
+    }
+    pool.commit(Counters::default()).expect("memory");
+    for round in 0..150 {
+        let start = random.below(9_800);
+        let emptied = start..start + random.between(10, 150);
+        for number in emptied.clone() {
+            assert!(pool.remove(key(number)).expect("memory"));
+            map.remove(&key(number));
+        }
+        if random.chance(500) {
+            pool.commit(Counters::default()).expect("memory");
+        }
+        for number in emptied.clone().rev() {
+            for step in (0..2).rev() {
+                let key = Key { offset: key(number).offset + step, ..key(number) };
+                let value = vec![round; 150];
+                pool.insert(key, &value).expect("room");
+                map.insert(key, value);
+            }
+        }
+        pool.commit(Counters::default()).expect("memory");
+        for number in emptied {
+            assert_eq!(pool.get(key(number)).expect("memory").as_ref(), map.get(&key(number)), "{number}");
+            assert!(pool.remove(Key { offset: key(number).offset + 1, ..key(number) }).expect("memory"));
+            map.remove(&Key { offset: key(number).offset + 1, ..key(number) });
+        }
+    }
+    pool.commit(Counters::default()).expect("memory");
+    assert_whole(&mut pool);
+    let mut pool = reopen(pool, 50);
+    assert_all_equal(&mut pool, &map);
+}

@@ -6,7 +6,8 @@
 //!    is inserted into the parent, which may split in turn. The blocks for all of this are taken
 //!    before anything changes. A root that splits gets a parent.
 //! 3. After a removal, a node that has become small is merged with a sibling if both fit one node.
-//!    An empty node is removed. A root with one child gives way to it.
+//!    An empty node is removed. What follows a first child takes over its bound: keys from there on
+//!    lead to it. A root with one child gives way to it.
 //! 4. A sibling that cannot be read is not merged with. The removal is done nevertheless.
 
 use super::cache::Frame;
@@ -192,7 +193,7 @@ impl Tree {
         while let Some((parent, at)) = path.pop() {
             let node = self.cache.node(frame);
             if node.count() == 0 {
-                self.cache.node_mut(parent).remove(at);
+                self.cache.node_mut(parent).remove_child(at);
                 self.release(space, frame);
             } else if node.used() >= MERGE_BELOW || !self.merge(space, parent, at, frame, level) {
                 return;

@@ -367,10 +367,29 @@ impl Node {
         self.insert(at, key, &pointer.to_bytes());
     }
 
+    /// Changes the bound of child `at`, which stays between those beside it.
+    fn set_bound(&mut self, at: usize, key: Key) {
+        let position = self.position(at);
+        if let Some(slot) = self.slots_mut().get_mut(at) {
+            *slot = Slot::new(key, position);
+        }
+    }
+
+    /// Removes a child. The next one takes over the bound of the first.
+    pub(crate) fn remove_child(&mut self, at: usize) {
+        let bound = self.key(at).filter(|_| at == 0);
+        self.remove(at);
+        if let Some(bound) = bound {
+            self.set_bound(0, bound);
+        }
+    }
+
     /// Inserts an item that fits at its place.
     pub(crate) fn insert(&mut self, at: usize, key: Key, value: &[u8]) {
         let (count, length) = (self.count(), value.len());
         debug_assert!(at <= count && self.fits(length));
+        debug_assert!(at == 0 || self.key(at - 1) < Some(key), "{key} at {at} is out of order");
+        debug_assert!(self.key(at).is_none_or(|next| key < next), "{key} at {at} is out of order");
         let (lowest, end) = (self.end(count), self.end(at));
         self.bytes.copy_within(lowest..end, lowest - length);
         self.bytes[end - length..end].copy_from_slice(value);
