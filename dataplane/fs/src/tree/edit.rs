@@ -58,12 +58,12 @@ impl Tree {
             Ok(at) => {
                 let spare = self.spare_blocks(space, &path)?;
                 self.cache.node_mut(leaf).remove(at);
-                self.split(path, spare, leaf, (at, key, value));
+                self.split(space, path, spare, leaf, (at, key, value))?;
             }
             Err(at) if node.fits(value.len()) => node.insert(at, key, value),
             Err(at) => {
                 let spare = self.spare_blocks(space, &path)?;
-                self.split(path, spare, leaf, (at, key, value));
+                self.split(space, path, spare, leaf, (at, key, value))?;
             }
         }
         Ok(())
@@ -136,32 +136,49 @@ impl Tree {
     }
 
     /// Splits a leaf and inserts the item; then its parents, as far as they are full.
-    fn split(&mut self, mut path: Path, mut spare: Vec<u32>, leaf: Frame, item: (usize, Key, &[u8])) {
+    fn split(
+        &mut self,
+        space: &mut impl Space,
+        mut path: Path,
+        mut spare: Vec<u32>,
+        leaf: Frame,
+        item: (usize, Key, &[u8]),
+    ) -> Result<(), Fault> {
         let (at, key, value) = item;
-        let Some((mut bound, mut pointer)) = self.divide(leaf, &mut spare, at, key, value) else { return };
+        let Some((mut bound, mut pointer)) = self.divide(leaf, &mut spare, at, key, value) else {
+            return Ok(());
+        };
         let mut below = leaf;
         while let Some((frame, child)) = path.pop() {
+            if !self.cache.node(frame).has_place(child + 1, &bound) {
+                // A node below has keys that its parent does not lead to.
+                let block = self.cache.pointer(frame).block;
+                return Err(
+                    space.damaged(block, format!("its bounds are not those of its children: {bound}"))
+                );
+            }
             let node = self.cache.node_mut(frame);
             if node.fits(POINTER) {
                 node.insert_child(child + 1, bound, pointer);
-                return;
+                return Ok(());
             }
             // The value of a child is its pointer.
             let mut holder = Node::new(1, 0);
             holder.insert_child(0, bound, pointer);
             let Some(next) = self.divide(frame, &mut spare, child + 1, bound, holder.value(0)) else {
-                return;
+                return Ok(());
             };
             (bound, pointer) = next;
             below = frame;
         }
-        let Some(block) = spare.pop() else { return };
+        let Some(block) = spare.pop() else { return Ok(()) };
         self.level += 1;
         let mut root = Node::new(self.level, self.generation);
         root.insert_child(0, Key::MIN, self.cache.pointer(below));
         root.insert_child(1, bound, pointer);
         self.root = Pointer { block, generation: self.generation, checksum: 0 };
         self.cache.add_dirty(self.root, root);
+        Ok(())
     }
 
     /// Divides a node and inserts the item into one of the two. Returns the bound of the right one,

@@ -367,6 +367,12 @@ impl Node {
         self.insert(at, key, &pointer.to_bytes());
     }
 
+    /// Whether a key at this place is in the order of the keys.
+    pub(crate) fn has_place(&self, at: usize, key: &Key) -> bool {
+        let before = at.checked_sub(1).and_then(|before| self.key(before));
+        before.is_none_or(|before| before < *key) && self.key(at).is_none_or(|next| *key < next)
+    }
+
     /// Changes the bound of child `at`, which stays between those beside it.
     fn set_bound(&mut self, at: usize, key: Key) {
         let position = self.position(at);
@@ -388,8 +394,7 @@ impl Node {
     pub(crate) fn insert(&mut self, at: usize, key: Key, value: &[u8]) {
         let (count, length) = (self.count(), value.len());
         debug_assert!(at <= count && self.fits(length));
-        debug_assert!(at == 0 || self.key(at - 1) < Some(key), "{key} at {at} is out of order");
-        debug_assert!(self.key(at).is_none_or(|next| key < next), "{key} at {at} is out of order");
+        debug_assert!(self.has_place(at, &key), "{key} at {at} is out of order");
         let (lowest, end) = (self.end(count), self.end(at));
         self.bytes.copy_within(lowest..end, lowest - length);
         self.bytes[end - length..end].copy_from_slice(value);
