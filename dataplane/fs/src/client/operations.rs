@@ -199,6 +199,7 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
     }
 
     fn usage(&mut self) -> Usage {
+        self.progress();
         let base = self.service.base();
         let (_, blocks) = base.free_blocks();
         let inodes = base.inodes();
