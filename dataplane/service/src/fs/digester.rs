@@ -5,7 +5,8 @@
 //!    pays one comparison.
 //! 2. After the first record it lets others gather for [`LINGER`], or until a quarter of the log is
 //!    full, or until a client waits. The less room the log has, the smaller are the batches: a
-//!    client that waits for room waits for one batch.
+//!    client that waits for room waits for one batch. Where many records become pointless, batches
+//!    stay large.
 //! 3. After each commit, of whatever, it publishes position and root. Blocks that the commit
 //!    replaced are used again when the client has taken notice: so it must be able to.
 //! 4. If a medium fails, or the log has an invalid record or lacks one, it publishes that and ends:
@@ -34,6 +35,12 @@ const FULL_ENOUGH: u64 = 4;
 /// A batch takes this part of the room that the log has left. So it is done before a client that
 /// logs three times as fast as the digest is out of room.
 const ROOM_PART: u64 = 3;
+/// Where later records make this part of the data pointless, a large batch is less work than many
+/// small ones, and takes this part of the log also where there is no room.
+const POINTLESS: f64 = 0.125;
+const LARGE_PART: u64 = 2;
+/// What a batch counts in the average of what was pointless.
+const WEIGHT: f64 = 0.125;
 /// Bytes of a record whose place in the log takes as long to digest as the record itself.
 const SMALL_RECORD: u64 = 512;
 /// Bytes of a batch where there is no room: a client that waits goes on after some milliseconds.
@@ -220,6 +227,7 @@ impl Digester {
             read: digested,
             has_freed: true,
             is_held: false,
+            pointless: 0.0,
         };
         let thread = std::thread::Builder::new()
             .name("sietch-digest".to_owned())
@@ -310,6 +318,8 @@ struct Work {
     read: u64,
     /// Files that were freed may still have blocks.
     has_freed: bool,
+    /// The part of the data that later records made pointless, on average of the last batches.
+    pointless: f64,
     /// Removing them needs blocks that the client may still read: a client that waits does not.
     is_held: bool,
 }
@@ -383,6 +393,10 @@ impl Work {
                 Err(error) => return Err(failed(&error)),
             };
             self.read = batch.read;
+            if batch.data > 0 {
+                let pointless = batch.data_saved as f64 / batch.data as f64;
+                self.pointless += WEIGHT * (pointless - self.pointless);
+            }
             for damage in &batch.damage {
                 tracing::error!("{damage}");
             }
@@ -410,7 +424,8 @@ impl Work {
     fn batch_bytes(&self) -> u64 {
         let used = self.shared.logged.load(Ordering::SeqCst).saturating_sub(self.read);
         let room = (self.log.len() as u64).saturating_sub(used);
-        (room / ROOM_PART).clamp(LEAST_BATCH, digest::MAX_BATCH_BYTES)
+        let least = if self.pointless > POINTLESS { self.log.len() as u64 / LARGE_PART } else { 0 };
+        (room / ROOM_PART).max(least).clamp(LEAST_BATCH, digest::MAX_BATCH_BYTES)
     }
 
     /// Removes some of what was freed.
