@@ -137,6 +137,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     fn acquire_needs(&mut self) -> Result<(), Errno> {
         let needs: Vec<_> = self.leases.needs.iter().map(|(inode, mode)| (*inode, *mode)).collect();
         for (inode, mode) in needs {
+            if self.leases.has(inode, mode) {
+                continue;
+            }
             self.leases.waiting = Some(inode);
             // What was kept while a later one was waited for is not kept now.
             self.reconsider();
@@ -154,7 +157,6 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             self.answer(false);
             self.check_going()?;
             if self.leases.has(inode, mode) {
-                self.leases.requested = None;
                 return Ok(());
             }
             if self.leases.requested == Some((inode, mode)) {
@@ -177,6 +179,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             match message {
                 Message::Granted(grant) => {
                     self.progress();
+                    if self.leases.requested.is_some_and(|(inode, _)| inode == grant.inode) {
+                        self.leases.requested = None;
+                    }
                     let hold = Hold { mode: grant.mode, serial: grant.serial, is_sole: grant.is_sole };
                     self.leases.insert(grant.inode, hold);
                     self.leases.known_open.remove(&grant.inode);

@@ -5,4 +5,5 @@ mod crash;
 mod dual;
 mod hostile;
 mod programs;
+mod turns;
 mod world;

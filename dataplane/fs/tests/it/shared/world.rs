@@ -96,6 +96,8 @@ pub(super) struct World {
     depth: Cell<usize>,
     /// Clients do nothing but what the test says.
     pub(super) is_quiet: Cell<bool>,
+    /// A call is made once: the test makes it again.
+    pub(super) is_in_turns: Cell<bool>,
     failure: RefCell<Option<String>>,
     /// The model as if the call had happened in which the power failed.
     in_flight: RefCell<Option<Model>>,
@@ -134,6 +136,7 @@ impl World {
             now: Cell::new(0),
             depth: Cell::new(0),
             is_quiet: Cell::new(false),
+            is_in_turns: Cell::new(false),
             failure: RefCell::default(),
             in_flight: RefCell::default(),
             calls: Cell::default(),
@@ -257,6 +260,9 @@ impl World {
             if self.has_died(index) || !matches!(result, Err(Errno::AGAIN)) {
                 let (done, given_up) = self.calls.get();
                 self.calls.set((done + 1, given_up));
+                return result;
+            }
+            if self.is_in_turns.get() {
                 return result;
             }
             self.something_else(index);
