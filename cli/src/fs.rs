@@ -6,6 +6,7 @@
 //!    recovers it.
 //! 3. `serve` opens it for several processes. A `mount` of what is served is a client of that, and
 //!    ends with it.
+//! 4. `pin` sets an attribute of a file in a mount. The mover of that mount follows it.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -15,19 +16,26 @@ use std::time::Duration;
 use sietch_fs::FileSystem;
 use sietch_fuse::{Mount, Options};
 use sietch_service::fs::description::MediumDescription;
-use sietch_service::fs::{self, ClassName, CreateOptions, Durability, StoreError, shared};
+use sietch_service::fs::{
+    self, ClassName, CreateOptions, Description, Durability, MediumUse, Moves, StoreError, Totals, shared,
+};
 
 use crate::arguments::fs::{
-    FsCommand, FsCreateArguments, FsMountArguments, FsServeArguments, MediumArgument,
+    FsCommand, FsCreateArguments, FsMountArguments, FsPinArguments, FsServeArguments, MediumArgument,
+    PinClass,
 };
 use crate::error::Error;
 use crate::output;
 use crate::privilege;
 use crate::signals;
+use crate::style;
 
 /// How long the kernel keeps names and attributes. The media are locked for this process, and the
 /// mount is its only client: nothing changes beside the kernel.
 const KEEP: Duration = Duration::from_secs(60);
+
+/// Bytes of a block.
+const BLOCK: u64 = fs::BLOCK as u64;
 
 /// Runs a command.
 ///
@@ -38,6 +46,7 @@ pub(crate) fn run(command: &FsCommand) -> Result<(), Error> {
         FsCommand::Create(arguments) => create(arguments),
         FsCommand::Mount(arguments) => mount(arguments),
         FsCommand::Serve(arguments) => serve(arguments),
+        FsCommand::Pin(arguments) => pin(arguments),
         // It has an exit status of its own: see `main`.
         FsCommand::Check(_) => Ok(()),
     }
@@ -109,9 +118,13 @@ fn mount(arguments: &FsMountArguments) -> Result<(), Error> {
         arguments.folder.display()
     );
     let shown = show(mount, &line, signals, &|| None)?;
+    let totals = moved(&running.digester.totals(), &running.description);
     running.digester.end().map_err(|cause| {
         failed_start(std::io::Error::other(format!("the log could not be digested: {cause}")))
     })?;
+    if shown.is_ok() && !totals.is_empty() {
+        return output::print(&totals);
+    }
     shown
 }
 
@@ -216,6 +229,53 @@ fn failed_start(source: std::io::Error) -> Error {
 
 fn failed_serving(source: std::io::Error) -> Error {
     Error::Start { what: "the service of the file system", source }
+}
+
+/// Sets or removes the attribute that the mover looks for.
+fn pin(arguments: &FsPinArguments) -> Result<(), Error> {
+    use rustix::fs::XattrFlags;
+    let file = &arguments.file;
+    let class = match arguments.class {
+        PinClass::Nvm => Some("nvm"),
+        PinClass::Ssd => Some("ssd"),
+        PinClass::Hdd => Some("hdd"),
+        PinClass::None => None,
+    };
+    let fix = "name a file or directory below the directory of a `sietch fs mount`";
+    let done = match class {
+        Some(class) => rustix::fs::setxattr(file, fs::PIN, class.as_bytes(), XattrFlags::empty()),
+        None => match rustix::fs::removexattr(file, fs::PIN) {
+            // It was not pinned.
+            Err(rustix::io::Errno::NODATA) => Ok(()),
+            removed => removed,
+        },
+    };
+    done.map_err(|errno| Error::file(file, fix)(errno.into()))?;
+    let said = class.map_or("is not pinned".to_owned(), |class| format!("is pinned to {class}"));
+    output::print(&format!("{} {said}\n", file.display()))
+}
+
+/// How full the media are, and what was moved between them.
+pub(crate) fn usage_lines(media: &[(String, MediumUse)]) -> String {
+    let line = |(name, medium): &(String, MediumUse)| {
+        let class = format!("{:?}", medium.class).to_lowercase();
+        let (used, all) = (medium.used() * BLOCK, medium.blocks * BLOCK);
+        format!("  {class}  {} of {} in use  {name}\n", style::bytes(used), style::bytes(all))
+    };
+    media.iter().map(line).collect()
+}
+
+/// What the end of a mount says of the media.
+fn moved(totals: &Totals, description: &Description) -> String {
+    let names = description.media.iter().map(|medium| medium.path.display().to_string());
+    let media: Vec<_> = names.zip(totals.media.iter().copied()).collect();
+    let Moves { demoted, promoted, runs, .. } = totals.moves;
+    if media.len() < 2 {
+        return String::new();
+    }
+    let (demoted, promoted) = (style::bytes(demoted * BLOCK), style::bytes(promoted * BLOCK));
+    let lines = usage_lines(&media);
+    format!("{lines}  moved to slower media: {demoted}; back to faster ones: {promoted}; in {runs} runs\n")
 }
 
 fn failed(error: StoreError) -> Error {

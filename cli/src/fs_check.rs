@@ -44,7 +44,16 @@ struct Report<'a> {
     /// Data that were read.
     verified_bytes: u64,
     damaged_bytes: u64,
+    media: Vec<Medium<'a>>,
     log: Log<'a>,
+}
+
+/// How full a medium is.
+#[derive(Debug, Serialize)]
+struct Medium<'a> {
+    file: &'a str,
+    bytes: u64,
+    used_bytes: u64,
 }
 
 /// What is not digested.
@@ -104,6 +113,15 @@ fn report(folder: String, checked: &Checked, seconds: f64) -> Report<'_> {
         free_bytes: totals.free_blocks * BLOCK,
         verified_bytes: totals.verified_blocks * BLOCK,
         damaged_bytes: totals.damaged_blocks * BLOCK,
+        media: checked
+            .media
+            .iter()
+            .map(|(file, medium)| Medium {
+                file,
+                bytes: medium.blocks * BLOCK,
+                used_bytes: medium.used() * BLOCK,
+            })
+            .collect(),
         log: Log {
             records: log.records,
             bytes: log.bytes,
@@ -126,6 +144,7 @@ fn render(folder: &str, checked: &Checked, data: bool, seconds: f64) -> String {
         style::bytes(totals.data_blocks * BLOCK),
         style::bytes(totals.free_blocks * BLOCK),
     );
+    text += &crate::fs::usage_lines(&checked.media);
     text += &if data {
         let damaged = style::bytes(totals.damaged_blocks * BLOCK);
         format!("  {} of data read, {damaged} damaged\n", style::bytes(totals.verified_blocks * BLOCK))

@@ -21,6 +21,34 @@ pub(crate) enum FsCommand {
     /// nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is
     /// damaged, 2 if that is unknown: it is mounted, or cannot be opened
     Check(FsCheckArguments),
+    /// Say on which class of media the data of a mounted file belong, or of all files below a
+    /// directory; they move there within seconds
+    Pin(FsPinArguments),
+}
+
+/// Where data belong.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FsPinArguments {
+    /// A file or directory below a mount
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// The class of media; none: data move by how often they are read
+    #[arg(value_name = "CLASS")]
+    pub class: PinClass,
+}
+
+/// A class of media, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PinClass {
+    /// Persistent memory
+    Nvm,
+    /// Solid-state disks
+    Ssd,
+    /// Rotating disks
+    Hdd,
+    /// Not pinned
+    None,
 }
 
 /// What is served.

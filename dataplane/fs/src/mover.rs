@@ -53,7 +53,7 @@ use limits::HALF_LIFE;
 pub use limits::JOB_BLOCKS;
 pub use owner::{Now, Owner, View};
 use pins::Pins;
-use scan::Scan;
+use scan::{Scan, Wanted};
 
 /// How the mover works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,8 @@ impl Default for Settings {
 pub enum Step {
     /// There is more to do.
     More,
-    /// There is more to do at this time, in nanoseconds: the rate is used up.
+    /// There is more to do at this time, in nanoseconds: the rate is used up, or pinned files may
+    /// have new data.
     At(u64),
     /// There is nothing to do before the pool changes, or data were read.
     Idle,
@@ -172,18 +173,23 @@ impl Mover {
             self.aged_at = now.nanoseconds;
         }
         if let Some(job) = self.job.take() {
-            return self.copy(job, base, owner);
+            return self.copy(job, base, owner, now);
         }
         let view = owner.begin()?;
         base.store_mut().reader().advance(view.root);
-        if !self.scan.is_wanted(&view, &self.heat, &self.pins, now) {
+        let step = match self.scan.wanted(&view, &self.heat, &self.pins, now) {
+            Wanted::Now => Step::More,
+            Wanted::At(later) => Step::At(later),
+            Wanted::No => Step::Idle,
+        };
+        if step != Step::More {
             owner.end();
-            return Ok(Step::Idle);
+            return Ok(step);
         }
         if let Some(list) = self.scan.ready() {
             return self.begin_job(list, base, owner, now);
         }
         self.look(base, &view, now)?;
-        Ok(Step::More)
+        Ok(step)
     }
 }

@@ -11,13 +11,15 @@
 //!    It changes to the next commit between two operations, and only then are the blocks that this
 //!    commit replaced used again.
 //! 5. Several processes share a file system through one that serves it ([`shared`]).
-//! 6. [`check()`] verifies a file system that is not open, and recovers nothing.
+//! 6. Another thread moves data between the media ([`mover`]): cold ones to slower media, hot ones
+//!    back. It has queues of its own, and pauses while the foreground has work.
+//! 7. [`check()`] verifies a file system that is not open, and recovers nothing.
 //!
 //! What it must never do: keep a client waiting for the medium, unless its log is full; go on after
 //! a medium failed as if it had not.
 //!
-//! The layers, lowest first: `error`; `description`; `media`; `logs`; `create`, `digester`,
-//! `recovery`, `syncs`; `local`; `open`, `shared`; `check`.
+//! The layers, lowest first: `error`; `description`; `media`; `logs`, `requests`; `create`,
+//! `digester`, `recovery`, `syncs`; `local`, `mover`; `open`, `shared`; `check`.
 
 mod check;
 mod create;
@@ -27,16 +29,21 @@ mod error;
 mod local;
 mod logs;
 mod media;
+mod mover;
 mod open;
 mod recovery;
+mod requests;
 pub mod shared;
 mod syncs;
 
 pub use check::{Checked, Undigested, check};
 pub use create::{CreateOptions, create};
-pub use description::{ClassName, Description, Durability};
+pub use description::{ClassName, Description, Durability, Migration};
 pub use digester::{Digester, Totals};
 pub use error::StoreError;
 pub use local::Local;
 pub use open::{FileSystemClient, Running, open};
 pub use sietch_fs::limits::BLOCK;
+pub use sietch_fs::mover::Moves;
+pub use sietch_fs::pin::PIN;
+pub use sietch_fs::pool::MediumUse;

@@ -58,7 +58,7 @@ impl Mover {
                 break run;
             }
             if left.len() == 1 {
-                self.scan.postpone(medium, base.store_mut().reader().root().generation);
+                self.scan.postpone(medium, now);
                 return Ok(Step::More);
             }
             left.truncate((left.len() / 4).max(1));
@@ -75,6 +75,7 @@ impl Mover {
         mut job: Job,
         base: &mut Digested<Copier<D>>,
         owner: &mut impl Owner,
+        now: Now,
     ) -> Result<Step, Fault> {
         let done = match job.phase {
             Phase::Read => {
@@ -91,10 +92,7 @@ impl Mover {
             }
             Phase::Verify => verify(&job, base).map(|()| Phase::Flush),
             Phase::Flush => base.store_mut().flush(job.run.medium).map(|()| Phase::Flip),
-            Phase::Flip => {
-                let generation = base.store_mut().reader().root().generation;
-                return self.flip(job, owner, generation);
-            }
+            Phase::Flip => return self.flip(job, owner, now),
         };
         match done {
             Ok(phase) => {
@@ -159,15 +157,16 @@ impl Mover {
         self.faults.push(format!("nothing is moved to this medium any more: {fault}"));
     }
 
-    fn flip(&mut self, job: Job, owner: &mut impl Owner, generation: u64) -> Result<Step, Fault> {
+    fn flip(&mut self, job: Job, owner: &mut impl Owner, now: Now) -> Result<Step, Fault> {
         let blocks = job.blocks();
         let Some(flipped) = owner.flip(job.moves)? else {
             self.moves.wasted += blocks;
             owner.end_aside(job.run, true);
-            self.scan.postpone(job.run.medium, generation);
+            self.scan.postpone(job.run.medium, now);
             return Ok(Step::More);
         };
         owner.end_aside(job.run, true);
+        self.scan.has_moved();
         self.moves.runs += 1;
         self.moves.wasted += flipped.stale;
         match job.direction {

@@ -27,6 +27,10 @@ const HOT: u8 = 4;
 const WARMEST: u8 = 15 + 3;
 /// Nanoseconds between two rounds that look for new data of pinned files.
 const PIN_ROUNDS: u64 = 10_000_000_000;
+/// The shortest and the longest pause after a move for which there was no room, in nanoseconds: old
+/// blocks are used again when the clients have taken notice, which takes them some time.
+const PAUSE: (u64, u64) = (100_000_000, 60_000_000_000);
+
 const FIRST: Key = Key { object: items::NO_INODE + 1, kind: 0, offset: 0 };
 
 /// Which way data go.
@@ -61,6 +65,15 @@ pub(super) struct Current {
     pub pin: Option<Class>,
 }
 
+/// Whether there is something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Now,
+    /// At this time, in nanoseconds.
+    At(u64),
+    No,
+}
+
 /// See the module's account.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
@@ -81,6 +94,9 @@ pub(super) struct Scan {
     waiting: BTreeMap<List, Waiting>,
     /// The generation of which a round found nothing at the largest warmth.
     settled: Option<u64>,
+    /// When a move is tried again for which there was no room, and the pause before that.
+    postponed: Option<u64>,
+    pause: u64,
     pin_changes: Option<u64>,
     pub has_pins: bool,
     /// Of the last round: the generation, its time, and the reads before it.
@@ -94,36 +110,45 @@ fn room_below(media: &[MediumUse], class: Class) -> bool {
 
 impl Scan {
     /// Whether there is something to do.
-    pub(super) fn is_wanted(&mut self, view: &View, heat: &Heat, pins: &Pins, now: Now) -> bool {
+    pub(super) fn wanted(&mut self, view: &View, heat: &Heat, pins: &Pins, now: Now) -> Wanted {
         let media = &view.media;
         if media.iter().all(|medium| medium.class == media[0].class) {
-            return false;
+            return Wanted::No;
         }
         for (medium, is_draining) in media.iter().zip(&mut self.is_draining) {
             *is_draining = medium.above_low() > 0 && (*is_draining || medium.is_at_high());
         }
         if self.at.is_some() || pins.is_walking() || !self.waiting.is_empty() {
-            return true;
+            return Wanted::Now;
         }
+        if let Some(later) = self.postponed.filter(|later| now.nanoseconds < *later) {
+            return Wanted::At(later);
+        }
+        self.postponed = None;
         let generation = view.root.generation;
         let drains = media
             .iter()
             .zip(self.is_draining)
             .any(|(medium, is_draining)| is_draining && room_below(media, medium.class));
         if self.pin_changes != Some(view.pin_changes) || (drains && self.settled != Some(generation)) {
-            return true;
+            return Wanted::Now;
         }
         let (last, time, reads) = self.last;
-        let is_due = now.nanoseconds.saturating_sub(time) >= PIN_ROUNDS;
-        if (self.has_pins || pins.has_directories()) && generation != last && is_due {
-            return true;
-        }
         // They begin anew when heat ages.
         let new = heat.reads().checked_sub(reads).unwrap_or(heat.reads());
         let takes = |fast: &MediumUse| {
             fast.below_low() > 0 && media.iter().any(|slow| slow.class > fast.class && slow.used() > 0)
         };
-        new >= READS && media.iter().any(takes)
+        let due = time.saturating_add(PIN_ROUNDS);
+        let has_pins = self.has_pins || pins.has_directories();
+        let follows_pins = has_pins && generation != last;
+        if (new >= READS && media.iter().any(takes)) || (follows_pins && now.nanoseconds >= due) {
+            Wanted::Now
+        } else if follows_pins {
+            Wanted::At(due)
+        } else {
+            Wanted::No
+        }
     }
 
     /// A list that is ready.
@@ -157,11 +182,17 @@ impl Scan {
         taken
     }
 
-    /// Forgets what waits for a medium. It is found again when the pool is not of this generation
-    /// any more.
-    pub(super) fn postpone(&mut self, medium: u8, generation: u64) {
+    /// Forgets what waits for a medium, because the pool has no room for the move now. It is found
+    /// again after a pause, which gets longer each time.
+    pub(super) fn postpone(&mut self, medium: u8, now: Now) {
         self.forget(medium);
-        self.settled = Some(generation);
+        self.pause = (2 * self.pause).clamp(PAUSE.0, PAUSE.1);
+        self.postponed = Some(now.nanoseconds.saturating_add(self.pause));
+    }
+
+    /// A move was made: there was room.
+    pub(super) fn has_moved(&mut self) {
+        self.pause = 0;
     }
 
     /// Forgets what waits for a medium.

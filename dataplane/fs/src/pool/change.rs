@@ -144,7 +144,7 @@ impl<D: DiskQueue> Pool<D> {
         let needed = reserve + nodes + 2 * self.tree.blocks_per_change() + self.commit_need();
         // Node blocks that are missing are taken from the data space of the home.
         let missing = needed.saturating_sub(self.nodes.free());
-        let home = self.data.home_available().saturating_sub(self.data.on_home(blocks));
+        let home = self.data.home_in_chunks().saturating_sub(self.data.on_home(blocks));
         home >= missing && self.data_room(self.uses_reserve) >= blocks.saturating_add(missing)
     }
 

@@ -28,10 +28,11 @@ struct MediumSpace {
 }
 
 impl MediumSpace {
-    /// Blocks that may be handed out below the hard watermark.
+    /// Blocks that may be handed out below the hard watermark. What is above it must stay in runs
+    /// that can become chunks of nodes: fragments do not count.
     fn below_hard(&self) -> u64 {
         let spare = self.blocks - self.watermarks.hard(self.blocks);
-        self.available.free().saturating_sub(spare)
+        self.available.in_chunks().saturating_sub(spare)
     }
 }
 
@@ -119,9 +120,9 @@ impl DataSpace {
         blocks.min(below.max(blocks.saturating_sub(elsewhere)))
     }
 
-    /// Blocks of the home that may be handed out now.
-    pub(super) fn home_available(&self) -> u64 {
-        self.media.first().map_or(0, |space| space.available.free())
+    /// Blocks of the home of which chunks of nodes can be made now.
+    pub(super) fn home_in_chunks(&self) -> u64 {
+        self.media.first().map_or(0, |space| space.available.in_chunks())
     }
 
     /// Takes a run of up to so many blocks: on a medium of this class, else of the next slower one,

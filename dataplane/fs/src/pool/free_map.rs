@@ -2,18 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::limits::MIN_CHUNK;
+
 /// See the module's account.
 #[derive(Debug, Default)]
 pub(super) struct FreeMap {
     by_start: BTreeMap<u32, u32>,
     by_length: BTreeSet<(u32, u32)>,
     free: u64,
+    /// Blocks in runs of at least [`MIN_CHUNK`].
+    in_chunks: u64,
 }
 
 impl FreeMap {
     /// Blocks in all runs.
     pub(super) fn free(&self) -> u64 {
         self.free
+    }
+
+    /// Blocks in runs of which a chunk of nodes can be made.
+    pub(super) fn in_chunks(&self) -> u64 {
+        self.in_chunks
     }
 
     /// Runs.
@@ -42,12 +51,18 @@ impl FreeMap {
         self.by_start.insert(start, length);
         self.by_length.insert((length, start));
         self.free += u64::from(length);
+        if length >= MIN_CHUNK {
+            self.in_chunks += u64::from(length);
+        }
     }
 
     fn unset(&mut self, start: u32) -> Option<u32> {
         let length = self.by_start.remove(&start)?;
         self.by_length.remove(&(length, start));
         self.free -= u64::from(length);
+        if length >= MIN_CHUNK {
+            self.in_chunks -= u64::from(length);
+        }
         Some(length)
     }
 
@@ -126,6 +141,8 @@ mod tests {
             }
             assert_eq!(followed, map.by_start);
             assert_eq!(map.free(), blocks.len() as u64);
+            let long: u32 = map.by_start.values().filter(|length| **length >= 4).sum();
+            assert_eq!(map.in_chunks(), u64::from(long));
             let listed: BTreeSet<u32> = map.by_start.iter().flat_map(|(at, n)| *at..at + n).collect();
             assert_eq!(listed, blocks);
             assert_eq!(map.by_length.len(), map.runs());

@@ -82,6 +82,11 @@ impl MediumUse {
         self.used() + self.blocks / NEAR > self.watermarks.high(self.blocks)
     }
 
+    /// Whether new data go elsewhere, or soon will.
+    pub fn is_near_hard(&self) -> bool {
+        self.used() + self.blocks / NEAR > self.watermarks.hard(self.blocks)
+    }
+
     /// Blocks that must leave it until it is at its low mark.
     pub fn above_low(&self) -> u64 {
         self.used().saturating_sub(self.watermarks.low(self.blocks))

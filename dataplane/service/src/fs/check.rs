@@ -14,7 +14,7 @@ use sietch_disk::open_area;
 use sietch_fs::LogState;
 use sietch_fs::check::{Options, Report};
 use sietch_fs::log::{LogIdentity, LogReader, Mirror};
-use sietch_fs::pool::Pool;
+use sietch_fs::pool::{MediumUse, Pool};
 
 use super::description::{Description, LogDescription};
 use super::error::StoreError;
@@ -42,6 +42,8 @@ pub struct Undigested {
 pub struct Checked {
     /// The pool.
     pub pool: Report,
+    /// How full each medium is, by its file; the home first.
+    pub media: Vec<(String, MediumUse)>,
     /// The logs: one, and one for each client that shared the file system.
     pub log: Undigested,
 }
@@ -63,6 +65,8 @@ pub fn check(folder: &Path, data: bool) -> Result<Checked, StoreError> {
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let mut pool = Pool::open(members)?;
     let report = sietch_fs::check::check(&mut pool, Options { data })?;
+    let names = description.media.iter().map(|medium| medium.path.display().to_string());
+    let usage = names.zip(pool.usage()).collect();
     let mut all = Undigested::default();
     let others = report.logs.iter().map(|(number, _)| *number).filter(|number| *number != LOG);
     for number in std::iter::once(LOG).chain(others) {
@@ -73,7 +77,7 @@ pub fn check(folder: &Path, data: bool) -> Result<Checked, StoreError> {
         all.from_disk |= log.from_disk;
         all.damage = all.damage.or(log.damage);
     }
-    Ok(Checked { pool: report, log: all })
+    Ok(Checked { pool: report, media: usage, log: all })
 }
 
 /// What a log has that is not in the pool.

@@ -73,7 +73,7 @@ fn describe(folder: &Path, options: &CreateOptions) -> Result<Description, Store
         bytes: options.log_bytes,
         seed,
     };
-    Ok(Description { version: VERSION, media, log })
+    Ok(Description { version: VERSION, media, log, migration: None })
 }
 
 fn random<const N: usize>(path: &Path) -> Result<[u8; N], StoreError> {

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
-use sietch_fs::pool::Class;
+use sietch_fs::mover::Settings;
+use sietch_fs::pool::{Class, Watermarks};
 
 use super::error::StoreError;
 
@@ -94,6 +95,35 @@ pub struct LogDescription {
     pub seed: u64,
 }
 
+/// How data move between media. The marks are parts of a medium in percent; see
+/// [`Watermarks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Migration {
+    /// Bytes a second that are copied, at most; 0: nothing moves.
+    pub rate: u64,
+    /// Data leave a medium until so much of it is in use.
+    pub low: u16,
+    /// Data begin to leave a medium when so much of it is in use.
+    pub high: u16,
+    /// New data go elsewhere when so much of a medium is in use.
+    pub hard: u16,
+}
+
+impl Default for Migration {
+    fn default() -> Self {
+        Self { rate: Settings::default().rate, low: 70, high: 85, hard: 95 }
+    }
+}
+
+impl Migration {
+    /// The marks, if they are in order.
+    pub(super) fn watermarks(self) -> Option<Watermarks> {
+        let part = |percent: u16| percent.checked_mul(10);
+        Watermarks::new(part(self.low)?, part(self.high)?, part(self.hard)?)
+    }
+}
+
 /// A file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,6 +134,9 @@ pub struct Description {
     pub media: Vec<MediumDescription>,
     /// The log.
     pub log: LogDescription,
+    /// How data move between media.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<Migration>,
 }
 
 /// Reads a description that only this user may have written.
@@ -135,6 +168,10 @@ impl Description {
         let description: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         match description.version {
             VERSION if description.media.is_empty() => Err(wrong("it names no medium".to_owned())),
+            VERSION if description.migration.unwrap_or_default().watermarks().is_none() => Err(wrong(
+                "of [migration], low must be less than high, high less than hard, and hard at most 100"
+                    .to_owned(),
+            )),
             VERSION => Ok(description),
             other => Err(wrong(format!("it has version {other}, and this program knows {VERSION}"))),
         }

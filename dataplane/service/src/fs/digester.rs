@@ -11,7 +11,9 @@
 //!    replaced are used again when the client has taken notice: so it must be able to.
 //! 4. If a medium fails, or the log has an invalid record or lacks one, it publishes that and ends:
 //!    the client gets an error for whatever needs the digest.
-//! 5. It reads the log, not what the client says of it, and so may be ahead of the client: it has
+//! 5. It owns the pool, and does for the mover what changes it ([`requests`](super::requests)),
+//!    when it has nothing else to do.
+//! 6. It reads the log, not what the client says of it, and so may be ahead of the client: it has
 //!    digested a record whose append has not returned.
 //!
 //! What it must never do: sleep while a client waits for it; end and leave a client waiting.
@@ -25,8 +27,11 @@ use rustix::io::Errno;
 use sietch_disk::AreaQueue;
 use sietch_disk::nvm::{Mapped, Medium as _};
 use sietch_fs::digest::{Batch, Digest, DigestError};
-use sietch_fs::pool::Root;
+use sietch_fs::mover::Moves;
+use sietch_fs::pool::{MediumUse, Root};
 use sietch_fs::{Fault, digest};
+
+use super::requests::Requests;
 
 /// How long records gather: long enough for a file that is written, synchronised and removed.
 const LINGER: Duration = Duration::from_millis(500);
@@ -67,6 +72,10 @@ pub struct Totals {
     pub data_saved: u64,
     /// Blocks of data that were written.
     pub blocks_written: u64,
+    /// What the mover did.
+    pub moves: Moves,
+    /// How full each medium is, the home first.
+    pub media: Vec<MediumUse>,
 }
 
 /// What client and digester share.
@@ -84,6 +93,8 @@ pub(super) struct Shared {
     published: Condvar,
     /// The digester is wanted.
     wanted: Condvar,
+    /// What the mover wants.
+    requests: Requests,
 }
 
 struct State {
@@ -175,6 +186,22 @@ impl Shared {
         }
     }
 
+    /// What the mover wants.
+    pub(super) fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// The generation that was published last.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Wakes the digester for a request.
+    pub(super) fn wake(&self) {
+        drop(self.state());
+        self.wanted.notify_one();
+    }
+
     /// The client reads this generation from now on.
     pub(super) fn reads(&self, generation: u64) {
         self.reader.store(generation, Ordering::Release);
@@ -217,6 +244,7 @@ impl Digester {
             }),
             published: Condvar::new(),
             wanted: Condvar::new(),
+            requests: Requests::default(),
         });
         let mut work = Work {
             shared: Arc::clone(&shared),
@@ -228,6 +256,7 @@ impl Digester {
             has_freed: true,
             is_held: false,
             pointless: 0.0,
+            gathering_since: None,
         };
         let thread = std::thread::Builder::new()
             .name("sietch-digest".to_owned())
@@ -251,7 +280,8 @@ impl Digester {
 
     /// The sums of what was digested.
     pub fn totals(&self) -> Totals {
-        self.shared.state().totals.clone()
+        let totals = self.shared.state().totals.clone();
+        Totals { moves: self.shared.requests.moves(), ..totals }
     }
 
     /// Whether everything that the client has logged is digested, and what it removed is free.
@@ -276,6 +306,7 @@ impl Digester {
     }
 
     fn stop(&mut self) {
+        self.shared.requests.end_mover();
         self.shared.state().is_ending = true;
         self.shared.wanted.notify_one();
         if let Some(thread) = self.thread.take() {
@@ -304,6 +335,8 @@ impl Drop for Notice {
             state.failure = Some(Failure { errno: Errno::IO, cause });
         }
         self.0.published.notify_all();
+        drop(state);
+        self.0.requests.close();
     }
 }
 
@@ -322,12 +355,33 @@ struct Work {
     pointless: f64,
     /// Removing them needs blocks that the client may still read: a client that waits does not.
     is_held: bool,
+    /// Since when the oldest record that is not digested waits for others.
+    gathering_since: Option<Instant>,
+}
+
+/// Why the thread woke up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wake {
+    /// Records are to be digested, or a client waits.
+    Work,
+    /// The mover asks for something.
+    Request,
+    /// The thread is to end.
+    End,
 }
 
 impl Work {
     fn run(&mut self) {
         loop {
-            let is_ending = self.sleep();
+            let is_ending = match self.sleep() {
+                Wake::Request => {
+                    self.serve();
+                    continue;
+                }
+                Wake::Work => false,
+                Wake::End => true,
+            };
+            self.gathering_since = None;
             if let Err(failure) = self.work(is_ending) {
                 tracing::error!("nothing is digested any more: {}", failure.cause);
                 self.shared.state().failure = Some(failure);
@@ -339,11 +393,12 @@ impl Work {
         }
     }
 
-    /// Sleeps until there is something to do; whether the thread is to end.
-    fn sleep(&self) -> bool {
+    /// Sleeps until there is something to do.
+    fn sleep(&mut self) -> Wake {
         let shared = &self.shared;
         let threshold = self.log.len() as u64 / FULL_ENOUGH;
-        let mut deadline: Option<Instant> = None;
+        let mut deadline = self.gathering_since.map(|since| since + LINGER);
+        shared.requests.set_busy(false);
         let mut state = shared.state();
         loop {
             let has_freed = self.has_freed && !self.is_held;
@@ -353,10 +408,15 @@ impl Work {
             let waiting = shared.logged.load(Ordering::SeqCst).saturating_sub(self.read);
             let now = Instant::now();
             if waiting > 0 && deadline.is_none() {
+                self.gathering_since = Some(now);
                 deadline = Some(now + LINGER);
             }
             if waiting >= threshold || deadline.is_some_and(|deadline| deadline <= now) {
                 break;
+            }
+            if shared.requests.is_waiting() {
+                shared.wake_at.store(u64::MAX, Ordering::SeqCst);
+                return Wake::Request;
             }
             let wake_at = self.read + if waiting > 0 { threshold } else { 1 };
             shared.wake_at.store(wake_at, Ordering::SeqCst);
@@ -371,8 +431,10 @@ impl Work {
             };
         }
         shared.wake_at.store(u64::MAX, Ordering::SeqCst);
+        let logged = shared.logged.load(Ordering::SeqCst).saturating_sub(self.read);
+        shared.requests.set_busy(state.is_waited_for || logged >= threshold);
         state.is_waited_for = false;
-        state.is_ending
+        if state.is_ending { Wake::End } else { Wake::Work }
     }
 
     /// Digests until nothing is left that is old or that a client waits for.
@@ -403,6 +465,9 @@ impl Work {
             // Before a client sees the root: it waits for what it freed.
             self.has_freed |= batch.records > 0;
             self.publish(Some(&batch));
+            if self.shared.requests.is_pressed() {
+                self.serve();
+            }
             if let Some(invalid) = batch.invalid {
                 let cause = format!("the record of the log at {}: {}", invalid.position, invalid.cause);
                 return Err(Failure { errno: Errno::IO, cause });
@@ -435,7 +500,10 @@ impl Work {
             self.read_by();
             match self.digest.reap() {
                 Ok(has_freed) => self.has_freed = has_freed,
-                Err(DigestError::Held) => self.is_held = true,
+                Err(DigestError::Held) => {
+                    self.is_held = true;
+                    self.shared.requests.want_blocks();
+                }
                 Err(error) => return Err(failed(&error)),
             }
             self.publish(None);
@@ -444,6 +512,14 @@ impl Work {
             }
         }
         Ok(())
+    }
+
+    /// Does what the mover asks for.
+    fn serve(&mut self) {
+        self.read_by();
+        if self.shared.requests.serve(&mut self.digest) {
+            self.publish(None);
+        }
     }
 
     /// Takes notice of what the client reads.
@@ -456,6 +532,8 @@ impl Work {
     /// needs numbers for that, maybe.
     fn wait_for_reader(&mut self, is_ending: bool) -> Result<(), Failure> {
         self.give_numbers()?;
+        self.shared.requests.want_blocks();
+        self.serve();
         if is_ending || self.shared.state().is_ending {
             let cause = "the file system ends while a client reads blocks that the digest needs".to_owned();
             return Err(Failure { errno: Errno::IO, cause });
@@ -479,10 +557,13 @@ impl Work {
 
     /// Publishes what was committed, and what a batch did.
     fn publish(&mut self, batch: Option<&Batch>) {
+        let media = self.digest.pool().usage();
+        self.shared.requests.set_pressed(media.iter().any(MediumUse::is_near_hard));
         let mut state = self.shared.state();
         state.root = self.digest.root();
         state.read = self.read;
         state.has_freed = self.has_freed;
+        state.totals.media = media;
         if let Some(batch) = batch {
             state.digested = batch.state.position;
             let totals = &mut state.totals;

@@ -8,6 +8,7 @@ use sietch_disk::AreaQueue;
 use sietch_disk::nvm::Mapped;
 use sietch_fs::client::Service;
 use sietch_fs::file_system::PendingSync;
+use sietch_fs::heat::Heat;
 use sietch_fs::log::LogWriter;
 use sietch_fs::pool::{Reader, Root};
 use sietch_fs::{Digested, Fault};
@@ -24,8 +25,16 @@ pub struct Local {
 }
 
 impl Local {
-    pub(super) fn new(shared: Arc<Shared>, reader: Reader<AreaQueue>, syncs: Option<Syncs>) -> Self {
-        Self { shared, base: Digested::new(reader), syncs }
+    /// `heat` counts what the client reads.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        reader: Reader<AreaQueue>,
+        syncs: Option<Syncs>,
+        heat: Arc<Heat>,
+    ) -> Self {
+        let mut base = Digested::new(reader);
+        base.count_in(heat);
+        Self { shared, base, syncs }
     }
 
     /// The generation that it reads.

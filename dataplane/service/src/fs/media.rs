@@ -41,6 +41,11 @@ impl Medium {
         self.file.as_fd()
     }
 
+    /// Whether both are made of the same.
+    pub(super) fn is_of(&self, other: &Self) -> bool {
+        self.class == other.class
+    }
+
     /// A queue over the medium. Each thread has one of its own.
     pub(super) fn member(&self) -> Result<Member<AreaQueue>, StoreError> {
         let file = duplicate(&self.file, &self.path)?;

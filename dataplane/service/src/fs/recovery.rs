@@ -36,6 +36,10 @@ pub(super) fn recover(
 ) -> Result<(Digest<AreaQueue>, OpenLog, u64), StoreError> {
     let mut pool = Pool::open(members)?;
     pool.readers_at(u64::MAX);
+    let marks = description.migration.unwrap_or_default().watermarks().unwrap_or_default();
+    for medium in 0..description.media.len() {
+        pool.set_watermarks(medium, marks);
+    }
     let mut digest = Digest::new(pool, now())?;
     let mut replay = Replay::default();
     let mut records = 0;

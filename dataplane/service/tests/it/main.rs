@@ -7,6 +7,7 @@ mod sockets_fixture;
 mod broker;
 mod file_system;
 mod files;
+mod migration;
 mod service_core;
 mod shared_files;
 mod sockets;

@@ -92,3 +92,27 @@ pub(super) fn rename(client: &mut FileSystem, from: (InodeNumber, &str), to: (In
     let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
     as_root(BIRTH, |caller| client.rename(caller, from, to, RenameMode::Replace)).expect("both are there");
 }
+
+/// Takes all data of a file away.
+pub(super) fn truncate(client: &mut FileSystem, file: InodeNumber) {
+    use sietch_fs::file_system::AttributeChange;
+    let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
+    as_root(BIRTH, |caller| client.set_attributes(caller, file, None, &change)).expect("removing works");
+}
+
+/// Writes other content than [`content`], by one operation.
+pub(super) fn write_other(client: &mut FileSystem, file: InodeNumber, blocks: usize) {
+    let mode = OpenMode { write: true, ..OpenMode::default() };
+    as_root(BIRTH, |caller| {
+        let handle = client.open(caller, file, mode).expect("a file");
+        client.write(caller, handle, WriteAt::Offset(0), &vec![0x77; blocks * BLOCK]).expect("room");
+        client.close(handle);
+    });
+}
+
+/// A file has what [`write_other`] wrote.
+pub(super) fn verify_other(client: &mut FileSystem, file: InodeNumber, blocks: u64) {
+    for block in 0..blocks {
+        assert!(read(client, file, block) == Ok(vec![0x77; BLOCK]), "block {block} of {file}");
+    }
+}
