@@ -108,6 +108,11 @@ fn mount(arguments: &FsMountArguments) -> Result<(), Error> {
     let running = fs::open(&arguments.folder).map_err(failed)?;
     let options = options(arguments, KEEP);
     let mount = Mount::new(running.client, &arguments.directory, &options).map_err(Error::FuseMount)?;
+    let (inner, mut publications) = (mount.inner(), running.digester.publications());
+    let looking = std::thread::Builder::new()
+        .name("publications".to_owned())
+        .spawn(move || while publications.wait() && inner.with(|client| client.advance()) {});
+    drop(looking.map_err(failed_start)?);
     let recovered = match running.recovered {
         0 => String::new(),
         records => format!("; {records} records of its log were recovered"),

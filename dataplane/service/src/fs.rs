@@ -39,7 +39,7 @@ mod syncs;
 pub use check::{Checked, Undigested, check};
 pub use create::{CreateOptions, create};
 pub use description::{ClassName, Description, Durability, Migration};
-pub use digester::{Digester, Totals};
+pub use digester::{Digester, Publications, Totals};
 pub use error::StoreError;
 pub use local::Local;
 pub use open::{FileSystemClient, Running, open};

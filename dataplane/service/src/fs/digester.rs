@@ -18,7 +18,7 @@
 //!
 //! What it must never do: sleep while a client waits for it; end and leave a client waiting.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -88,6 +88,8 @@ pub(super) struct Shared {
     generation: AtomicU64,
     /// The generation of the pool that the client reads.
     reader: AtomicU64,
+    /// The digester sleeps until the client reads a newer generation.
+    awaits_reader: AtomicBool,
     state: Mutex<State>,
     /// Something was published.
     published: Condvar,
@@ -204,7 +206,10 @@ impl Shared {
 
     /// The client reads this generation from now on.
     pub(super) fn reads(&self, generation: u64) {
-        self.reader.store(generation, Ordering::Release);
+        self.reader.store(generation, Ordering::SeqCst);
+        if self.awaits_reader.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
     }
 }
 
@@ -229,6 +234,7 @@ impl Digester {
             wake_at: AtomicU64::new(u64::MAX),
             generation: AtomicU64::new(root.generation),
             reader: AtomicU64::new(root.generation),
+            awaits_reader: AtomicBool::new(false),
             state: Mutex::new(State {
                 digested,
                 read: digested,
@@ -290,6 +296,11 @@ impl Digester {
         state.read >= self.shared.logged.load(Ordering::SeqCst) && !state.has_freed
     }
 
+    /// For a thread that looks after the client while no operation runs.
+    pub fn publications(&self) -> Publications {
+        Publications { shared: Arc::clone(&self.shared), seen: 0 }
+    }
+
     /// Why nothing is digested any more.
     pub fn failure(&self) -> Option<String> {
         self.shared.state().failure.as_ref().map(|failure| failure.cause.clone())
@@ -319,6 +330,30 @@ impl Digester {
 impl Drop for Digester {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Waits for what the digester publishes. Where no operation runs, the client's `advance` is to be
+/// called after each wait: blocks that a commit replaced are free when the client has advanced.
+pub struct Publications {
+    shared: Arc<Shared>,
+    seen: u64,
+}
+
+impl Publications {
+    /// Waits for a commit after the one of the last call; `false`: the digester has ended.
+    pub fn wait(&mut self) -> bool {
+        let mut state = self.shared.state();
+        loop {
+            if state.has_ended {
+                return false;
+            }
+            if state.root.generation != self.seen {
+                self.seen = state.root.generation;
+                return true;
+            }
+            state = self.shared.published.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
@@ -401,7 +436,10 @@ impl Work {
         shared.requests.set_busy(false);
         let mut state = shared.state();
         loop {
-            let has_freed = self.has_freed && !self.is_held;
+            // A client that advances after this store wakes the thread.
+            shared.awaits_reader.store(self.has_freed && self.is_held, Ordering::SeqCst);
+            let has_advanced = shared.reader.load(Ordering::SeqCst) >= state.root.generation;
+            let has_freed = self.has_freed && (!self.is_held || has_advanced);
             if state.is_ending || state.is_waited_for || state.wants_numbers || has_freed {
                 break;
             }

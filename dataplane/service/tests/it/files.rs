@@ -531,3 +531,36 @@ fn threads_that_sync_at_once_find_their_data_on_disk() {
         }
     });
 }
+
+/// What removals freed is there without another change: a program that asks how much room there is
+/// may be the only one.
+#[test]
+fn room_that_removals_freed_is_there_without_another_change() {
+    let folder = Folder::new("idle-room");
+    folder.create(ClassName::Nvm, 8 << 20, 1 << 20);
+    let Running { client, digester, .. } = folder.open();
+    let mut files = Files::new(client);
+    let before = files.client.usage().free;
+    for number in 0.. {
+        match files.write(format!("{number}").as_bytes(), WriteAt::End, &[1; 100_000]) {
+            Ok(()) => {}
+            Err(Errno::NOSPC) => break,
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+    let caller = Caller { credentials: &files.who, now: NOW };
+    for number in 0.. {
+        match files.client.unlink(caller, InodeNumber::ROOT, format!("{number}").as_bytes()) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => break,
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while files.client.usage().free + 64 < before {
+        assert!(Instant::now() < deadline, "{:?}, and {before} blocks were free", files.client.usage());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(files);
+    digester.end().expect("all is digested");
+}
