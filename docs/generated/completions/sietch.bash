@@ -88,6 +88,9 @@ _sietch() {
             sietch__subcmd__fs,mount)
                 cmd="sietch__subcmd__fs__subcmd__mount"
                 ;;
+            sietch__subcmd__fs,pin)
+                cmd="sietch__subcmd__fs__subcmd__pin"
+                ;;
             sietch__subcmd__fs,serve)
                 cmd="sietch__subcmd__fs__subcmd__serve"
                 ;;
@@ -281,7 +284,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__fs)
-            opts="-h -V --socket --help --version create mount serve check"
+            opts="-h -V --socket --help --version create mount serve check pin"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -365,6 +368,24 @@ _sietch() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__fs__subcmd__pin)
+            opts="-h -V --socket --help --version nvm ssd hdd none"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

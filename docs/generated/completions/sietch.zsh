@@ -329,6 +329,20 @@ _arguments "${_arguments_options[@]}" : \
 ':folder -- The folder of the file system:_files' \
 && ret=0
 ;;
+(pin)
+_arguments "${_arguments_options[@]}" : \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':file -- A file or directory below a mount:_files' \
+':class -- The class of media; none\: data move by how often they are read:((nvm\:"Persistent memory"
+ssd\:"Solid-state disks"
+hdd\:"Rotating disks"
+none\:"Not pinned"))' \
+&& ret=0
+;;
         esac
     ;;
 esac
@@ -551,6 +565,7 @@ _sietch__subcmd__fs_commands() {
 'mount:Show a file system in a directory, for every program, until Ctrl-C. If \`sietch fs serve\` serves it, the mount shares it with other mounts and programs; otherwise it has it alone' \
 'serve:Serve a file system to several mounts and programs of this user, until Ctrl-C' \
 'check:Check a file system that is not mounted, and say what is damaged and what is lost by it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is damaged, 2 if that is unknown\: it is mounted, or cannot be opened' \
+'pin:Say on which class of media the data of a mounted file belong, or of all files below a directory; they move there within seconds' \
     )
     _describe -t commands 'sietch fs commands' commands "$@"
 }
@@ -568,6 +583,11 @@ _sietch__subcmd__fs__subcmd__create_commands() {
 _sietch__subcmd__fs__subcmd__mount_commands() {
     local commands; commands=()
     _describe -t commands 'sietch fs mount commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__fs__subcmd__pin_commands] )) ||
+_sietch__subcmd__fs__subcmd__pin_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch fs pin commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__fs__subcmd__serve_commands] )) ||
 _sietch__subcmd__fs__subcmd__serve_commands() {
