@@ -1,7 +1,8 @@
 //! The thread that moves data between the media ([`sietch_fs::mover`]).
 //!
 //! 1. It has queues of its own over the media: no client and no digest waits for what it reads,
-//!    writes or flushes. What it needs of the pool it asks the digester for ([`requests`]).
+//!    writes or flushes. What it needs of the pool it asks the digester for
+//!    ([`requests`](super::requests)).
 //! 2. Before each step it sees whether the foreground has work: then it pauses, and gives back what
 //!    it has if that is wanted.
 //! 3. When there is nothing to move, it sleeps until something was committed, or enough was read.

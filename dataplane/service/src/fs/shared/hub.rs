@@ -1,7 +1,7 @@
 //! The thread that has the digest and the table of leases.
 //!
 //! 1. It takes what clients say in the order of arrival, and hands it to
-//!    [`SharedDigest`](sietch_fs::shared::SharedDigest).
+//!    [`SharedDigest`].
 //! 2. Then it digests what clients wait for, and one batch of each log that is due: its client
 //!    waits for room, a quarter of it is full, or its records are old ([`LINGER`]).
 //! 3. Then it says to each client what is new: first what was committed, then grants and
