@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 
 use super::{
-    ClientNumber, Event, Grant, LeaseTable, MAX_HELD, MAX_WAITING, Mode, Refused, Release, Revocation, Times,
+    ClientNumber, Event, Grant, Judge as _, LeaseTable, MAX_HELD, MAX_WAITING, Mode, Refused, Release,
+    Replay, Revocation, Times,
 };
 use crate::inode::InodeNumber;
 
@@ -234,6 +235,15 @@ fn one_client_does_not_take_all_memory() {
     assert_eq!(table.acquire(B, InodeNumber(5000), Mode::Exclusive, 0), Err(Refused::Waiting));
     table.cancel(B, InodeNumber(1000), 0);
     table.acquire(B, InodeNumber(5000), Mode::Exclusive, 0).expect("a request");
+}
+
+#[test]
+fn a_replay_refuses_what_another_log_changed() {
+    let mut replay = Replay::default();
+    assert!(replay.of(A).may_change(N, 0) && replay.of(A).may_change(N, 64));
+    assert!(!replay.of(B).may_change(N, 0) && !replay.of(B).may_create(N, 0));
+    let other = InodeNumber(51);
+    assert!(replay.of(B).may_create(other, 0) && !replay.of(A).may_change(other, 128));
 }
 
 /// A client as the tests have it.
