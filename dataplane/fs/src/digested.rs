@@ -59,8 +59,8 @@ struct Counting {
     repeats: u8,
 }
 
-/// Reads of one region without another in between that count as one: a sequential reader is not
-/// one who reads often.
+/// Reads of one region without another in between that count as one: a program that reads a file
+/// from front to back does not make it hot.
 const REPEATS: u8 = 32;
 
 impl Counting {

@@ -1,4 +1,4 @@
-//! The leases on one inode: who has them, who waits.
+//! The leases on one inode: the clients that have them, and those that wait.
 
 use std::collections::VecDeque;
 

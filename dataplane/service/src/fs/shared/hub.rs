@@ -62,11 +62,14 @@ pub(super) struct Joining {
     pub fence: Fence,
     /// Where notices go.
     pub notices: SyncSender<Notice>,
+    /// Closes the connection.
+    pub hang_up: Box<dyn Fn() + Send>,
     pub answer: SyncSender<Result<(LogState, Progress), String>>,
 }
 
 struct Peer {
     notices: SyncSender<Notice>,
+    hang_up: Box<dyn Fn() + Send>,
     log_bytes: u64,
     /// What was reported to it last.
     reported: Option<Progress>,
@@ -83,7 +86,7 @@ struct Peer {
 pub(super) struct Hub {
     shared: SharedDigest<AreaQueue, Mapped>,
     peers: BTreeMap<ClientNumber, Peer>,
-    /// Clients that are gone, and whose end could not be finished; who waits for that.
+    /// Clients that are gone and whose end could not be finished; the sessions that wait for it.
     dying: Vec<(ClientNumber, SyncSender<()>)>,
     begin: Instant,
     is_held: bool,
@@ -164,11 +167,12 @@ impl Hub {
     }
 
     fn join(&mut self, joining: Joining) -> Result<(), DigestError> {
-        let Joining { client, memory, log_bytes, seed, mut fence, notices, answer } = joining;
+        let Joining { client, memory, log_bytes, seed, mut fence, notices, hang_up, answer } = joining;
         let state = self.shared.join(client, memory, seed)?;
         self.shared.set_fence(client, Box::new(move || fence.set()));
         let mut peer = Peer {
             notices,
+            hang_up,
             log_bytes,
             reported: None,
             returns: 0,
@@ -204,7 +208,7 @@ impl Hub {
             }
             Request::Numbers => {
                 let numbers = self.shared.inode_numbers(client, NUMBERS)?;
-                let _ = peer.notices.try_send(Notice::Numbers { start: numbers.start, end: numbers.end });
+                peer.say(Notice::Numbers { start: numbers.start, end: numbers.end });
                 Ok(())
             }
             Request::Lease { inode, exclusive } => {
@@ -212,7 +216,7 @@ impl Hub {
                 match done {
                     Err(RequestError::Digest(error)) => Err(error),
                     Err(refused) => {
-                        let _ = peer.notices.try_send(Notice::refused(refused.errno()));
+                        peer.say(Notice::refused(refused.errno()));
                         Ok(())
                     }
                     Ok(()) => Ok(()),
@@ -323,7 +327,9 @@ impl Hub {
 impl Peer {
     fn say(&mut self, notice: Notice) {
         if !self.is_closed && self.notices.try_send(notice).is_err() {
+            // It does not read. Its session ends, and with that the client.
             self.is_closed = true;
+            (self.hang_up)();
         }
     }
 }

@@ -74,12 +74,28 @@ impl Sessions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that no client has.
-    fn take_number(&self) -> Option<u32> {
+    /// A number behind `after` that no client has.
+    fn take_number(&self, after: u32) -> Option<u32> {
         let mut state = self.state();
-        let number = (1..=MAX_CLIENTS).find(|number| !state.numbers.contains(number))?;
+        let number = (after + 1..=MAX_CLIENTS).find(|number| !state.numbers.contains(number))?;
         state.numbers.insert(number);
         Some(number)
+    }
+
+    /// A number and the files of its log. A client that was fenced and still runs has its memory
+    /// mapped, and so the lock on it: then the next number is taken.
+    fn take_log(&self) -> Result<(u32, Files), String> {
+        let mut cause = format!("it has {MAX_CLIENTS} clients; end one of them");
+        let mut last = 0;
+        while let Some(number) = self.take_number(last) {
+            match Files::open(&numbered(&self.description.log, number)) {
+                Ok(files) => return Ok((number, files)),
+                Err(error) => cause = error.to_string(),
+            }
+            self.state().numbers.remove(&number);
+            last = number;
+        }
+        Err(cause)
     }
 }
 
@@ -200,12 +216,15 @@ fn session(sessions: &Sessions, stream: &UnixStream) {
     if let Err(cause) = greet(stream) {
         return refuse(cause);
     }
-    let Some(number) = sessions.take_number() else {
-        return refuse(format!("it has {MAX_CLIENTS} clients; end one of them"));
+    let (number, files) = match sessions.take_log() {
+        Ok(taken) => taken,
+        Err(cause) => return refuse(cause),
     };
-    if let Err(cause) = serve_client(sessions, stream, number) {
+    if let Err(cause) = serve_client(sessions, stream, number, &files) {
         refuse(cause);
     }
+    // With the lock on them, before another session takes the number.
+    drop(files);
     sessions.state().numbers.remove(&number);
 }
 
@@ -228,18 +247,20 @@ fn greet(stream: &UnixStream) -> Result<(), String> {
     stream.set_read_timeout(None).map_err(|error| error.to_string())
 }
 
-fn serve_client(sessions: &Sessions, stream: &UnixStream, number: u32) -> Result<(), String> {
+fn serve_client(sessions: &Sessions, stream: &UnixStream, number: u32, files: &Files) -> Result<(), String> {
     let client = ClientNumber(number);
     let description = &sessions.description;
     let log = numbered(&description.log, number);
-    let files = Files::open(&log).map_err(|error| error.to_string())?;
     let memory = files.memory.try_clone().map_err(|error| error.to_string())?;
     let (memory, _) = media::log_memory(memory, &log.memory, log.bytes).map_err(|error| error.to_string())?;
     let word = fence::memory().map_err(|error| error.to_string())?;
     let fence = Fence::open(&word).map_err(|error| error.to_string())?;
     let (notices, said) = sync_channel(NOTICES);
     let (answer, answered) = sync_channel(1);
-    let joining = Joining { client, memory, log_bytes: log.bytes, seed: log.seed, fence, notices, answer };
+    let closing = stream.try_clone().map_err(|error| error.to_string())?;
+    let hang_up = Box::new(move || drop(closing.shutdown(std::net::Shutdown::Both)));
+    let (log_bytes, seed) = (log.bytes, log.seed);
+    let joining = Joining { client, memory, log_bytes, seed, fence, notices, hang_up, answer };
     let ended = || "the service has ended".to_owned();
     sessions.events.send(Event::Join(joining)).map_err(|_| ended())?;
     let outcome =
