@@ -278,7 +278,10 @@ impl Service<Mapped> for Remote {
     }
 
     fn report(&mut self, fault: &Fault) {
-        tracing::error!("{fault}");
+        // From then on blocks that it reads may be used again: that is no damage.
+        if !self.is_fenced() {
+            tracing::error!("{fault}");
+        }
     }
 
     fn request_lease(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
