@@ -137,7 +137,8 @@ fn mount(arguments: &FsMountArguments) -> Result<(), Error> {
 fn mount_served(arguments: &FsMountArguments, signals: Signals) -> Result<(), Error> {
     let attached = shared::attach(&arguments.folder).map_err(failed)?;
     // Other clients change the file system beside the kernel.
-    let options = options(arguments, Duration::ZERO);
+    let service = Some(absolute(&arguments.folder)?);
+    let options = Options { service, ..options(arguments, Duration::ZERO) };
     let mount = Mount::new(attached.client, &arguments.directory, &options).map_err(Error::FuseMount)?;
     let (inner, waker) = (mount.inner(), signals.1.try_clone().map_err(failed_start)?);
     let mut attention = attached.attention;

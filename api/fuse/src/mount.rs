@@ -34,7 +34,7 @@ impl<F: FileSystem + Send + 'static> Mount<F> {
     pub fn new(file_system: F, directory: &Path, options: &Options) -> Result<Self, MountError> {
         let shared = Arc::new(Shared::new(file_system));
         let stale = Arc::new(Stale::default());
-        let requests = Requests::new(Arc::clone(&shared), Arc::clone(&stale), options.keep);
+        let requests = Requests::new(Arc::clone(&shared), Arc::clone(&stale), options);
         Ok(Self { session: Session::new(requests, directory, options)?, shared, stale })
     }
 

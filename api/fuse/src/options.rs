@@ -1,5 +1,6 @@
 //! How a file system is mounted.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Threads that serve requests, unless the options say otherwise. The file system is behind one
@@ -22,6 +23,9 @@ pub struct Options {
     /// How long the kernel may cache names and attributes of a [`Mount`](crate::Mount): zero where
     /// other clients change the file system beside it.
     pub keep: Duration,
+    /// Where other clients of the file system find its service: programs on the mount may become
+    /// clients themselves ([`sietch_fs::direct`]).
+    pub service: Option<PathBuf>,
     /// Threads that serve requests, at least 1.
     pub threads: usize,
 }
@@ -35,6 +39,7 @@ impl Default for Options {
             executable: true,
             trusted: false,
             keep: Duration::ZERO,
+            service: None,
             threads: THREADS,
         }
     }

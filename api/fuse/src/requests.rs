@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -27,10 +27,11 @@ use rustix::fs::{OFlags, XattrFlags};
 use rustix::io::Errno;
 use sietch_fs::FileSystem;
 use sietch_fs::access::{Caller, Credentials};
+use sietch_fs::direct::{self, Way};
 use sietch_fs::file_system::{
     AttributeChange, Handle, NewInode, OpenMode, Seek, SyncPoint, WriteAt, XattrMode, sync_shared,
 };
-use sietch_fs::inode::{Attributes, Kind};
+use sietch_fs::inode::{Attributes, InodeNumber, Kind};
 use sietch_fs::limits::MAX_RECORD_DATA;
 use sietch_fs::name::MAX_NAME;
 
@@ -39,6 +40,7 @@ use crate::listing::{list, list_with_attributes};
 use crate::operations::{
     allocation, clear_set_id, content_changer, copy, permitted, rename_mode, set_attributes,
 };
+use crate::options::Options;
 use crate::stale::Stale;
 use crate::state::{Shared, State};
 
@@ -76,12 +78,24 @@ pub(crate) struct Requests<F> {
     shared: Arc<Shared<F>>,
     stale: Arc<Stale>,
     keep: Duration,
+    /// Where programs become clients themselves.
+    service: Option<PathBuf>,
 }
 
 impl<F: FileSystem> Requests<F> {
-    /// The kernel may keep names and attributes for `keep`.
-    pub(crate) fn new(shared: Arc<Shared<F>>, stale: Arc<Stale>, keep: Duration) -> Self {
-        Self { shared, stale, keep }
+    /// The kernel may keep names and attributes as the options say.
+    pub(crate) fn new(shared: Arc<Shared<F>>, stale: Arc<Stale>, options: &Options) -> Self {
+        Self { shared, stale, keep: options.keep, service: options.service.clone() }
+    }
+
+    /// The value of an attribute of [`direct`].
+    fn direct(&self, name: &OsStr, inode: InodeNumber) -> Result<Vec<u8>, fuser::Errno> {
+        let folder = self.service.clone().ok_or(fuser::Errno::ENODATA)?;
+        if name == direct::MAP {
+            return self.run(|state| state.map(inode)).map(|()| Vec::new());
+        }
+        self.run(|state| Ok(Way { inode, is_mapped: state.is_mapped(inode), folder }))
+            .map(|way| way.to_bytes())
     }
 
     fn run<T>(&self, operation: impl FnOnce(&mut State<F>) -> Result<T, Errno>) -> Result<T, fuser::Errno> {
@@ -557,6 +571,9 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         } else {
             return reply.error(fuser::Errno::EINVAL);
         };
+        if direct::is_reserved(name.as_bytes()) {
+            return reply.error(fuser::Errno::EPERM);
+        }
         let set = self.run_as(&permitted(request), |state, caller| {
             state.file_system.set_xattr(caller, inode(number), name.as_bytes(), value, mode)
         });
@@ -564,6 +581,9 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if direct::is_reserved(name.as_bytes()) {
+            return reply_value(self.direct(name, inode(number)), size, reply);
+        }
         let value = self.run_as(&permitted(request), |state, caller| {
             state.file_system.xattr(caller, inode(number), name.as_bytes())
         });

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use sietch_fs::FileSystem;
 use sietch_fs::file_system::Handle;
 use sietch_fs::inode::{Attributes, InodeNumber};
+use sietch_fs::lease::Mode;
 
 /// A file system that is mounted.
 pub(crate) struct State<F> {
@@ -17,6 +18,8 @@ pub(crate) struct State<F> {
     references: HashMap<InodeNumber, u64>,
     /// What the kernel has open.
     handles: HashSet<Handle>,
+    /// Inodes that programs map ([`sietch_fs::direct`]), of those in `references`.
+    mapped: HashSet<InodeNumber>,
     panicked: bool,
 }
 
@@ -35,8 +38,22 @@ impl<F: FileSystem> State<F> {
         *held -= count;
         if *held == 0 {
             self.references.remove(&inode);
+            self.mapped.remove(&inode);
         }
         self.file_system.release(inode, count);
+    }
+
+    /// Notes that programs map an inode, and takes it from every client that does not know.
+    pub(crate) fn map(&mut self, inode: InodeNumber) -> Result<(), Errno> {
+        if self.references.contains_key(&inode) {
+            self.mapped.insert(inode);
+        }
+        self.file_system.hold(inode, Mode::Exclusive)
+    }
+
+    /// Whether programs map an inode.
+    pub(crate) fn is_mapped(&self, inode: InodeNumber) -> bool {
+        self.mapped.contains(&inode)
     }
 
     /// Remembers what the kernel has open.
@@ -70,8 +87,8 @@ pub(crate) struct Shared<F> {
 impl<F: FileSystem> Shared<F> {
     /// Nothing of it is known to the kernel yet.
     pub(crate) fn new(file_system: F) -> Self {
-        let (references, handles) = (HashMap::new(), HashSet::new());
-        Self { state: Mutex::new(State { file_system, references, handles, panicked: false }) }
+        let (references, handles, mapped) = (HashMap::new(), HashSet::new(), HashSet::new());
+        Self { state: Mutex::new(State { file_system, references, handles, mapped, panicked: false }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<F>> {

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::access::Caller;
 use crate::inode::{Attributes, InodeNumber, Kind, Timestamp};
+use crate::lease::Mode;
 use crate::name::Cookie;
 
 /// An inode that an operation creates.
@@ -311,6 +312,15 @@ pub trait FileSystem {
     /// Takes `count` references back.
     fn release(&mut self, inode: InodeNumber, count: u64);
 
+    /// Waits until this client has a lease on an inode. Another may take it back at any time.
+    ///
+    /// # Errors
+    /// `EIO`: the client was ended.
+    fn hold(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
+        let _ = (inode, mode);
+        Ok(())
+    }
+
     /// Reads at an offset: the bytes read, fewer than requested only at the end of the file.
     ///
     /// # Errors
@@ -409,4 +419,18 @@ pub trait FileSystem {
 
     /// What is in use.
     fn usage(&mut self) -> Usage;
+}
+
+/// A file system that shares inodes with other clients by leases, for a front end that has another
+/// way to do an operation.
+pub trait Leased: FileSystem {
+    /// Whether operations wait for leases, which is so at first. If not, an operation that lacks one
+    /// does nothing and returns `EAGAIN`.
+    fn set_waits(&mut self, waits: bool);
+
+    /// Whether anything can still be done. If not, every operation returns `EIO`.
+    fn is_going(&self) -> bool;
+
+    /// Takes notice of what the service says. To be called where no operation runs.
+    fn take_notice(&mut self);
 }

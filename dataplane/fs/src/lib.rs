@@ -27,7 +27,7 @@
 //! checksum; trust a record's meaning because its checksum is right.
 //!
 //! The layers, lowest first: `limits`, `error`; `inode`, `name`; `access`, `change`; `file_system`,
-//! `base`; `lease`; `log`; `tree`; `pool`; `overlay`; `client`, `digest`; `mover`; `inline`,
+//! `base`; `direct`; `lease`; `log`; `tree`; `pool`; `overlay`; `client`, `digest`; `mover`; `inline`,
 //! `shared`; `check`.
 #![forbid(unsafe_code)]
 
@@ -38,6 +38,7 @@ pub mod check;
 pub mod client;
 pub mod digest;
 mod digested;
+pub mod direct;
 mod error;
 pub mod file_system;
 pub mod heat;
@@ -61,7 +62,7 @@ pub use client::Client;
 pub use digest::Digest;
 pub use digested::{Digested, Store};
 pub use error::Fault;
-pub use file_system::FileSystem;
+pub use file_system::{FileSystem, Leased};
 pub use inline::Inline;
 pub use items::LogState;
 pub use tree::{Key, MAX_VALUE, OWN_KINDS};

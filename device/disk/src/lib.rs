@@ -49,7 +49,7 @@ pub use features::Feature;
 pub use memory::MemoryQueue;
 pub use nvm::NvmQueue;
 pub use queue::{BLOCK, Buffer, Completion, DiskQueue, Operation, Part, Priority, SubmitError};
-pub use select::{AreaQueue, open_area, open_memory, open_parts};
+pub use select::{AreaQueue, open_area, open_memory, open_parts, open_without_ring};
 pub use uring::UringQueue;
 
 /// Requests in flight by default: enough to saturate an NVMe device with 4 KiB writes, little

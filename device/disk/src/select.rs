@@ -44,11 +44,8 @@ pub enum AreaQueue {
 /// # Errors
 /// See [`OpenError`]; never [`OpenError::Unavailable`].
 pub fn open_area(fd: OwnedFd, capacity: u64) -> Result<AreaQueue, OpenError> {
-    if is_sealed_memory(&fd) {
-        return open_memory(fd, capacity, None);
-    }
-    if is_dax(&fd) {
-        return Ok(AreaQueue::Nvm(NvmQueue::over(Mapped::dax(fd, capacity)?, None)));
+    if is_memory(&fd) {
+        return open_without_ring(fd, capacity);
     }
     let spare = fd
         .try_clone()
@@ -60,6 +57,25 @@ pub fn open_area(fd: OwnedFd, capacity: u64) -> Result<AreaQueue, OpenError> {
         }
         Err(other) => Err(other),
     }
+}
+
+/// As [`open_area`], without io_uring: with one descriptor, `fd`, and no memory that a child of fork
+/// would share.
+///
+/// # Errors
+/// See [`open_area`].
+pub fn open_without_ring(fd: OwnedFd, capacity: u64) -> Result<AreaQueue, OpenError> {
+    if is_sealed_memory(&fd) {
+        return open_memory(fd, capacity, None);
+    }
+    if is_dax(&fd) {
+        return Ok(AreaQueue::Nvm(NvmQueue::over(Mapped::dax(fd, capacity)?, None)));
+    }
+    Ok(AreaQueue::Blocking(BlockingQueue::open(fd, capacity)?, "not asked for".to_owned()))
+}
+
+fn is_memory(fd: &OwnedFd) -> bool {
+    is_sealed_memory(fd) || is_dax(fd)
 }
 
 /// A queue over the first `capacity` bytes of sealed memory, as slow as `model` says.

@@ -28,6 +28,8 @@ pub(super) struct Leases {
     pub most: usize,
     /// What the current operation needs, as far as it is known.
     pub needs: BTreeMap<InodeNumber, Mode>,
+    /// An operation waits for what it needs.
+    pub waits: bool,
     /// The operation found a need that is not met.
     pub is_stopped: bool,
     /// The operation has changed something.
@@ -55,6 +57,7 @@ impl Default for Leases {
             order: VecDeque::new(),
             most: MAX_KEPT,
             needs: BTreeMap::new(),
+            waits: true,
             is_stopped: false,
             has_committed: false,
             waiting: None,

@@ -57,7 +57,11 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             (self.leases.is_stopped, self.leases.has_committed) = (false, false);
             let result = work(self);
             if self.leases.is_stopped {
-                continue;
+                if self.leases.waits {
+                    continue;
+                }
+                self.end_operation();
+                return Err(Errno::AGAIN);
             }
             if !matches!(result, Err(Errno::AGAIN)) {
                 self.end_operation();
@@ -261,6 +265,14 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
     }
 
+    /// Waits for a lease, whatever [`crate::file_system::Leased::set_waits`] says.
+    pub(super) fn wait_for_lease(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
+        let waits = std::mem::replace(&mut self.leases.waits, true);
+        let result = self.operation(|client| client.need(inode, mode));
+        self.leases.waits = waits;
+        result
+    }
+
     /// Whether the client may look at an inode that an operation does not look at.
     pub(super) fn holds(&self, inode: InodeNumber) -> bool {
         !S::IS_SHARED || self.leases.has(inode, Mode::Shared)
@@ -318,6 +330,11 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             }
             self.service.wait_message()?;
         }
+    }
+
+    /// Whether the client was neither fenced nor ended.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.is_failed && !(S::IS_SHARED && self.service.is_fenced())
     }
 
     /// A client that was fenced does nothing more.

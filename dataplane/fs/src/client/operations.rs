@@ -9,10 +9,11 @@ use super::{Client, Service};
 use crate::access::Caller;
 use crate::base::Base as _;
 use crate::file_system::{
-    Allocation, AttributeChange, DirectoryEntry, FileSystem, Handle, NewInode, OpenMode, PendingSync,
+    Allocation, AttributeChange, DirectoryEntry, FileSystem, Handle, Leased, NewInode, OpenMode, PendingSync,
     RenameMode, Seek, SyncPoint, Usage, WriteAt, XattrMode, sync_shared,
 };
 use crate::inode::{Attributes, InodeNumber, Kind};
+use crate::lease::Mode;
 use crate::limits::BLOCK;
 use crate::name::Cookie;
 
@@ -129,6 +130,10 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         self.drop_references(inode, count);
     }
 
+    fn hold(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
+        self.wait_for_lease(inode, mode)
+    }
+
     fn read(&mut self, handle: Handle, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
         self.operation(|client| client.read_at(handle, offset, bytes))
     }
@@ -205,5 +210,19 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         let inodes = base.inodes();
         let free = self.usable_blocks().saturating_sub(self.promised_blocks);
         Usage { block_bytes: BLOCK as u32, blocks, free, inodes }
+    }
+}
+
+impl<S: Service<M>, M: Medium> Leased for Client<S, M> {
+    fn set_waits(&mut self, waits: bool) {
+        self.leases.waits = waits;
+    }
+
+    fn is_going(&self) -> bool {
+        self.is_alive()
+    }
+
+    fn take_notice(&mut self) {
+        self.advance();
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{fstat, fstatfs};
 use rustix::process::geteuid;
 use sietch_disk::nvm::Mapped;
-use sietch_disk::{AreaQueue, NvmQueue, area, open_area};
+use sietch_disk::{AreaQueue, NvmQueue, OpenError, area, open_area};
 use sietch_fs::pool::Member;
 
 use super::description::{ClassName, MediumDescription};
@@ -48,13 +48,21 @@ impl Medium {
 
     /// A queue over the medium. Each thread has one of its own.
     pub(super) fn member(&self) -> Result<Member<AreaQueue>, StoreError> {
+        self.member_by(&mut open_area)
+    }
+
+    /// As [`Medium::member`]; `open` opens what is no memory.
+    pub(super) fn member_by(
+        &self,
+        open: &mut dyn FnMut(OwnedFd, u64) -> Result<AreaQueue, OpenError>,
+    ) -> Result<Member<AreaQueue>, StoreError> {
         let file = duplicate(&self.file, &self.path)?;
         let fail = |source| StoreError::Queue { path: self.path.clone(), source };
         let disk = if self.class == ClassName::Nvm && is_tmpfs(&file) {
             let memory = Mapped::file_on_demand(&file, self.bytes).map_err(fail)?;
             AreaQueue::Nvm(NvmQueue::over(memory, None))
         } else {
-            open_area(file, self.bytes).map_err(fail)?
+            open(file, self.bytes).map_err(fail)?
         };
         Ok(Member { name: self.path.display().to_string(), class: self.class.into(), disk })
     }

@@ -33,7 +33,7 @@ mod remote;
 mod server;
 
 pub use inbox::Attention;
-pub use remote::{Attached, Remote, attach, is_served};
+pub use remote::{Attached, Remote, attach, attach_within, is_served};
 pub use server::{Server, serve};
 
 /// Name of the socket in the folder of a file system.

@@ -2,15 +2,15 @@
 
 use std::io::Write as _;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use rustix::io::Errno;
-use sietch_disk::AreaQueue;
 use sietch_disk::nvm::Mapped;
+use sietch_disk::{AreaQueue, OpenError};
 use sietch_fs::client::{Message, Service};
 use sietch_fs::file_system::PendingSync;
 use sietch_fs::inode::InodeNumber;
@@ -35,6 +35,8 @@ const REPORT_PART: u64 = 8;
 
 /// A client, and what looks after it.
 pub struct Attached {
+    /// The descriptors that it has, if [`attach_within`] made it.
+    pub descriptors: Vec<RawFd>,
     /// Its operations.
     pub client: Client<Remote, Mapped>,
     /// For the thread that looks after it while no operation runs.
@@ -78,6 +80,39 @@ pub fn is_served(folder: &Path) -> bool {
 /// # Errors
 /// See [`StoreError`]; [`StoreError::Service`]: no process serves it, or it refuses.
 pub fn attach(folder: &Path) -> Result<Attached, StoreError> {
+    attach_by(folder, Opening { is_within: false, descriptors: Vec::new() })
+}
+
+/// As [`attach`], within a program that knows nothing of it, and may fork: the client has no io_uring,
+/// and all of its descriptors are known.
+///
+/// # Errors
+/// As of [`attach`].
+pub fn attach_within(folder: &Path) -> Result<Attached, StoreError> {
+    attach_by(folder, Opening { is_within: true, descriptors: Vec::new() })
+}
+
+/// How a client opens files.
+struct Opening {
+    is_within: bool,
+    descriptors: Vec<RawFd>,
+}
+
+impl Opening {
+    fn note(&mut self, file: impl AsFd) {
+        self.descriptors.push(file.as_fd().as_raw_fd());
+    }
+
+    fn area(&mut self, file: OwnedFd, bytes: u64) -> Result<AreaQueue, OpenError> {
+        if self.is_within {
+            self.note(&file);
+            return sietch_disk::open_without_ring(file, bytes);
+        }
+        sietch_disk::open_area(file, bytes)
+    }
+}
+
+fn attach_by(folder: &Path, mut opening: Opening) -> Result<Attached, StoreError> {
     let path = folder.join(SOCKET);
     let failed = |cause: String| StoreError::Service { path: path.clone(), cause };
     let mut socket = UnixStream::connect(&path).map_err(|error| failed(error.to_string()))?;
@@ -98,10 +133,13 @@ pub fn attach(folder: &Path) -> Result<Attached, StoreError> {
     let durability = welcome.durability;
     let inbox = Arc::new(Inbox::new(welcome.progress.clone()));
     let log = welcome.log;
-    let (remote, writer) = Remote::new(*welcome, frame.descriptors, socket, Arc::clone(&inbox), &path)?;
+    let inbox_of_client = Arc::clone(&inbox);
+    let (remote, writer) =
+        Remote::new(*welcome, frame.descriptors, socket, inbox_of_client, &path, &mut opening)?;
     let client = Client::new(remote, writer, log);
     let attention = Attention { inbox, seen: 0 };
-    Ok(Attached { client, attention, durability, service: service.pid.as_raw_nonzero().get() })
+    let descriptors = opening.descriptors;
+    Ok(Attached { descriptors, client, attention, durability, service: service.pid.as_raw_nonzero().get() })
 }
 
 fn send<T: serde::Serialize>(socket: &mut UnixStream, message: &T) -> std::io::Result<()> {
@@ -116,7 +154,9 @@ impl Remote {
         socket: UnixStream,
         inbox: Arc<Inbox>,
         path: &Path,
+        opening: &mut Opening,
     ) -> Result<(Self, LogWriter<Mapped>), StoreError> {
+        opening.note(&socket);
         let failed = |cause: &str| StoreError::Service { path: path.to_owned(), cause: cause.to_owned() };
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next().ok_or_else(|| failed("a descriptor is missing"));
@@ -135,7 +175,8 @@ impl Remote {
         writer.continue_at(welcome.position, welcome.sequence + 1);
         let syncs = match disk {
             Some(disk) => {
-                let queue = sietch_disk::open_area(disk, bytes)
+                let queue = opening
+                    .area(disk, bytes)
                     .map_err(|source| StoreError::Queue { path: path.to_owned(), source })?;
                 let mirror = Mirror::new(queue, &writer);
                 let mirror = mirror.map_err(|source| StoreError::Mirror { path: path.to_owned(), source })?;
@@ -145,12 +186,14 @@ impl Remote {
         };
         let mut members = Vec::new();
         for (name, class, bytes) in welcome.media {
-            members.push(Medium::of_descriptor(next()?, name.into(), class, bytes).member()?);
+            let medium = Medium::of_descriptor(next()?, name.into(), class, bytes);
+            members.push(medium.member_by(&mut |file, bytes| opening.area(file, bytes))?);
         }
         let progress = &welcome.progress;
         let root = progress.root().ok_or_else(|| failed("it named no root"))?;
         let base = Digested::new(Reader::new(members, root)?);
         let receiving = socket.try_clone().map_err(|error| failed(&error.to_string()))?;
+        opening.note(&receiving);
         let delivered = Arc::clone(&inbox);
         let receiver = std::thread::Builder::new()
             .name("sietch-fs-client".to_owned())
