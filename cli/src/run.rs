@@ -6,8 +6,10 @@
 //! 2. The library and the service's socket are found, and the service is greeted ([`environment`]).
 //!    If its version differs, a warning is printed, and the program runs on the kernel's sockets,
 //!    unless it needs what they lack (`--vnic`, `--publish`).
-//! 3. Ports of the host that are to lead to the program are tried ([`publish`]).
-//! 4. The environment is set, and this process executes the program: process id, terminal, signals
+//! 3. The mounts whose files the program shall read and write itself are checked ([`files`]). With
+//!    them, no service is needed.
+//! 4. Ports of the host that are to lead to the program are tried ([`publish`]).
+//! 5. The environment is set, and this process executes the program: process id, terminal, signals
 //!    and exit status are the program's own.
 //!
 //! Exit statuses before that: [`error`].
@@ -15,6 +17,7 @@
 mod elf;
 mod environment;
 pub(crate) mod error;
+mod files;
 mod program;
 mod publish;
 mod unsupported;
@@ -63,15 +66,24 @@ fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, 
         application: environment::application()?,
         library: environment::build(library.as_ref().ok()),
     };
+    let mounts = files::mounts(&arguments.fs)?;
+    let mut with_sockets = true;
     if let Err(cause) = service.greet() {
-        with_library = false;
+        with_sockets = false;
+        with_library &= mounts.is_some();
         // During an upgrade the versions differ for a while: servers must start all the same, and
         // the warning says which sockets they have.
         let on_the_host = arguments.vnic.is_none() && arguments.publish.is_empty();
         let passing = matches!(cause, RunError::OtherService { .. } | RunError::NoNumber { .. });
-        go_on(arguments.anyway || on_the_host && passing, cause)?;
+        let is_wanted = mounts.is_none() || !matches!(cause, RunError::NoService { .. });
+        if is_wanted || !on_the_host {
+            go_on(arguments.anyway || on_the_host && passing, cause)?;
+        }
     }
-    if with_library && let Some(program) = program::imports_liburing(&file, path.as_deref()) {
+    if with_library
+        && with_sockets
+        && let Some(program) = program::imports_liburing(&file, path.as_deref())
+    {
         // The program may use liburing for files alone. If standard error is closed, it runs all
         // the same.
         let _ = writeln!(
@@ -82,7 +94,17 @@ fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, 
         );
     }
     if with_library {
-        set_environment(&mut command, &library?, arguments, &service)?;
+        let inherited = std::env::var_os("LD_PRELOAD");
+        command.env("LD_PRELOAD", environment::preload(&library?, inherited.as_deref()));
+        match mounts {
+            Some(list) => command.env(socket_service::FILES_VARIABLE, list),
+            None => command.env_remove(socket_service::FILES_VARIABLE),
+        };
+        if with_sockets {
+            set_environment(&mut command, arguments, &service)?;
+        } else {
+            command.env_remove(socket_service::SOCKET_VARIABLE);
+        }
     }
     Ok((file, command))
 }
@@ -97,16 +119,13 @@ fn go_on(anyway: bool, finding: RunError) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Sets the environment variables that the library reads.
+/// Sets the environment variables that the library reads for its sockets.
 fn set_environment(
     command: &mut Command,
-    library: &Path,
     arguments: &RunArguments,
     service: &Service<'_>,
 ) -> Result<(), RunError> {
-    let inherited = std::env::var_os("LD_PRELOAD");
     command
-        .env("LD_PRELOAD", environment::preload(library, inherited.as_deref()))
         .env(socket_service::SOCKET_VARIABLE, service.path)
         .env(socket_service::APPLICATION_VARIABLE, environment::written(&service.application));
     match &arguments.vnic {

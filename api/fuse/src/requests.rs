@@ -19,9 +19,9 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ use sietch_fs::direct::{self, Way};
 use sietch_fs::file_system::{
     AttributeChange, Handle, NewInode, OpenMode, Seek, SyncPoint, WriteAt, XattrMode, sync_shared,
 };
-use sietch_fs::inode::{Attributes, InodeNumber, Kind};
+use sietch_fs::inode::{Attributes, Kind};
 use sietch_fs::limits::MAX_RECORD_DATA;
 use sietch_fs::name::MAX_NAME;
 
@@ -86,16 +86,6 @@ impl<F: FileSystem> Requests<F> {
     /// The kernel may keep names and attributes as the options say.
     pub(crate) fn new(shared: Arc<Shared<F>>, stale: Arc<Stale>, options: &Options) -> Self {
         Self { shared, stale, keep: options.keep, service: options.service.clone() }
-    }
-
-    /// The value of an attribute of [`direct`].
-    fn direct(&self, name: &OsStr, inode: InodeNumber) -> Result<Vec<u8>, fuser::Errno> {
-        let folder = self.service.clone().ok_or(fuser::Errno::ENODATA)?;
-        if name == direct::MAP {
-            return self.run(|state| state.map(inode)).map(|()| Vec::new());
-        }
-        self.run(|state| Ok(Way { inode, is_mapped: state.is_mapped(inode), folder }))
-            .map(|way| way.to_bytes())
     }
 
     fn run<T>(&self, operation: impl FnOnce(&mut State<F>) -> Result<T, Errno>) -> Result<T, fuser::Errno> {
@@ -571,9 +561,6 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         } else {
             return reply.error(fuser::Errno::EINVAL);
         };
-        if direct::is_reserved(name.as_bytes()) {
-            return reply.error(fuser::Errno::EPERM);
-        }
         let set = self.run_as(&permitted(request), |state, caller| {
             state.file_system.set_xattr(caller, inode(number), name.as_bytes(), value, mode)
         });
@@ -581,9 +568,6 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if direct::is_reserved(name.as_bytes()) {
-            return reply_value(self.direct(name, inode(number)), size, reply);
-        }
         let value = self.run_as(&permitted(request), |state, caller| {
             state.file_system.xattr(caller, inode(number), name.as_bytes())
         });
@@ -658,6 +642,33 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         match self.run(|state| state.file_system.seek(Handle(handle.0), offset, what)) {
             // Within the largest file.
             Ok(found) => reply.offset(found as i64),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn ioctl(
+        &self,
+        _request: &Request,
+        number: INodeNo,
+        _handle: FileHandle,
+        _flags: IoctlFlags,
+        command: u32,
+        _from: &[u8],
+        room: u32,
+        reply: ReplyIoctl,
+    ) {
+        let Some(folder) = self.service.clone() else { return reply.error(fuser::Errno::ENOTTY) };
+        let inode = inode(number);
+        let answer = match command {
+            direct::WAY => self
+                .run(|state| Ok(Way { inode, is_mapped: state.is_mapped(inode), folder }))
+                .map(|way| way.to_bytes()),
+            direct::MAP => self.run(|state| state.map(inode)).map(|()| Vec::new()),
+            _ => Err(fuser::Errno::ENOTTY),
+        };
+        match answer {
+            Ok(answer) if answer.len() <= room as usize => reply.ioctl(answer.len() as i32, &answer),
+            Ok(_) => reply.error(fuser::Errno::ENAMETOOLONG),
             Err(errno) => reply.error(errno),
         }
     }

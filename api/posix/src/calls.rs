@@ -5,6 +5,7 @@
 
 pub mod data;
 pub mod descriptor;
+pub mod files;
 pub mod options;
 pub mod process;
 pub mod signal;

@@ -20,14 +20,15 @@
 //! folders below it, and no files import one another in a circle:
 //!
 //! ```text
-//!  calls        what each intercepted call does: socket, data, descriptor, options, process,
-//!               epoll/poll/select, signal, syscall
+//!  calls        what each intercepted call does: socket, data, files, descriptor, options,
+//!               process, epoll/poll/select, signal, syscall
 //!  wait         epoll_wait, poll, select: scan shared memory, sleep in the kernel
 //!  listener     register a listener with the service; register again after a restart
 //!  readiness    readiness checks; epoll sets: registrations, arming, changes, fork, exec
 //!  service      requests to the socket service, and arrivals from it
 //!  options      the socket options that are remembered and inherited
 //!  connection   one end: doorbell, peer, state, spinning, blocked calls
+//!  files        files on a mount of a shared file system: words, state, claims
 //!  descriptor   the descriptor table; hidden and in-flight descriptors
 //!  context      what `sietch run` passed in the environment       address   socket names
 //!  signal       handlers, faults, checked copies, jumps out of handlers
@@ -41,6 +42,7 @@ pub mod calls;
 mod connection;
 mod context;
 mod descriptor;
+pub mod files;
 mod listener;
 mod options;
 mod readiness;

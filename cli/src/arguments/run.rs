@@ -23,6 +23,11 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "[[ADDRESS:]HOST_PORT:]PORT")]
     pub publish: Vec<Publish>,
 
+    /// Read and write the files on this mount without the kernel, where that is faster; its file
+    /// system must be served (`sietch fs serve`); may be given several times
+    #[arg(long, value_name = "DIR")]
+    pub fs: Vec<PathBuf>,
+
     /// The service's socket [default: sockets.sock beside the daemon's socket, if `--socket` names
     /// one; else $SIETCH_SOCKETS; else beside the daemon's]
     #[arg(long, value_name = "PATH")]

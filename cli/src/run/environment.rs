@@ -10,6 +10,8 @@
 //!    removed, so that none is inherited by chance.
 //! 5. `SIETCH_SHORT_LIVED`, unless `--always` is given: short-lived connections stay on kernel TCP.
 //!
+//! 6. `SIETCH_FILES`: the mounts of `--fs`, as absolute paths with colons between them.
+//!
 //! The service is greeted first, in its own protocol (`docs/spec/sockets.md`), and its build
 //! compared with the library's.
 

@@ -83,6 +83,18 @@ pub(crate) enum RunError {
         path: PathBuf,
     },
 
+    /// Not a mount whose programs may become clients.
+    #[error("{path}: {cause}")]
+    #[diagnostic(help(
+        "serve its file system with `sietch fs serve FOLDER`, and then mount it with `sietch fs mount FOLDER DIR`"
+    ))]
+    NotServed {
+        /// The folder that was named.
+        path: PathBuf,
+        /// Why not.
+        cause: String,
+    },
+
     /// The service does not answer.
     #[error("no service at {path}: {source}")]
     #[diagnostic(help(
@@ -192,6 +204,7 @@ impl RunError {
             Self::NoLibrary { .. }
             | Self::Library { .. }
             | Self::LibraryPath { .. }
+            | Self::NotServed { .. }
             | Self::NoService { .. }
             | Self::OtherService { .. }
             | Self::NoNumber { .. }

@@ -1,13 +1,13 @@
 //! How a program that has a file of a mount open becomes a client of the file system itself.
 //!
-//! 1. The mount answers for two extended attributes that no file has and no list shows. A program
-//!    that may read a file may read them.
+//! 1. The mount answers two requests by `ioctl(2)` on a descriptor. They need nothing of the file
+//!    itself: the mount takes no lease for them.
 //! 2. [`WAY`] says which inode a descriptor is of, and in which folder the service of the file
 //!    system is ([`Way`]). The program connects there, takes a lease on the inode, and then reads
 //!    and writes the file without the mount.
-//! 3. The kernel maps pages of the mount's. Before a program maps a file, it reads [`MAP`]. The
+//! 3. The kernel maps pages of the mount's. Before a program maps a file, it sends [`MAP`]. The
 //!    mount notes the inode and takes its lease from every other client.
-//! 4. A program reads [`WAY`] after each lease that it got. If the file is mapped it uses the
+//! 4. A program sends [`WAY`] after each lease that it got. If the file is mapped it uses the
 //!    mount. So either its question came after the mount's note, or its lease was taken back.
 //!
 //! The note lasts until the kernel forgets the inode. Programs that map files without step 3 may
@@ -19,17 +19,19 @@ use std::path::PathBuf;
 
 use crate::inode::InodeNumber;
 
-/// The attribute that says where the file system of a descriptor is.
-pub const WAY: &str = "user.sietch.direct";
-/// The attribute whose reading says that the file will be mapped. Its value is empty.
-pub const MAP: &str = "user.sietch.map";
-/// Most bytes of a value of [`WAY`].
+/// Most bytes of an answer to [`WAY`].
 pub const MAX_WAY: usize = 32 + 4096;
+/// Asks where the file system of a descriptor is: `_IOR('S', 1, char[MAX_WAY])` of
+/// `asm-generic/ioctl.h`. Returns the bytes of the answer ([`Way::to_bytes`]).
+pub const WAY: u32 = (2 << 30) | ((MAX_WAY as u32) << 16) | LETTER | 1;
+/// Says that the file will be mapped: `_IO('S', 2)`. Returns 0.
+pub const MAP: u32 = LETTER | 2;
 
-/// Whether an attribute has one of these names: no program sets it.
-pub fn is_reserved(name: &[u8]) -> bool {
-    [WAY, MAP].iter().any(|reserved| reserved.as_bytes() == name)
-}
+/// What distinguishes the requests from those of other drivers.
+const LETTER: u32 = (b'S' as u32) << 8;
+
+// A size has 14 bits there.
+const _: () = assert!(MAX_WAY < 1 << 14);
 
 /// What a mount says of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ pub struct Way {
 }
 
 impl Way {
-    /// The value of [`WAY`]: number, `m` or `-`, and folder, with a space between them.
+    /// The answer to [`WAY`]: number, `m` or `-`, and folder, with a space between them.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mapped = if self.is_mapped { 'm' } else { '-' };
         let mut bytes = format!("{} {mapped} ", self.inode.0).into_bytes();
@@ -51,7 +53,7 @@ impl Way {
         bytes
     }
 
-    /// Parses such a value. `None`: it is none.
+    /// Parses such an answer. `None`: it is none.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut parts = bytes.splitn(3, |byte| *byte == b' ');
         let inode = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;

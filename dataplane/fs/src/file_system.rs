@@ -424,8 +424,8 @@ pub trait FileSystem {
 /// A file system that shares inodes with other clients by leases, for a front end that has another
 /// way to do an operation.
 pub trait Leased: FileSystem {
-    /// Whether operations wait for leases, which is so at first. If not, an operation that lacks one
-    /// does nothing and returns `EAGAIN`.
+    /// Whether operations wait for leases, which is so at first. If not, an operation that lacks
+    /// one does nothing and returns `EAGAIN`.
     fn set_waits(&mut self, waits: bool);
 
     /// Whether anything can still be done. If not, every operation returns `EIO`.

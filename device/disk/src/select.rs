@@ -59,8 +59,8 @@ pub fn open_area(fd: OwnedFd, capacity: u64) -> Result<AreaQueue, OpenError> {
     }
 }
 
-/// As [`open_area`], without io_uring: with one descriptor, `fd`, and no memory that a child of fork
-/// would share.
+/// As [`open_area`], without io_uring: with one descriptor, `fd`, and no memory that a child of
+/// fork would share.
 ///
 /// # Errors
 /// See [`open_area`].

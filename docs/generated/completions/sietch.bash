@@ -594,7 +594,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__run)
-            opts="-h -V --vnic --publish --sockets --anyway --always --socket --help --version"
+            opts="-h -V --vnic --publish --fs --sockets --anyway --always --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -605,6 +605,10 @@ _sietch() {
                     return 0
                     ;;
                 --publish)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --fs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -195,6 +195,7 @@ complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcom
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from pin" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l vnic -d 'Give the program this VNIC\'s addresses, and reach other machines through it [default: the host\'s addresses; connections to programs that are not under Sietch go through the kernel]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l publish -d 'Also accept connections for the program\'s PORT on a port of the host: PORT (with --vnic), HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several times' -r
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l fs -d 'Read and write the files on this mount without the kernel, where that is faster; its file system must be served (`sietch fs serve`); may be given several times' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l sockets -d 'The service\'s socket [default: sockets.sock beside the daemon\'s socket, if `--socket` names one; else $SIETCH_SOCKETS; else beside the daemon\'s]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l anyway -d 'Run the program on the kernel\'s sockets if Sietch cannot serve it, or does not run'

@@ -8,13 +8,17 @@
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use sietch_posix::calls::{data, descriptor, options, process, socket, syscall};
+use sietch_posix::calls::{data, descriptor, files as calls, options, process, socket, syscall};
 use sietch_posix::{Build, MAGIC};
 
 mod dlopen;
 mod exec;
+mod export;
+mod files;
 mod variadic;
 mod wait;
+
+use export::{check, export};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -32,31 +36,12 @@ pub static SIETCH_BUILD: Build = Build::own(MAGIC);
 
 extern "C" fn begin() {
     process::begin();
+    files::begin();
 }
 
 extern "C" fn end() {
     process::end();
 }
-
-/// Defines functions with the C library's names.
-macro_rules! export {
-    ($($name:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)? => $call:expr;)*) => {
-        $(
-            /// The C library's function of this name.
-            ///
-            /// # Safety
-            /// As the C library's.
-            #[unsafe(no_mangle)]
-            #[allow(unused_unsafe, reason = "some of them touch no memory")]
-            unsafe extern "C" fn $name($($argument: $type),*) $(-> $answer)? {
-                // SAFETY: the caller upholds the contract of the C library's function of this name.
-                unsafe { $call }
-            }
-        )*
-    };
-}
-#[allow(unused_imports, reason = "for the modules of this crate")]
-pub(crate) use export;
 
 export! {
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int => socket::socket(domain, kind, protocol);
@@ -75,16 +60,16 @@ export! {
 }
 
 export! {
-    read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t => data::read(fd, to, length);
-    __read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t => data::read(fd, to, length);
-    write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t => data::write(fd, from, length);
-    __write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t => data::write(fd, from, length);
-    readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t => data::readv(fd, vectors, count);
-    writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t => data::writev(fd, vectors, count);
-    preadv2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => data::preadv2(fd, vectors, count, offset, flags);
-    preadv64v2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => data::preadv2(fd, vectors, count, offset, flags);
-    pwritev2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => data::pwritev2(fd, vectors, count, offset, flags);
-    pwritev64v2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => data::pwritev2(fd, vectors, count, offset, flags);
+    read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t => calls::read(fd, to, length);
+    __read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t => calls::read(fd, to, length);
+    write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t => calls::write(fd, from, length);
+    __write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t => calls::write(fd, from, length);
+    readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t => calls::readv(fd, vectors, count);
+    writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t => calls::writev(fd, vectors, count);
+    preadv2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => calls::preadv2(fd, vectors, count, offset, flags);
+    preadv64v2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => calls::preadv2(fd, vectors, count, offset, flags);
+    pwritev2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => calls::pwritev2(fd, vectors, count, offset, flags);
+    pwritev64v2(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => calls::pwritev2(fd, vectors, count, offset, flags);
     recv(fd: c_int, to: *mut c_void, length: size_t, flags: c_int) -> ssize_t => data::recvfrom(fd, to, length, flags, std::ptr::null_mut(), std::ptr::null_mut());
     __recv(fd: c_int, to: *mut c_void, length: size_t, flags: c_int) -> ssize_t => data::recvfrom(fd, to, length, flags, std::ptr::null_mut(), std::ptr::null_mut());
     recvfrom(fd: c_int, to: *mut c_void, length: size_t, flags: c_int, name: *mut sockaddr, name_length: *mut socklen_t) -> ssize_t => data::recvfrom(fd, to, length, flags, name, name_length);
@@ -101,13 +86,13 @@ export! {
     sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => data::sendfile(out, from, offset, count);
     splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t => data::splice(from, from_offset, to, to_offset, length, flags);
     tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t => data::tee(from, to, length, flags);
-    fdopen(fd: c_int, mode: *const c_char) -> *mut c_void => data::fdopen(fd, mode);
+    fdopen(fd: c_int, mode: *const c_char) -> *mut c_void => calls::fdopen(fd, mode);
 }
 
 export! {
     __read_chk(fd: c_int, to: *mut c_void, length: size_t, room: size_t) -> ssize_t => {
         check(length, room);
-        data::read(fd, to, length)
+        calls::read(fd, to, length)
     };
     __recv_chk(fd: c_int, to: *mut c_void, length: size_t, room: size_t, flags: c_int) -> ssize_t => {
         check(length, room);
@@ -120,32 +105,20 @@ export! {
 }
 
 export! {
-    close(fd: c_int) -> c_int => descriptor::close(fd);
-    __close(fd: c_int) -> c_int => descriptor::close(fd);
-    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int => descriptor::close_range(first, last, flags);
-    closefrom(first: c_int) => descriptor::closefrom(first);
-    dup(old: c_int) -> c_int => descriptor::dup(old);
-    dup2(old: c_int, new: c_int) -> c_int => descriptor::dup2(old, new);
-    __dup2(old: c_int, new: c_int) -> c_int => descriptor::dup2(old, new);
-    dup3(old: c_int, new: c_int, flags: c_int) -> c_int => descriptor::dup3(old, new, flags);
-    fcntl(fd: c_int, command: c_int, argument: size_t) -> c_int => descriptor::fcntl(fd, command, argument);
-    fcntl64(fd: c_int, command: c_int, argument: size_t) -> c_int => descriptor::fcntl(fd, command, argument);
-    __fcntl(fd: c_int, command: c_int, argument: size_t) -> c_int => descriptor::fcntl(fd, command, argument);
+    close(fd: c_int) -> c_int => calls::close(fd);
+    __close(fd: c_int) -> c_int => calls::close(fd);
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int => calls::close_range(first, last, flags);
+    closefrom(first: c_int) => calls::closefrom(first);
+    dup(old: c_int) -> c_int => calls::dup(old);
+    dup2(old: c_int, new: c_int) -> c_int => calls::dup2(old, new);
+    __dup2(old: c_int, new: c_int) -> c_int => calls::dup2(old, new);
+    dup3(old: c_int, new: c_int, flags: c_int) -> c_int => calls::dup3(old, new, flags);
+    fcntl(fd: c_int, command: c_int, argument: size_t) -> c_int => calls::fcntl(fd, command, argument);
+    fcntl64(fd: c_int, command: c_int, argument: size_t) -> c_int => calls::fcntl(fd, command, argument);
+    __fcntl(fd: c_int, command: c_int, argument: size_t) -> c_int => calls::fcntl(fd, command, argument);
     ioctl(fd: c_int, request: c_ulong, argument: size_t) -> c_int => descriptor::ioctl(fd, request, argument);
     vfork() -> c_int => process::fork();
     _exit(status: c_int) -> ! => process::exit(status);
     _Exit(status: c_int) -> ! => process::exit(status);
     syscall(number: c_long, a: size_t, b: size_t, c: size_t, d: size_t, e: size_t, f: size_t) -> c_long => syscall::syscall(number, [a, b, c, d, e, f]);
-}
-
-unsafe extern "C" {
-    fn __chk_fail() -> !;
-}
-
-/// As a fortified program requires: ends the process before a buffer overflows.
-fn check(length: size_t, room: size_t) {
-    if length > room {
-        // SAFETY: ends the process.
-        unsafe { __chk_fail() };
-    }
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use sietch_posix::calls::{signal, wait};
 
-use crate::export;
+use crate::export::export;
 
 export! {
     epoll_create(size: c_int) -> c_int => wait::epoll_create(size);

@@ -11,7 +11,8 @@ use std::ptr;
 use libc::timespec;
 
 use crate::calls::data::{file, message, transfer};
-use crate::calls::descriptor::{close, control, duplicate};
+use crate::calls::descriptor::control;
+use crate::calls::files;
 use crate::calls::process::{exec, lifetime, seccomp};
 use crate::calls::socket::{accept, bind, connect, create, listen, names, shutdown};
 use crate::calls::{options, wait};
@@ -29,10 +30,10 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
     // SAFETY: in all arms the caller's promise is that of the call with this number.
     let answer = unsafe {
         match number {
-            libc::SYS_read => transfer::read(int(0), a[1] as _, a[2]),
-            libc::SYS_write => transfer::write(int(0), a[1] as _, a[2]),
-            libc::SYS_readv => transfer::readv(int(0), a[1] as _, int(2)),
-            libc::SYS_writev => transfer::writev(int(0), a[1] as _, int(2)),
+            libc::SYS_read => files::read(int(0), a[1] as _, a[2]),
+            libc::SYS_write => files::write(int(0), a[1] as _, a[2]),
+            libc::SYS_readv => files::readv(int(0), a[1] as _, int(2)),
+            libc::SYS_writev => files::writev(int(0), a[1] as _, int(2)),
             libc::SYS_recvfrom => transfer::recvfrom(int(0), a[1] as _, a[2], int(3), a[4] as _, a[5] as _),
             libc::SYS_sendto => transfer::sendto(int(0), a[1] as _, a[2], int(3), a[4] as _, a[5] as _),
             libc::SYS_sendmsg => message::sendmsg(int(0), a[1] as _, int(2)),
@@ -41,12 +42,15 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_splice => file::splice(int(0), a[1] as _, int(2), a[3] as _, a[4], a[5] as c_uint),
             libc::SYS_tee => file::tee(int(0), int(1), a[2], a[3] as c_uint),
             // The fifth argument is the upper half of the offset where registers have 32 bits.
-            libc::SYS_preadv2 => {
-                transfer::preadv2(int(0), a[1] as _, int(2), a[3].cast_signed() as i64, int(5))
-            }
+            libc::SYS_preadv2 => files::preadv2(int(0), a[1] as _, int(2), a[3].cast_signed() as i64, int(5)),
             libc::SYS_pwritev2 => {
-                transfer::pwritev2(int(0), a[1] as _, int(2), a[3].cast_signed() as i64, int(5))
+                files::pwritev2(int(0), a[1] as _, int(2), a[3].cast_signed() as i64, int(5))
             }
+            libc::SYS_pread64 => files::pread(int(0), a[1] as _, a[2], a[3].cast_signed() as i64),
+            libc::SYS_pwrite64 => files::pwrite(int(0), a[1] as _, a[2], a[3].cast_signed() as i64),
+            libc::SYS_preadv => files::preadv(int(0), a[1] as _, int(2), a[3].cast_signed() as i64),
+            libc::SYS_pwritev => files::pwritev(int(0), a[1] as _, int(2), a[3].cast_signed() as i64),
+            libc::SYS_lseek => files::lseek(int(0), a[1].cast_signed() as i64, int(2)) as isize,
             _ => return int_call(number, a),
         }
     };
@@ -75,16 +79,23 @@ unsafe fn int_call(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_setsockopt => options::setsockopt(int(0), int(1), int(2), a[3] as _, a[4] as c_uint),
             libc::SYS_sendmmsg => message::sendmmsg(int(0), a[1] as _, a[2] as c_uint, int(3)),
             libc::SYS_recvmmsg => message::recvmmsg(int(0), a[1] as _, a[2] as c_uint, int(3), a[4] as _),
-            libc::SYS_close => close::close(int(0)),
-            libc::SYS_close_range => close::close_range(a[0] as c_uint, a[1] as c_uint, int(2)),
-            libc::SYS_dup => duplicate::dup(int(0)),
+            libc::SYS_close => files::close(int(0)),
+            libc::SYS_close_range => files::close_range(a[0] as c_uint, a[1] as c_uint, int(2)),
+            libc::SYS_dup => files::dup(int(0)),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_dup2 => duplicate::dup2(int(0), int(1)),
-            libc::SYS_dup3 => duplicate::dup3(int(0), int(1), int(2)),
-            libc::SYS_fcntl => control::fcntl(int(0), int(1), a[2]),
+            libc::SYS_dup2 => files::dup2(int(0), int(1)),
+            libc::SYS_dup3 => files::dup3(int(0), int(1), int(2)),
+            libc::SYS_fcntl => files::fcntl(int(0), int(1), a[2]),
             libc::SYS_ioctl => control::ioctl(int(0), a[1] as _, a[2]),
             libc::SYS_prctl => seccomp::prctl(int(0), [a[1] as _, a[2] as _, a[3] as _, a[4] as _]),
             libc::SYS_seccomp => seccomp::seccomp(a[0], a[1], a[2]),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => files::open(a[0] as _, int(1), a[2]),
+            libc::SYS_openat => files::openat(int(0), a[1] as _, int(2), a[3]),
+            libc::SYS_fsync => files::fsync(int(0), files::Extent::All),
+            libc::SYS_fdatasync => files::fsync(int(0), files::Extent::Data),
+            libc::SYS_ftruncate => files::ftruncate(int(0), a[1].cast_signed() as i64),
+            libc::SYS_fstat => files::fstat(int(0), a[1] as _),
             libc::SYS_exit_group => lifetime::exit(int(0)),
             libc::SYS_execve => exec::execve(a[0] as _, a[1] as _, a[2] as _),
             libc::SYS_execveat => exec::execveat(int(0), a[1] as _, a[2] as _, a[3] as _, int(4)),

@@ -61,6 +61,8 @@ struct Local {
     /// Handlers among them that were installed without `SA_RESTART`.
     interrupting: Cell<u32>,
     depth: Cell<u32>,
+    /// Handlers of the program that have begun and not returned.
+    running: Cell<u32>,
     /// The signal that was deferred, 0 for none.
     deferred: Cell<c_int>,
     information: UnsafeCell<MaybeUninit<libc::siginfo_t>>,
@@ -73,6 +75,7 @@ thread_local! {
         count: Cell::new(0),
         interrupting: Cell::new(0),
         depth: Cell::new(0),
+        running: Cell::new(0),
         deferred: Cell::new(0),
         information: UnsafeCell::new(MaybeUninit::uninit()),
         mask: Cell::new(0),
@@ -89,6 +92,18 @@ pub(crate) fn count() -> u32 {
 #[inline]
 pub(crate) fn interrupting() -> u32 {
     LOCAL.with(|local| local.interrupting.get())
+}
+
+/// Whether this thread is in a handler of the program, which may have interrupted the C library's
+/// allocator.
+#[inline]
+pub(crate) fn is_running() -> bool {
+    LOCAL.with(|local| local.running.get() != 0)
+}
+
+/// A handler jumps: none is counted any more.
+pub(crate) fn jumped() {
+    LOCAL.with(|local| local.running.set(0));
 }
 
 /// No handler of the program runs in this thread while one of these exists. They nest.
@@ -151,6 +166,12 @@ pub(crate) fn block_all() -> u64 {
     set_mask(libc::SIG_SETMASK, u64::MAX)
 }
 
+/// Blocks, in the calling thread, all signals but those by which the C library changes the user of
+/// all threads and ends one: what a thread of this library is begun with. The mask before.
+pub(crate) fn block_for_threads() -> u64 {
+    set_mask(libc::SIG_SETMASK, !(bit(32) | bit(33)))
+}
+
 /// Gives the calling thread the mask that [`block_all`] has taken.
 pub(crate) fn restore(before: u64) {
     set_mask(libc::SIG_SETMASK, before);
@@ -187,9 +208,11 @@ extern "C" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, conte
     if defer || handler <= libc::SIG_IGN {
         return;
     }
+    LOCAL.with(|local| local.running.set(local.running.get() + 1));
     // SAFETY: the program's handler, of one argument or of three; the first is passed the same way
     // in both.
     unsafe { std::mem::transmute::<usize, Handler>(handler)(signal, information, context) };
+    LOCAL.with(|local| local.running.set(local.running.get().saturating_sub(1)));
 }
 
 /// Signals that a thread brings upon itself.

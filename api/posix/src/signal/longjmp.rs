@@ -16,7 +16,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use crate::signal::handlers::Section;
+use crate::signal::handlers::{self, Section};
 use crate::system::originals;
 
 /// Calls of one thread that sleep within one another's handlers, two entries each at most: further
@@ -138,6 +138,7 @@ pub(crate) fn resolve() {
 pub unsafe fn jump(to: *const c_void, value: c_int) -> ! {
     // SAFETY: the caller upholds this function's contract.
     abandon_below(unsafe { stack_of(to) });
+    handlers::jumped();
     let pointer = ORIGINAL.load(Acquire);
     if pointer.is_null() {
         std::process::abort();

@@ -70,6 +70,7 @@ macro_rules! calls {
             $(pointers::$name.store(look_up(concat!(stringify!($name), "\0")), Release);)*
             fcntl_pointer.store(look_up("fcntl\0"), Release);
             fork_pointer.store(look_up("fork\0"), Release);
+            openat_pointer.store(look_up("openat\0"), Release);
         }
 
         $(
@@ -128,6 +129,14 @@ calls! {
     pselect = SYS_pselect6(count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, except: *mut libc::fd_set, timeout: *const timespec, mask: *const libc::sigset_t) -> c_int;
     epoll_pwait = SYS_epoll_pwait(epfd: c_int, events: *mut libc::epoll_event, most: c_int, timeout: c_int, mask: *const libc::sigset_t) -> c_int;
     epoll_pwait2 = SYS_epoll_pwait2(epfd: c_int, events: *mut libc::epoll_event, most: c_int, timeout: *const timespec, mask: *const libc::sigset_t) -> c_int;
+    pread = SYS_pread64(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t;
+    pwrite = SYS_pwrite64(fd: c_int, from: *const c_void, length: size_t, offset: off_t) -> ssize_t;
+    lseek = SYS_lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t;
+    ftruncate = SYS_ftruncate(fd: c_int, length: off_t) -> c_int;
+    fsync = SYS_fsync(fd: c_int) -> c_int;
+    fdatasync = SYS_fdatasync(fd: c_int) -> c_int;
+    mmap = SYS_mmap(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    mkostemps = SYS_getpid(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
     fdopen = SYS_getpid(fd: c_int, mode: *const c_char) -> *mut c_void;
 }
 
@@ -136,6 +145,30 @@ static fcntl_pointer: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 #[allow(non_upper_case_globals)]
 static fork_pointer: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+#[allow(non_upper_case_globals)]
+static openat_pointer: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The C library's `openat`.
+///
+/// # Safety
+/// As `openat(2)`.
+pub(crate) unsafe fn openat(folder: c_int, path: *const c_char, flags: c_int, mode: usize) -> c_int {
+    let pointer = openat_pointer.load(Acquire);
+    if pointer.is_null() {
+        let arguments = [sys::signed(folder), address(path), sys::signed(flags), mode, 0, 0];
+        // SAFETY: the caller upholds this function's contract.
+        return sys::to_c_int(unsafe { sys::syscall(libc::SYS_openat, arguments) });
+    }
+    // SAFETY: the C library's `openat` has this type.
+    let function = unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int>(
+            pointer,
+        )
+    };
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { function(folder, path, flags, mode) }
+}
 
 /// The C library's `fcntl`.
 ///

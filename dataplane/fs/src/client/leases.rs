@@ -334,7 +334,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// Whether the client was neither fenced nor ended.
     pub(super) fn is_alive(&self) -> bool {
-        !self.is_failed && !(S::IS_SHARED && self.service.is_fenced())
+        let is_ended = S::IS_SHARED && self.service.is_fenced();
+        !self.is_failed && !is_ended
     }
 
     /// A client that was fenced does nothing more.

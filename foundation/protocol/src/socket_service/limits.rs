@@ -24,6 +24,10 @@ pub const SOCKET_VARIABLE: &str = "SIETCH_SOCKETS";
 /// The variable with the application's id: 32 hexadecimal digits.
 pub const APPLICATION_VARIABLE: &str = "SIETCH_APPLICATION";
 
+/// The variable that names the mounts whose files a program reads and writes itself, with colons
+/// between them.
+pub const FILES_VARIABLE: &str = "SIETCH_FILES";
+
 /// The variable that leaves short-lived connections to kernel TCP, where setup is cheaper.
 pub const SHORT_LIVED_VARIABLE: &str = "SIETCH_SHORT_LIVED";
 /// The variable that names the VNIC; not set in host addressing.

@@ -5,10 +5,10 @@
 //! placeholders, which carry nothing without this library.
 //!
 //! 1. [`begin`] keeps, as texts, the variables by which this process runs under Sietch.
-//! 2. An environment that names `SIETCH_SOCKETS` stays as it is, empty value included: its author
-//!    decided (`sietch run` in a program under Sietch, or a program that opts out). An environment
-//!    without it was made anew: it gets the variables, and the library before whatever its
-//!    `LD_PRELOAD` names.
+//! 2. An environment that names `SIETCH_SOCKETS` or `SIETCH_FILES` stays as it is, empty value
+//!    included: its author decided (`sietch run` in a program under Sietch, or a program that opts
+//!    out). An environment without them was made anew: it gets the variables, and the library
+//!    before whatever its `LD_PRELOAD` names.
 //! 3. The target may need another C library, which would refuse to start with this one: musl's
 //!    loader ends it with status 127. So the target's loader decides ([`target`]). Where it cannot
 //!    load the library, the environment goes there without it; other libraries stay.
@@ -26,7 +26,8 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use sietch_protocol::socket_service::{
-    APPLICATION_VARIABLE, PUBLISH_VARIABLE, SHORT_LIVED_VARIABLE, SOCKET_VARIABLE, VNIC_VARIABLE,
+    APPLICATION_VARIABLE, FILES_VARIABLE, PUBLISH_VARIABLE, SHORT_LIVED_VARIABLE, SOCKET_VARIABLE,
+    VNIC_VARIABLE,
 };
 
 use crate::calls::process::exec::target::Named;
@@ -46,8 +47,17 @@ const PRELOAD: &str = "LD_PRELOAD";
 const TEXT: usize = libc::PATH_MAX as usize + 32;
 
 /// Variables that are carried along beside the library.
-const CARRIED: [&str; 5] =
-    [SOCKET_VARIABLE, APPLICATION_VARIABLE, VNIC_VARIABLE, PUBLISH_VARIABLE, SHORT_LIVED_VARIABLE];
+const CARRIED: [&str; 6] = [
+    SOCKET_VARIABLE,
+    FILES_VARIABLE,
+    APPLICATION_VARIABLE,
+    VNIC_VARIABLE,
+    PUBLISH_VARIABLE,
+    SHORT_LIVED_VARIABLE,
+];
+
+/// How many of them say that a process runs under Sietch: the first ones.
+const DECIDING: usize = 2;
 
 /// `NAME=value` and a zero; empty if the variable is not set.
 #[derive(Debug)]
@@ -105,9 +115,9 @@ pub(crate) fn begin() {
     let Some(library) = own_file() else { return };
     let _ = KEPT.get_or_init(|| {
         let mut kept = Kept { carried: [const { Text::new() }; CARRIED.len()], library: Text::new() };
-        // Without a service the library does nothing, but it would still prevent other C libraries
-        // from starting.
-        if context::get().is_some() {
+        // Without a service and files the library does nothing, but it would still prevent other C
+        // libraries from starting.
+        if context::get().is_some() || context::variable(FILES_VARIABLE).is_some() {
             for (text, name) in kept.carried.iter_mut().zip(CARRIED) {
                 if let Some(value) = context::variable(name) {
                     text.set(name, value);
@@ -196,8 +206,8 @@ impl<'texts> Environment<'texts> {
         if !unsafe { target::takes_the_library(named) } {
             return Self::without(kept, given);
         }
-        // The first one is the service's socket.
-        if kept.carried[0].get().is_some() { Self::with(kept, given) } else { Self::same(given) }
+        let is_under = kept.carried.iter().take(DECIDING).any(|text| text.get().is_some());
+        if is_under { Self::with(kept, given) } else { Self::same(given) }
     }
 
     const fn same(given: Texts<'texts>) -> Self {
@@ -208,7 +218,7 @@ impl<'texts> Environment<'texts> {
         let mut count = 0;
         let mut preload: Option<(usize, &[u8])> = None;
         for text in given.iter().map(CStr::to_bytes) {
-            if value(text, SOCKET_VARIABLE).is_some() {
+            if CARRIED.iter().take(DECIDING).any(|name| value(text, name).is_some()) {
                 return Self::same(given);
             }
             if let Some(value) = value(text, PRELOAD) {

@@ -83,8 +83,8 @@ pub fn attach(folder: &Path) -> Result<Attached, StoreError> {
     attach_by(folder, Opening { is_within: false, descriptors: Vec::new() })
 }
 
-/// As [`attach`], within a program that knows nothing of it, and may fork: the client has no io_uring,
-/// and all of its descriptors are known.
+/// As [`attach`], within a program that knows nothing of it, and may fork: the client has no
+/// io_uring, and all of its descriptors are known.
 ///
 /// # Errors
 /// As of [`attach`].

@@ -1,0 +1,385 @@
+//! `read`, `write` and the calls like them.
+//!
+//! 1. A call takes the position from the kernel, and sets it when the bytes have moved. Both are
+//!    done under the lock, so that calls of this process do not use one position twice.
+//! 2. Bytes that the program cannot reach are for the kernel to refuse.
+//! 3. A write of several pieces is gathered, so that it is one record.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{iovec, off_t, size_t, ssize_t};
+use sietch_fs::access::{Caller, Credentials};
+use sietch_fs::file_system::WriteAt;
+use sietch_fs::limits::MAX_RECORD_DATA;
+
+use crate::calls::data;
+use crate::calls::files::status::{self, Extent};
+use crate::files::claim::{Access, Call, Done, Need, with_client};
+use crate::files::position::{now, seek};
+use crate::files::words;
+use crate::signal::user_memory;
+use crate::system::originals;
+use crate::system::sys::{self, Errno, Outcome};
+
+/// Most bytes of a call (`MAX_RW_COUNT`).
+const MAX_BYTES: usize = 0x7fff_f000;
+/// Most pieces of a call (`UIO_MAXIOV`).
+const MAX_PIECES: usize = 1024;
+
+#[inline]
+fn is_ours(fd: c_int) -> bool {
+    words::get(fd) != 0
+}
+
+/// Where in the file.
+#[derive(Clone, Copy)]
+enum Place {
+    Position(c_int),
+    Offset(u64),
+}
+
+impl Place {
+    fn need(self, access: Access) -> Need {
+        Need { access, at_position: matches!(self, Self::Position(_)) }
+    }
+
+    fn get(self) -> Result<u64, Errno> {
+        match self {
+            Self::Position(fd) => seek(fd, 0, libc::SEEK_CUR).map(|position| position as u64),
+            Self::Offset(offset) => Ok(offset),
+        }
+    }
+
+    fn set(self, position: u64) -> Result<(), Errno> {
+        match self {
+            Self::Position(fd) => {
+                let position = off_t::try_from(position).map_err(|_| libc::EOVERFLOW)?;
+                seek(fd, position, libc::SEEK_SET).map(drop)
+            }
+            Self::Offset(_) => Ok(()),
+        }
+    }
+}
+
+/// The bytes of the program that a call moves, if all of them can be reached.
+struct Pieces {
+    first: *const iovec,
+    count: usize,
+    bytes: usize,
+}
+
+impl Pieces {
+    /// # Safety
+    /// `first` is that of `count` vectors, or for the kernel to refuse.
+    unsafe fn new(first: *const iovec, count: c_int, is_reachable: fn(&iovec) -> bool) -> Option<Self> {
+        let count = usize::try_from(count).ok().filter(|count| *count <= MAX_PIECES)?;
+        if !user_memory::is_readable(first, count * size_of::<iovec>()) {
+            return None;
+        }
+        let mut bytes = 0_usize;
+        for at in 0..count {
+            // SAFETY: it was found to be readable.
+            let piece = unsafe { first.add(at).read_unaligned() };
+            bytes = bytes.checked_add(piece.iov_len).filter(|bytes| *bytes <= MAX_BYTES)?;
+            if piece.iov_len != 0 && !is_reachable(&piece) {
+                return None;
+            }
+        }
+        Some(Self { first, count, bytes })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = iovec> + '_ {
+        // SAFETY: as in `new`.
+        (0..self.count).map(|at| unsafe { self.first.add(at).read_unaligned() })
+    }
+}
+
+fn can_be_read(piece: &iovec) -> bool {
+    user_memory::is_readable(piece.iov_base, piece.iov_len)
+}
+
+fn can_be_written(piece: &iovec) -> bool {
+    user_memory::is_writable(piece.iov_base, piece.iov_len)
+}
+
+/// Reads into a slice of the program.
+fn read_at(call: &mut Call<'_>, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
+    call.client.read(call.handle, offset, to).map_err(|errno| errno.raw_os_error())
+}
+
+/// Writes, in as few records as possible; how far, and where the last byte is.
+fn write_at(call: &mut Call<'_>, at: WriteAt, from: &[u8]) -> Result<(usize, u64), Errno> {
+    let credentials = Credentials::default();
+    let mut done = 0;
+    let mut end = 0;
+    for part in from.chunks(MAX_RECORD_DATA) {
+        let at = match at {
+            WriteAt::Offset(offset) => WriteAt::Offset(offset + done as u64),
+            WriteAt::End => WriteAt::End,
+        };
+        let caller = Caller { credentials: &credentials, now: now() };
+        match call.client.write(caller, call.handle, at, part) {
+            Ok(start) => {
+                done += part.len();
+                end = start + part.len() as u64;
+            }
+            Err(_) if done != 0 => break,
+            Err(errno) => return Err(errno.raw_os_error()),
+        }
+    }
+    Ok((done, end))
+}
+
+fn read_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Outcome {
+    let offset = place.get()?;
+    let mut done = 0;
+    for piece in pieces.iter() {
+        if piece.iov_len == 0 {
+            continue;
+        }
+        // SAFETY: the program has given these bytes for this, and they can be written.
+        let to = unsafe { std::slice::from_raw_parts_mut(piece.iov_base.cast::<u8>(), piece.iov_len) };
+        match read_at(call, offset + done as u64, to) {
+            Ok(bytes) => {
+                done += bytes;
+                if bytes < piece.iov_len {
+                    break;
+                }
+            }
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    place.set(offset + done as u64)?;
+    Ok(done)
+}
+
+fn write_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Outcome {
+    let at = if call.appends { WriteAt::End } else { WriteAt::Offset(place.get()?) };
+    if pieces.bytes == 0 {
+        return Ok(0);
+    }
+    let mut filled = pieces.iter().filter(|piece| piece.iov_len != 0);
+    // SAFETY: the program has given these bytes for this, and they can be read.
+    let slice = |piece: &iovec| unsafe {
+        std::slice::from_raw_parts(piece.iov_base.cast_const().cast::<u8>(), piece.iov_len)
+    };
+    let (done, end) = match (filled.next(), filled.next()) {
+        (Some(one), None) => write_at(call, at, slice(&one))?,
+        _ => {
+            let mut gathered = Vec::with_capacity(pieces.bytes);
+            pieces
+                .iter()
+                .filter(|piece| piece.iov_len != 0)
+                .for_each(|piece| gathered.extend_from_slice(slice(&piece)));
+            write_at(call, at, &gathered)?
+        }
+    };
+    place.set(end)?;
+    Ok(done)
+}
+
+/// Makes what a call has written durable, if its description says so.
+fn written(fd: c_int, bytes: usize, syncs: bool) -> ssize_t {
+    if syncs && status::fsync(fd, Extent::All) != 0 {
+        return -1;
+    }
+    bytes.cast_signed()
+}
+
+/// # Safety
+/// As `readv(2)`.
+unsafe fn read_by_client(fd: c_int, place: Place, first: *const iovec, count: c_int) -> Done<usize> {
+    // SAFETY: the caller upholds this function's contract.
+    let Some(pieces) = (unsafe { Pieces::new(first, count, can_be_written) }) else {
+        return Done::Kernel(None);
+    };
+    with_client(fd, place.need(Access::Read), |call| read_pieces(call, place, &pieces))
+}
+
+/// # Safety
+/// As `writev(2)`.
+unsafe fn write_by_client(fd: c_int, place: Place, first: *const iovec, count: c_int) -> Done<(usize, bool)> {
+    // SAFETY: the caller upholds this function's contract.
+    let Some(pieces) = (unsafe { Pieces::new(first, count, can_be_read) }) else { return Done::Kernel(None) };
+    with_client(fd, place.need(Access::Write), |call| {
+        write_pieces(call, place, &pieces).map(|bytes| (bytes, call.syncs))
+    })
+}
+
+/// A call of one piece.
+fn one(base: *mut c_void, length: usize) -> iovec {
+    iovec { iov_base: base, iov_len: length.min(MAX_BYTES) }
+}
+
+/// Reads with the client, or has the kernel read.
+///
+/// # Safety
+/// As `readv(2)`.
+unsafe fn read_or(
+    fd: c_int,
+    place: Place,
+    (first, count): (*const iovec, c_int),
+    kernel: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    // SAFETY: the caller upholds this function's contract.
+    match unsafe { read_by_client(fd, place, first, count) } {
+        Done::Here(outcome) => sys::to_c(outcome),
+        Done::Kernel(_call) => kernel(),
+    }
+}
+
+/// Writes with the client, or has the kernel write.
+///
+/// # Safety
+/// As `writev(2)`.
+unsafe fn write_or(
+    fd: c_int,
+    place: Place,
+    (first, count): (*const iovec, c_int),
+    kernel: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    // SAFETY: the caller upholds this function's contract.
+    match unsafe { write_by_client(fd, place, first, count) } {
+        Done::Here(Ok((bytes, syncs))) => written(fd, bytes, syncs),
+        Done::Here(Err(errno)) => sys::to_c(Err(errno)),
+        Done::Kernel(_call) => kernel(),
+    }
+}
+
+/// `read(2)`.
+///
+/// # Safety
+/// As `read(2)`.
+#[inline]
+pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
+    // SAFETY: the caller upholds this function's contract.
+    let kernel = || unsafe { data::read(fd, to, length) };
+    if !is_ours(fd) {
+        return kernel();
+    }
+    // SAFETY: as above.
+    unsafe { read_or(fd, Place::Position(fd), (&one(to, length), 1), kernel) }
+}
+
+/// `write(2)`.
+///
+/// # Safety
+/// As `write(2)`.
+#[inline]
+pub unsafe fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
+    // SAFETY: the caller upholds this function's contract.
+    let kernel = || unsafe { data::write(fd, from, length) };
+    if !is_ours(fd) {
+        return kernel();
+    }
+    // SAFETY: as above.
+    unsafe { write_or(fd, Place::Position(fd), (&one(from.cast_mut(), length), 1), kernel) }
+}
+
+/// `readv(2)`.
+///
+/// # Safety
+/// As `readv(2)`.
+pub unsafe fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the caller upholds this function's contract.
+    let kernel = || unsafe { data::readv(fd, first, count) };
+    if !is_ours(fd) {
+        return kernel();
+    }
+    // SAFETY: as above.
+    unsafe { read_or(fd, Place::Position(fd), (first, count), kernel) }
+}
+
+/// `writev(2)`.
+///
+/// # Safety
+/// As `writev(2)`.
+pub unsafe fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the caller upholds this function's contract.
+    let kernel = || unsafe { data::writev(fd, first, count) };
+    if !is_ours(fd) {
+        return kernel();
+    }
+    // SAFETY: as above.
+    unsafe { write_or(fd, Place::Position(fd), (first, count), kernel) }
+}
+
+/// The place of a call with an offset; `None`: the kernel refuses it.
+fn place_of(offset: off_t) -> Option<Place> {
+    u64::try_from(offset).ok().map(Place::Offset)
+}
+
+/// `pread(2)`.
+///
+/// # Safety
+/// As `pread(2)`.
+pub unsafe fn pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t {
+    // SAFETY: the caller upholds this function's contract.
+    let kernel = || unsafe { originals::pread(fd, to, length, offset) };
+    let Some(place) = place_of(offset).filter(|_| is_ours(fd)) else { return kernel() };
+    // SAFETY: as above.
+    unsafe { read_or(fd, place, (&one(to, length), 1), kernel) }
+}
+
+/// `pwrite(2)`.
+///
+/// # Safety
+/// As `pwrite(2)`.
+pub unsafe fn pwrite(fd: c_int, from: *const c_void, length: size_t, offset: off_t) -> ssize_t {
+    // SAFETY: the caller upholds this function's contract.
+    let kernel = || unsafe { originals::pwrite(fd, from, length, offset) };
+    let Some(place) = place_of(offset).filter(|_| is_ours(fd)) else { return kernel() };
+    // SAFETY: as above.
+    unsafe { write_or(fd, place, (&one(from.cast_mut(), length), 1), kernel) }
+}
+
+/// `preadv2(2)`, and with no flags `preadv(2)`.
+///
+/// # Safety
+/// As `preadv2(2)`.
+pub unsafe fn preadv2(fd: c_int, first: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+    // SAFETY: the caller upholds this function's contract.
+    let kernel = || unsafe { data::preadv2(fd, first, count, offset, flags) };
+    let place = if offset == -1 { Some(Place::Position(fd)) } else { place_of(offset) };
+    let Some(place) = place.filter(|_| is_ours(fd) && flags == 0) else { return kernel() };
+    // SAFETY: as above.
+    unsafe { read_or(fd, place, (first, count), kernel) }
+}
+
+/// `pwritev2(2)`, and with no flags `pwritev(2)`.
+///
+/// # Safety
+/// As `pwritev2(2)`.
+pub unsafe fn pwritev2(fd: c_int, first: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+    // SAFETY: the caller upholds this function's contract.
+    let kernel = || unsafe { data::pwritev2(fd, first, count, offset, flags) };
+    let place = if offset == -1 { Some(Place::Position(fd)) } else { place_of(offset) };
+    let Some(place) = place.filter(|_| is_ours(fd) && flags == 0) else { return kernel() };
+    // SAFETY: as above.
+    unsafe { write_or(fd, place, (first, count), kernel) }
+}
+
+/// `preadv(2)`.
+///
+/// # Safety
+/// As `preadv(2)`.
+pub unsafe fn preadv(fd: c_int, first: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+    if offset < 0 {
+        return sys::to_c(Err(libc::EINVAL));
+    }
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { preadv2(fd, first, count, offset, 0) }
+}
+
+/// `pwritev(2)`.
+///
+/// # Safety
+/// As `pwritev(2)`.
+pub unsafe fn pwritev(fd: c_int, first: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+    if offset < 0 {
+        return sys::to_c(Err(libc::EINVAL));
+    }
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { pwritev2(fd, first, count, offset, 0) }
+}

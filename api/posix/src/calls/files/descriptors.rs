@@ -1,0 +1,167 @@
+//! What happens to descriptors: begin, close, dup, fcntl, fork.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::calls::files::open::forget;
+use crate::calls::process::List;
+use crate::calls::{data, descriptor, process};
+use crate::context;
+use crate::files::state::{self, with};
+use crate::files::{mounts, words};
+use crate::system::sys;
+
+/// The constructor, after that of the sockets.
+pub fn begin() {
+    let Some(list) = context::variable(mounts::VARIABLE) else { return };
+    mounts::begin(list);
+    if mounts::are_any() {
+        // SAFETY: the functions are mapped as long as the process runs.
+        unsafe {
+            libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child))
+        };
+    }
+}
+
+extern "C" fn before_fork() {
+    state::before_fork();
+}
+
+extern "C" fn after_fork_in_parent() {
+    state::after_fork_in_parent();
+}
+
+extern "C" fn after_fork_in_child() {
+    state::after_fork_in_child();
+}
+
+/// `close(2)`. A descriptor of this library is none of the program's.
+#[inline]
+pub fn close(fd: c_int) -> c_int {
+    match words::get(fd) {
+        0 => {}
+        words::HIDDEN => return sys::to_c_int(Err(libc::EBADF)),
+        _ => forget(fd),
+    }
+    descriptor::close(fd)
+}
+
+/// The program takes these numbers for something else.
+fn take_back(first: c_uint, last: c_uint) {
+    let mut has_hidden = false;
+    for fd in words::range(first, last) {
+        match words::get(fd) {
+            0 => {}
+            words::HIDDEN => has_hidden = true,
+            _ => forget(fd),
+        }
+    }
+    if has_hidden {
+        let last = c_int::try_from(last).unwrap_or(c_int::MAX);
+        with(|state| state.give_up(first.cast_signed()..=last));
+    }
+}
+
+/// `close_range(2)`.
+pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let closes = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() == 0;
+    if closes && first <= last && mounts::are_any() {
+        take_back(first, last);
+    }
+    descriptor::close_range(first, last, flags)
+}
+
+/// `closefrom(3)`.
+pub fn closefrom(first: c_int) {
+    if mounts::are_any() {
+        take_back(first.max(0).cast_unsigned(), c_uint::MAX);
+    }
+    descriptor::closefrom(first);
+}
+
+/// A descriptor was duplicated, or that failed.
+fn duplicated(old: c_int, new: c_int) -> c_int {
+    if new >= 0 && mounts::are_any() && old != new {
+        forget(new);
+        with(|state| state.duplicate(old, new));
+    }
+    new
+}
+
+/// `dup(2)`.
+pub fn dup(old: c_int) -> c_int {
+    duplicated(old, descriptor::dup(old))
+}
+
+/// `dup2(2)`.
+pub fn dup2(old: c_int, new: c_int) -> c_int {
+    if words::get(new) == words::HIDDEN {
+        take_back(new.cast_unsigned(), new.cast_unsigned());
+    }
+    duplicated(old, descriptor::dup2(old, new))
+}
+
+/// `dup3(2)`.
+pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if words::get(new) == words::HIDDEN {
+        take_back(new.cast_unsigned(), new.cast_unsigned());
+    }
+    duplicated(old, descriptor::dup3(old, new, flags))
+}
+
+/// `fcntl(2)`.
+///
+/// # Safety
+/// As `fcntl(2)`.
+pub unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller upholds this function's contract.
+    let answer = unsafe { descriptor::fcntl(fd, command, argument) };
+    if answer >= 0 && words::get(fd) != 0 {
+        match command {
+            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return duplicated(fd, answer),
+            libc::F_SETFL => with(|state| {
+                let appends = argument as c_int & libc::O_APPEND != 0;
+                if let Some(file) = state.of(fd).and_then(|number| state.file(number)) {
+                    file.appends = appends;
+                }
+            }),
+            _ => {}
+        }
+    }
+    answer
+}
+
+/// `fdopen(3)`: the C library then uses and closes the descriptor past this library.
+///
+/// # Safety
+/// As `fdopen(3)`.
+pub unsafe fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
+    forget_file(fd);
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { data::fdopen(fd, mode) }
+}
+
+fn forget_file(fd: c_int) {
+    if words::get(fd) != words::HIDDEN {
+        forget(fd);
+    }
+}
+
+/// `posix_spawn(3)` and `posix_spawnp(3)`: the child has the descriptors, and no handler of a fork
+/// runs.
+///
+/// # Safety
+/// As `posix_spawn(3)`.
+pub unsafe fn posix_spawn(
+    searches: bool,
+    child: *mut libc::pid_t,
+    path: *const c_char,
+    actions: [*const c_void; 2],
+    arguments: List,
+    environment: List,
+) -> c_int {
+    if mounts::are_any() {
+        with(state::State::share);
+    }
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { process::posix_spawn(searches, child, path, actions, arguments, environment) }
+}

@@ -1,0 +1,249 @@
+//! Who does a call: the kernel, or the client in this process.
+//!
+//! 1. So many calls of the kernel's on one description ([`mounts::calls`]), and it is worth a
+//!    lease.
+//! 2. [`take`] asks the mount which inode the descriptor is of, and where its service is. This
+//!    process becomes a client of that, and waits for the lease. Then it asks the mount again: the
+//!    answer must be the same, and the inode must not be mapped.
+//! 3. A claim is numbered. It becomes valid only if no other thread has begun one meanwhile, so the
+//!    second answer came after the last lease.
+//! 4. [`with_client`] does a call under a valid claim, without waiting. Where the lease is gone the
+//!    claim ends, and the kernel does the call.
+
+use std::ffi::c_int;
+
+use sietch_fs::Leased;
+use sietch_fs::direct::Way;
+use sietch_fs::file_system::{Handle, OpenMode};
+use sietch_fs::inode::{Attributes, InodeNumber};
+use sietch_fs::lease::Mode;
+
+use super::state::{Claim, File, Open, State, with};
+use super::{mounts, words};
+use crate::signal::{faults, handlers};
+use crate::system::sys::Errno;
+
+/// Bits of a mode that a write clears; the kernel does that.
+const SET_ID: u16 = 0o6000;
+
+/// Where a call is done.
+pub(crate) enum Done<T> {
+    /// Here, with this result.
+    Here(Result<T, Errno>),
+    /// By the kernel. A call at the position is noted meanwhile ([`KernelCall`]).
+    Kernel(Option<KernelCall>),
+}
+
+/// A call at the position of a description that the kernel does. One that ends by a jump is counted
+/// for good, and such calls stay the kernel's.
+pub(crate) struct KernelCall(usize);
+
+impl Drop for KernelCall {
+    fn drop(&mut self) {
+        with(|state| {
+            if let Some(file) = state.file(self.0) {
+                file.in_kernel = file.in_kernel.saturating_sub(1);
+            }
+        });
+    }
+}
+
+/// How a call uses the bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    /// Not at all. Such a call is no reason for a claim.
+    None,
+}
+
+/// What a call needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    pub(crate) access: Access,
+    /// It uses the position of the description.
+    pub(crate) at_position: bool,
+}
+
+impl Need {
+    /// That of a call that uses no bytes.
+    pub(crate) const NONE: Self = Self { access: Access::None, at_position: false };
+}
+
+/// The client, the handle and the file of a call.
+pub(crate) struct Call<'a> {
+    pub(crate) client: &'a mut (dyn Leased + Send),
+    pub(crate) handle: Handle,
+    pub(crate) inode: InodeNumber,
+    pub(crate) device: u64,
+    pub(crate) appends: bool,
+    pub(crate) syncs: bool,
+}
+
+/// Does a call of a descriptor with the client, if that may do it.
+pub(crate) fn with_client<T>(
+    fd: c_int,
+    need: Need,
+    mut work: impl FnMut(&mut Call<'_>) -> Result<T, Errno>,
+) -> Done<T> {
+    if handlers::is_running() {
+        return Done::Kernel(None);
+    }
+    let mut is_due = false;
+    for attempt in 0..2 {
+        let done = with(|state| {
+            let Some(number) = state.of(fd) else { return Done::Kernel(None) };
+            match state.try_call(number, need, &mut work) {
+                Some(result) => Done::Here(result),
+                None => {
+                    is_due = attempt == 0 && state.count(number, need);
+                    Done::Kernel(if is_due { None } else { state.kernel_call(number, need) })
+                }
+            }
+        });
+        if matches!(done, Done::Here(_)) || !is_due {
+            return done;
+        }
+        take(fd, need);
+        is_due = false;
+    }
+    Done::Kernel(None)
+}
+
+impl State {
+    /// Does a call under a valid claim. `None`: there is none.
+    fn try_call<T>(
+        &mut self,
+        number: usize,
+        need: Need,
+        work: &mut impl FnMut(&mut Call<'_>) -> Result<T, Errno>,
+    ) -> Option<Result<T, Errno>> {
+        let file = self.file(number)?;
+        if !file.may(need) {
+            return None;
+        }
+        let (open, inode, device) = (file.open?, file.inode, file.device);
+        let (appends, syncs) = (file.appends, file.syncs);
+        let is_claimed = |state: &Self| {
+            let claim = state.stores.get(open.store).and_then(|store| store.claims.get(&inode));
+            claim.is_some_and(|claim| claim.is_valid)
+        };
+        if !is_claimed(self) || self.mapped.contains(&(device, inode)) || !self.is_going(open) {
+            return None;
+        }
+        let inode_number = InodeNumber(inode);
+        let result = self.call(open, |client, handle| {
+            work(&mut Call { client, handle, inode: inode_number, device, appends, syncs })
+        });
+        if result.as_ref().err() == Some(&libc::EAGAIN) {
+            if let Some(store) = self.stores.get_mut(open.store) {
+                store.claims.remove(&inode);
+            }
+            return None;
+        }
+        if result.is_ok()
+            && let Some(file) = self.file(number)
+        {
+            file.calls = 0;
+        }
+        Some(result)
+    }
+
+    /// Counts a call that the kernel does; whether a claim is due.
+    fn count(&mut self, number: usize, need: Need) -> bool {
+        let Some(file) = self.file(number) else { return false };
+        if need.access == Access::None || !file.may(need) {
+            return false;
+        }
+        file.calls += 1;
+        if file.calls < mounts::calls() {
+            return false;
+        }
+        file.calls = 0;
+        let key = (file.device, file.inode);
+        !self.mapped.contains(&key)
+    }
+
+    fn kernel_call(&mut self, number: usize, need: Need) -> Option<KernelCall> {
+        let file = self.file(number).filter(|_| need.at_position)?;
+        file.in_kernel += 1;
+        Some(KernelCall(number))
+    }
+}
+
+impl File {
+    /// Whether the client may do such a call of this description.
+    fn may(&self, need: Need) -> bool {
+        let writes = need.access == Access::Write;
+        let has_position =
+            !need.at_position || self.in_kernel == 0 && (!self.is_shared || self.appends && writes);
+        let has_mode = match need.access {
+            Access::Read => self.may_read,
+            Access::Write => self.may_write && !mounts::is_limited(),
+            Access::None => true,
+        };
+        has_position && has_mode
+    }
+}
+
+/// Takes a file from the kernel, if that is possible.
+#[cold]
+fn take(fd: c_int, need: Need) {
+    let word = words::get(fd);
+    let Some(way) = mounts::ask(fd).ok().filter(|way| !way.is_mapped) else { return };
+    faults::install();
+    let mode = if need.access == Access::Write { Mode::Exclusive } else { Mode::Shared };
+    let begun = with(|state| state.begin_claim(word, &way, mode));
+    let Some((store, serial, number)) = begun else { return };
+    // After the lease: a program that maps the file has said so before, or takes the lease back.
+    let again = mounts::ask(fd).ok();
+    if again != Some(way) || words::get(fd) != word {
+        return;
+    }
+    with(|state| state.finish_claim(word, store, serial, number));
+}
+
+impl State {
+    /// Waits for the lease; the file system, the number of its client, and that of the claim.
+    fn begin_claim(&mut self, word: u32, way: &Way, mode: Mode) -> Option<(usize, u64, u64)> {
+        let number = (word as usize).checked_sub(1)?;
+        let file = self.file(number).filter(|file| file.inode == way.inode.0)?;
+        let (may_read, may_write) = (file.may_read, file.may_write);
+        let inode = file.inode;
+        let at = self.store(&way.folder)?;
+        self.claims += 1;
+        let claim = self.claims;
+        let store = self.stores.get_mut(at)?;
+        let serial = store.serial;
+        store.claims.insert(inode, Claim { number: claim, is_valid: false });
+        store.hold(inode, mode).ok()?;
+        let open = OpenMode { read: may_read, write: may_write, truncate: false };
+        let attributes = self.stores.get_mut(at)?.run(|client| plain(client, way.inode)).ok()?;
+        if attributes.mode & SET_ID != 0 {
+            return None;
+        }
+        let is_open = self.file(number)?.open.is_some_and(|open| open.store == at && open.serial == serial);
+        if !is_open {
+            let opened = self
+                .stores
+                .get_mut(at)?
+                .run(|client| client.open_created(way.inode, open).map_err(|errno| errno.raw_os_error()));
+            self.file(number)?.open = Some(Open { store: at, serial, handle: opened.ok()? });
+        }
+        Some((at, serial, claim))
+    }
+
+    fn finish_claim(&mut self, word: u32, store: usize, serial: u64, number: u64) {
+        let Some(file) = (word as usize).checked_sub(1).and_then(|file| self.file(file)) else { return };
+        let inode = file.inode;
+        let Some(store) = self.stores.get_mut(store).filter(|store| store.serial == serial) else { return };
+        if let Some(claim) = store.claims.get_mut(&inode).filter(|claim| claim.number == number) {
+            claim.is_valid = true;
+        }
+    }
+}
+
+/// The attributes of an inode.
+fn plain(client: &mut (dyn Leased + Send), inode: InodeNumber) -> Result<Attributes, Errno> {
+    client.attributes(inode).map_err(|errno| errno.raw_os_error())
+}

@@ -1,0 +1,444 @@
+//! The open files of mounts, and the file systems that this process is a client of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::c_int;
+use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use sietch_fs::Leased;
+use sietch_fs::file_system::Handle;
+use sietch_fs::inode::InodeNumber;
+
+use super::mounts::Identity;
+use super::words;
+use crate::signal::handlers::{self, Section};
+use crate::system::kernel;
+use crate::system::sys::Errno;
+
+/// How long a file system that could not be reached is left alone, in nanoseconds.
+const RETRY_AFTER: u64 = 1_000_000_000;
+
+/// A file system that this process became a client of.
+pub struct AttachedStore {
+    /// Its operations.
+    pub client: Box<dyn Leased + Send>,
+    /// Waits until the service says something; `false`: it says nothing more.
+    pub wait: Box<dyn FnMut() -> bool + Send>,
+    /// All descriptors that it has.
+    pub descriptors: Vec<RawFd>,
+}
+
+/// Becomes a client of the file system whose service is in a folder. `Err`: why not.
+pub type Attach = fn(&Path) -> Result<AttachedStore, String>;
+
+static ATTACH: OnceLock<Attach> = OnceLock::new();
+
+/// Says how a process becomes a client; the first one stays.
+pub fn set_attach(attach: Attach) {
+    let _ = ATTACH.set(attach);
+}
+
+/// An open file of a mount, of one open file description.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) may_read: bool,
+    pub(crate) may_write: bool,
+    pub(crate) appends: bool,
+    /// Each write is followed by a sync (`O_SYNC`, `O_DSYNC`).
+    pub(crate) syncs: bool,
+    /// Descriptors of this process.
+    references: u32,
+    /// Calls that the kernel did since there was a lease.
+    pub(crate) calls: u32,
+    /// Calls at the position that the kernel does now.
+    pub(crate) in_kernel: u32,
+    /// Another process may have the description.
+    pub(crate) is_shared: bool,
+    /// What the client has of it.
+    pub(crate) open: Option<Open>,
+}
+
+impl File {
+    /// A file that was opened: whether for reading and for writing, whether with `O_APPEND` and
+    /// with `O_DSYNC`.
+    pub(crate) fn new(
+        identity: Identity,
+        (may_read, may_write): (bool, bool),
+        (appends, syncs): (bool, bool),
+    ) -> Self {
+        let Identity { device, inode } = identity;
+        Self {
+            device,
+            inode,
+            may_read,
+            may_write,
+            appends,
+            syncs,
+            references: 0,
+            calls: 0,
+            in_kernel: 0,
+            is_shared: false,
+            open: None,
+        }
+    }
+}
+
+/// A handle of a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Open {
+    pub(crate) store: usize,
+    pub(crate) serial: u64,
+    pub(crate) handle: Handle,
+}
+
+/// A file system, by the folder of its service.
+pub(crate) struct Store {
+    folder: PathBuf,
+    /// Number of the client: handles of an earlier one mean nothing.
+    pub(crate) serial: u64,
+    client: Option<Box<dyn Leased + Send>>,
+    descriptors: Vec<RawFd>,
+    /// Before that time it is not tried again.
+    retry_at: u64,
+    /// Inodes that may be used while there is a lease on them, by the number of their claim.
+    pub(crate) claims: BTreeMap<u64, Claim>,
+}
+
+/// Of an inode: see [`super::claim`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) number: u64,
+    pub(crate) is_valid: bool,
+}
+
+/// The module's header describes it.
+pub(crate) struct State {
+    files: Vec<Option<File>>,
+    free: Vec<usize>,
+    /// Files that were closed where nothing can be freed.
+    closed: Vec<usize>,
+    pub(crate) stores: Vec<Store>,
+    /// Inodes that this process maps, by device.
+    pub(crate) mapped: BTreeSet<(u64, u64)>,
+    /// Claims that were begun.
+    pub(crate) claims: u64,
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    files: Vec::new(),
+    free: Vec::new(),
+    closed: Vec::new(),
+    stores: Vec::new(),
+    mapped: BTreeSet::new(),
+    claims: 0,
+});
+
+/// Runs `work` with everything that is known. No handler of the program runs in this thread
+/// meanwhile.
+pub(crate) fn with<T>(work: impl FnOnce(&mut State) -> T) -> T {
+    let _section = Section::enter();
+    let mut state = lock();
+    if !state.closed.is_empty() && !handlers::is_running() {
+        state.sweep();
+    }
+    work(&mut state)
+}
+
+fn lock() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    /// The file of a descriptor, by its number here.
+    pub(crate) fn of(&self, fd: c_int) -> Option<usize> {
+        let word = words::get(fd);
+        if word == 0 || word == words::HIDDEN { None } else { Some(word as usize - 1) }
+    }
+
+    pub(crate) fn file(&mut self, number: usize) -> Option<&mut File> {
+        self.files.get_mut(number)?.as_mut()
+    }
+
+    /// Takes a file that `fd` was opened for.
+    pub(crate) fn put(&mut self, fd: c_int, mut file: File) {
+        file.references = 1;
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.files.push(None);
+            self.closed.reserve(self.files.len());
+            self.free.reserve(self.files.len());
+            self.files.len() - 1
+        });
+        let word = u32::try_from(number + 1).unwrap_or(words::HIDDEN);
+        if word != words::HIDDEN && words::set(fd, word) {
+            self.files[number] = Some(file);
+        } else {
+            self.free.push(number);
+        }
+    }
+
+    /// Another descriptor of the same description.
+    pub(crate) fn duplicate(&mut self, old: c_int, new: c_int) {
+        let Some(number) = self.of(old) else { return };
+        let Some(file) = self.file(number) else { return };
+        file.references += 1;
+        if !words::set(new, number as u32 + 1) {
+            self.drop_reference(number);
+        }
+    }
+
+    /// A descriptor with this word was closed.
+    pub(crate) fn close(&mut self, word: u32) {
+        if word != 0 && word != words::HIDDEN {
+            self.drop_reference(word as usize - 1);
+        }
+    }
+
+    fn drop_reference(&mut self, number: usize) {
+        let Some(file) = self.file(number) else { return };
+        file.references = file.references.saturating_sub(1);
+        if file.references == 0 {
+            // There is room for all files there.
+            self.closed.push(number);
+            if !handlers::is_running() {
+                self.sweep();
+            }
+        }
+    }
+
+    /// Gives up what was closed.
+    fn sweep(&mut self) {
+        while let Some(number) = self.closed.pop() {
+            let Some(file) = self.files.get_mut(number).and_then(Option::take) else { continue };
+            if let Some(open) = file.open {
+                let _ = self.call(open, |client, handle| {
+                    client.close(handle);
+                    Ok(())
+                });
+            }
+            self.free.push(number);
+        }
+    }
+
+    /// Calls a client. `EIO` if it is not the one that the handle is of, or panicked.
+    pub(crate) fn call<T>(
+        &mut self,
+        open: Open,
+        work: impl FnOnce(&mut (dyn Leased + Send), Handle) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let store = self.stores.get_mut(open.store).ok_or(libc::EIO)?;
+        if store.serial != open.serial {
+            return Err(libc::EIO);
+        }
+        store.run(|client| work(client, open.handle))
+    }
+
+    /// The file system whose service is in `folder`, of which this process is a client then.
+    /// `None`: it cannot be one.
+    pub(crate) fn store(&mut self, folder: &Path) -> Option<usize> {
+        let found = self.stores.iter().position(|store| store.folder == folder);
+        let at = found.unwrap_or_else(|| {
+            self.stores.push(Store {
+                folder: folder.to_owned(),
+                serial: 0,
+                client: None,
+                descriptors: Vec::new(),
+                retry_at: 0,
+                claims: BTreeMap::new(),
+            });
+            self.stores.len() - 1
+        });
+        self.stores.get_mut(at)?.attach(at).then_some(at)
+    }
+
+    /// Leaves the file systems that have descriptors in a range: the program wants the numbers.
+    pub(crate) fn give_up(&mut self, range: std::ops::RangeInclusive<c_int>) {
+        for store in &mut self.stores {
+            if store.descriptors.iter().any(|fd| range.contains(fd)) {
+                store.leave();
+            }
+        }
+    }
+
+    /// Whether the client of a handle can still do something.
+    pub(crate) fn is_going(&self, open: Open) -> bool {
+        self.stores.get(open.store).is_some_and(|store| {
+            store.serial == open.serial && store.client.as_ref().is_some_and(|client| client.is_going())
+        })
+    }
+}
+
+impl Store {
+    /// Becomes a client, if this process is none.
+    fn attach(&mut self, at: usize) -> bool {
+        if self.client.as_ref().is_some_and(|client| client.is_going()) {
+            return true;
+        }
+        self.leave();
+        let now = kernel::now();
+        let Some(attach) = ATTACH.get().filter(|_| now >= self.retry_at) else { return false };
+        // Its threads run no handler of the program.
+        let mask = handlers::block_for_threads();
+        let folder = self.folder.clone();
+        let attached =
+            catch_unwind(move || attach(&folder)).unwrap_or_else(|_| Err("it panicked".to_owned()));
+        let is_attached = attached.is_ok_and(|attached| self.take(at, attached));
+        handlers::restore(mask);
+        if !is_attached {
+            self.retry_at = now + RETRY_AFTER;
+        }
+        is_attached
+    }
+
+    fn take(&mut self, at: usize, attached: AttachedStore) -> bool {
+        let AttachedStore { mut client, wait, descriptors } = attached;
+        let serial = self.serial + 1;
+        let looking = std::thread::Builder::new().name("sietch-files".to_owned());
+        if looking.spawn(move || look_after(at, serial, wait)).is_err() {
+            return false;
+        }
+        client.set_waits(false);
+        for fd in &descriptors {
+            words::set(*fd, words::HIDDEN);
+        }
+        self.descriptors = descriptors;
+        self.client = Some(client);
+        self.serial = serial;
+        true
+    }
+
+    /// Stops to be a client. What was done survives.
+    fn leave(&mut self) {
+        self.forget_descriptors();
+        self.claims.clear();
+        self.serial += 1;
+        drop(self.client.take());
+    }
+
+    fn forget_descriptors(&mut self) -> Vec<RawFd> {
+        let descriptors = std::mem::take(&mut self.descriptors);
+        for fd in &descriptors {
+            if words::get(*fd) == words::HIDDEN {
+                words::take(*fd);
+            }
+        }
+        descriptors
+    }
+
+    /// Calls the client.
+    pub(crate) fn run<T>(
+        &mut self,
+        work: impl FnOnce(&mut (dyn Leased + Send)) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let client = self.client.as_mut().ok_or(libc::EIO)?;
+        match catch_unwind(AssertUnwindSafe(|| work(client.as_mut()))) {
+            Ok(result) => result,
+            Err(_) => {
+                // Its state cannot be trusted any more, and neither can its end.
+                std::mem::forget(self.client.take());
+                Err(libc::EIO)
+            }
+        }
+    }
+
+    /// Waits for a lease, as far as the client knows.
+    pub(crate) fn hold(&mut self, inode: u64, mode: sietch_fs::lease::Mode) -> Result<(), Errno> {
+        self.run(|client| client.hold(InodeNumber(inode), mode).map_err(|errno| errno.raw_os_error()))
+    }
+}
+
+/// File systems that this process became a client of, so far.
+pub(crate) fn stores() -> usize {
+    with(|state| state.stores.len())
+}
+
+/// Calls the client of a file system, if there is one.
+pub(crate) fn with_store<T>(
+    at: usize,
+    work: impl FnOnce(&mut (dyn Leased + Send)) -> Result<T, Errno>,
+) -> Option<Result<T, Errno>> {
+    with(|state| {
+        let store = state.stores.get_mut(at).filter(|store| store.client.is_some())?;
+        Some(store.run(work))
+    })
+}
+
+/// Answers what the service says while no call does.
+fn look_after(at: usize, serial: u64, mut wait: Box<dyn FnMut() -> bool + Send>) {
+    while wait() {
+        let is_there = with(|state| {
+            let Some(store) = state.stores.get_mut(at).filter(|store| store.serial == serial) else {
+                return false;
+            };
+            let noticed = store.run(|client| {
+                client.take_notice();
+                Ok(())
+            });
+            noticed.is_ok()
+        });
+        if !is_there {
+            return;
+        }
+    }
+}
+
+/// What a fork holds: the lock, taken by the thread that forks, in which no handler runs meanwhile.
+struct Forking(std::cell::UnsafeCell<Option<(MutexGuard<'static, State>, Section)>>);
+
+// SAFETY: used between the two ends of a fork alone, by the thread that has the lock.
+unsafe impl Sync for Forking {}
+
+static FORKING: Forking = Forking(std::cell::UnsafeCell::new(None));
+
+/// Before a fork: nothing is half done in the child.
+pub(crate) fn before_fork() {
+    let section = Section::enter();
+    let guard = lock();
+    // SAFETY: this thread has the lock, so no other one is here.
+    unsafe { *FORKING.0.get() = Some((guard, section)) };
+}
+
+/// After a fork, in the parent.
+pub(crate) fn after_fork_in_parent() {
+    // SAFETY: this thread has the lock.
+    if let Some((mut state, _section)) = unsafe { (*FORKING.0.get()).take() } {
+        state.share();
+    }
+}
+
+/// After a fork, in the child.
+pub(crate) fn after_fork_in_child() {
+    // SAFETY: this thread has the lock; it is the only one here.
+    if let Some((mut state, _section)) = unsafe { (*FORKING.0.get()).take() } {
+        state.leave_to_parent();
+    }
+}
+
+impl State {
+    /// Another process has every description from now on.
+    pub(crate) fn share(&mut self) {
+        for file in self.files.iter_mut().flatten() {
+            file.is_shared = true;
+        }
+    }
+
+    fn leave_to_parent(&mut self) {
+        self.share();
+        for file in self.files.iter_mut().flatten() {
+            (file.open, file.in_kernel, file.calls) = (None, 0, 0);
+        }
+        for store in &mut self.stores {
+            // The parent's: its end would be the parent's end.
+            std::mem::forget(store.client.take());
+            store.claims.clear();
+            store.serial += 1;
+            store.retry_at = 0;
+            for fd in store.forget_descriptors() {
+                let _ = kernel::close(fd);
+            }
+        }
+    }
+}
