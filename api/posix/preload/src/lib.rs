@@ -82,9 +82,9 @@ export! {
     __recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t => data::recvmsg(fd, message, flags);
     sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int => data::sendmmsg(fd, messages, count, flags);
     recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int => data::recvmmsg(fd, messages, count, flags, timeout);
-    sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => data::sendfile(out, from, offset, count);
-    sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => data::sendfile(out, from, offset, count);
-    splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t => data::splice(from, from_offset, to, to_offset, length, flags);
+    sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => calls::sendfile(out, from, offset, count);
+    sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => calls::sendfile(out, from, offset, count);
+    splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t => calls::splice(from, from_offset, to, to_offset, length, flags);
     tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t => data::tee(from, to, length, flags);
     fdopen(fd: c_int, mode: *const c_char) -> *mut c_void => calls::fdopen(fd, mode);
 }

@@ -38,13 +38,20 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_sendto => transfer::sendto(int(0), a[1] as _, a[2], int(3), a[4] as _, a[5] as _),
             libc::SYS_sendmsg => message::sendmsg(int(0), a[1] as _, int(2)),
             libc::SYS_recvmsg => message::recvmsg(int(0), a[1] as _, int(2)),
-            libc::SYS_sendfile => file::sendfile(int(0), int(1), a[2] as _, a[3]),
-            libc::SYS_splice => file::splice(int(0), a[1] as _, int(2), a[3] as _, a[4], a[5] as c_uint),
+            libc::SYS_sendfile => files::sendfile(int(0), int(1), a[2] as _, a[3]),
+            libc::SYS_splice => files::splice(int(0), a[1] as _, int(2), a[3] as _, a[4], a[5] as c_uint),
             libc::SYS_tee => file::tee(int(0), int(1), a[2], a[3] as c_uint),
             // The fifth argument is the upper half of the offset where registers have 32 bits.
             libc::SYS_preadv2 => files::preadv2(int(0), a[1] as _, int(2), a[3].cast_signed() as i64, int(5)),
             libc::SYS_pwritev2 => {
                 files::pwritev2(int(0), a[1] as _, int(2), a[3].cast_signed() as i64, int(5))
+            }
+            libc::SYS_copy_file_range => {
+                files::copy_file_range(int(0), a[1] as _, int(2), a[3] as _, a[4], a[5] as c_uint)
+            }
+            libc::SYS_mmap => {
+                let offset = a[5].cast_signed() as i64;
+                return files::mmap(a[0] as _, a[1], int(2), int(3), int(4), offset).addr() as c_long;
             }
             libc::SYS_pread64 => files::pread(int(0), a[1] as _, a[2], a[3].cast_signed() as i64),
             libc::SYS_pwrite64 => files::pwrite(int(0), a[1] as _, a[2], a[3].cast_signed() as i64),

@@ -105,6 +105,17 @@ pub(crate) fn say_mapped(fd: c_int) {
     let _ = unsafe { sys::syscall(libc::SYS_ioctl, [signed(fd), MAP as usize, 0, 0, 0, 0]) };
 }
 
+/// Has the kernel ask the mount for the attributes of a file, so that it knows the size.
+pub(crate) fn refresh(fd: c_int) {
+    // SAFETY: zeros are a value of it.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let flags = signed(libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC);
+    let (path, wanted) = (address(c"".as_ptr()), libc::STATX_SIZE as usize);
+    let arguments = [signed(fd), path, flags, wanted, address_mut(&raw mut found), 0];
+    // SAFETY: the kernel reads a text that ends with a zero, and writes the answer.
+    let _ = unsafe { sys::syscall(libc::SYS_statx, arguments) };
+}
+
 /// What the kernel knows without asking the mount, and the mode.
 fn status(fd: c_int, path: usize, flags: c_int) -> Option<(Identity, u32)> {
     // SAFETY: zeros are a value of it.

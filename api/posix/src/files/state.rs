@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use sietch_fs::Leased;
@@ -14,8 +15,8 @@ use sietch_fs::inode::InodeNumber;
 use super::mounts::Identity;
 use super::words;
 use crate::signal::handlers::{self, Section};
-use crate::system::kernel;
 use crate::system::sys::Errno;
+use crate::system::{fork, kernel};
 
 /// How long a file system that could not be reached is left alone, in nanoseconds.
 const RETRY_AFTER: u64 = 1_000_000_000;
@@ -142,6 +143,13 @@ static STATE: Mutex<State> = Mutex::new(State {
 pub(crate) fn with<T>(work: impl FnOnce(&mut State) -> T) -> T {
     let _section = Section::enter();
     let mut state = lock();
+    // A child that was made by a system call: no handler has run.
+    if let Some(own) = fork::own_word_of_files()
+        && own.load(Relaxed) == 0
+    {
+        own.store(1, Relaxed);
+        state.leave_to_parent();
+    }
     if !state.closed.is_empty() && !handlers::is_running() {
         state.sweep();
     }
@@ -414,6 +422,9 @@ pub(crate) fn after_fork_in_child() {
     // SAFETY: this thread has the lock; it is the only one here.
     if let Some((mut state, _section)) = unsafe { (*FORKING.0.get()).take() } {
         state.leave_to_parent();
+        if let Some(own) = fork::own_word_of_files() {
+            own.store(1, Relaxed);
+        }
     }
 }
 

@@ -29,6 +29,8 @@ pub unsafe fn mmap(
         let before = sys::errno();
         with(|state| state.mapped.insert((identity.device, identity.inode)));
         mounts::say_mapped(fd);
+        // The kernel may not know yet how long the file is: a page beyond that is a fault.
+        mounts::refresh(fd);
         sys::set_errno(before);
     }
     // SAFETY: the caller upholds this function's contract.
