@@ -7,6 +7,8 @@
 //! 3. A change carries its result, never a difference: an offset instead of "append", a mode
 //!    instead of "clear this bit".
 
+pub(crate) mod blocks;
+
 use std::ops::Range;
 
 use crate::inode::{InodeNumber, Kind, Timestamp};

@@ -50,8 +50,6 @@ use held::Leases;
 /// blocks: the reserves of the pool, and a chunk for its nodes.
 const SPARE_PART: u64 = 32;
 const SPARE_BLOCKS: (u64, u64) = (64, 2048);
-/// Blocks of metadata that a change may need, besides its data: leaves that split.
-const CHANGE_BLOCKS: u64 = 1;
 /// Commits that an operation without room waits for when its log is digested, at most: one for each
 /// step of removing what it freed. The service says when there are no more.
 const ROOM_WAITS: u32 = 64;
@@ -312,15 +310,16 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         Ok(found)
     }
 
-    /// Logs a change that needs `blocks` blocks for its data, and applies it.
-    fn commit_with(
-        &mut self,
-        now: Timestamp,
-        change: Change<'_>,
-        data: &[u8],
-        blocks: u64,
-    ) -> Result<(), Errno> {
-        let blocks = blocks + CHANGE_BLOCKS;
+    /// Logs a change that may need room, and applies it.
+    fn commit_with(&mut self, now: Timestamp, change: Change<'_>, data: &[u8]) -> Result<(), Errno> {
+        let size = match change {
+            Change::Truncate { inode, .. } => self.inode(inode)?.size,
+            _ => 0,
+        };
+        let blocks = change.blocks(size);
+        if blocks == 0 {
+            return self.commit(now, change, data);
+        }
         self.reserve(blocks)?;
         let position = self.log.next_position();
         self.commit(now, change, data)?;

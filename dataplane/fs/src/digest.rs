@@ -70,6 +70,8 @@ pub struct Batch {
     pub records: u64,
     /// Data bytes of those records.
     pub data: u64,
+    /// Blocks that those records were promised.
+    pub promised: u64,
     /// Records without which the net effect would be the same.
     pub records_saved: u64,
     /// Data bytes that did not reach the pool, because later records made them pointless.
@@ -179,6 +181,11 @@ impl<D: DiskQueue> Digest<D> {
         self.batch_bytes = bytes.min(MAX_BATCH_BYTES);
     }
 
+    /// Whether a batch failed half-way: the pool must be opened again.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
     /// The pool, as it was committed last.
     pub fn root(&self) -> Root {
         self.digested.store.root()
@@ -236,6 +243,7 @@ impl<D: DiskQueue> Digest<D> {
         let mut state = self.digested.log(log)?;
         state.epoch += 1;
         self.stopping(|digest| {
+            digest.digested.store.use_reserve(true);
             digest.digested.store.insert(items::log_key(log), &items::write_log(state))?;
             digest.digested.store.commit(digest.counters)?;
             Ok(state)
@@ -368,29 +376,48 @@ impl<D: DiskQueue> Digest<D> {
                     return Ok(overlay);
                 }
             };
-            let applied = match record.change {
-                // Numbers are durable before a client gets them: see `inode_numbers`.
-                Change::Create { inode, .. } if inode.0 >= self.counters.next_inode => {
-                    Err(Refusal::Invalid("a number that no client got"))
-                }
-                _ if !self.may(&overlay, &record, judge)? => {
-                    Err(Refusal::Invalid("an inode on which its client has no lease"))
-                }
-                _ => apply(&mut overlay, &mut self.digested, log, &record),
-            };
-            match applied {
-                Ok(_) => {}
-                Err(Refusal::Invalid(cause)) => {
-                    let position = record.position.start;
-                    batch.invalid = Some(Invalid { position, cause: cause.to_owned() });
-                    return Ok(overlay);
-                }
-                Err(Refusal::Fault(fault)) => return Err(fault),
+            if let Err(cause) = self.take(log, &mut overlay, &record, (batch, judge))? {
+                batch.invalid = Some(Invalid { position: record.position.start, cause });
+                return Ok(overlay);
             }
             batch.records += 1;
             batch.data += record.data.1.len() as u64;
             batch.state =
                 LogState { sequence: record.sequence, position: record.position.end, ..batch.state };
+        }
+    }
+
+    /// Judges a record, and adds it to the overlay. Returns why it is not valid.
+    fn take(
+        &mut self,
+        log: u32,
+        overlay: &mut Overlay,
+        record: &Record<'_>,
+        (batch, judge): (&mut Batch, &mut impl Judge),
+    ) -> Result<Result<(), String>, Fault> {
+        // Numbers are durable before a client gets them: see `inode_numbers`.
+        if matches!(record.change, Change::Create { inode, .. } if inode.0 >= self.counters.next_inode) {
+            return Ok(Err("a number that no client got".to_owned()));
+        }
+        if !self.may(overlay, record, judge)? {
+            return Ok(Err("an inode on which its client has no lease".to_owned()));
+        }
+        let blocks = self.blocks(overlay, record)?;
+        if let Some(budget) = judge.budget() {
+            let left = budget.saturating_sub(batch.promised);
+            if blocks > left {
+                return Ok(Err(format!(
+                    "it needs {blocks} blocks, and client {log} has {left} of its budget left"
+                )));
+            }
+        }
+        match apply(overlay, &mut self.digested, log, record) {
+            Ok(_) => {
+                batch.promised = batch.promised.saturating_add(blocks);
+                Ok(Ok(()))
+            }
+            Err(Refusal::Invalid(cause)) => Ok(Err(cause.to_owned())),
+            Err(Refusal::Fault(fault)) => Err(fault),
         }
     }
 
@@ -410,6 +437,17 @@ impl<D: DiskQueue> Digest<D> {
             }
         }
         Ok(true)
+    }
+
+    /// Blocks that the client has promised for a record.
+    fn blocks(&mut self, overlay: &Overlay, record: &Record<'_>) -> Result<u64, Fault> {
+        let size = match record.change {
+            Change::Truncate { inode, .. } => {
+                overlay.inode(&mut self.digested, inode)?.map_or(0, |found| found.size)
+            }
+            _ => 0,
+        };
+        Ok(record.change.blocks(size))
     }
 
     /// Does what changes the pool: if it fails, nothing more is done.

@@ -59,6 +59,9 @@ pub const MAX_HELD: usize = 1 << 16;
 /// Leases that a client keeps at most: far enough below [`MAX_HELD`] that what the table counts of
 /// new inodes does not matter.
 pub const MAX_KEPT: usize = 1 << 15;
+/// Leases that a client has released, and that pass on when its log is digested: from then on it is
+/// digested at once.
+pub const MAX_DRAINING: usize = 4096;
 /// Requests of a client that wait, at most. A client waits for one at a time.
 pub const MAX_WAITING: usize = 64;
 /// Inodes that a client has open without a lease, at most: 32 MiB of the service's memory.

@@ -12,7 +12,10 @@
 //!    service itself acquires the lease on it. Then no client has one, and no log has a record of
 //!    the inode that is not digested. If no client said that it has it open, the inode is freed.
 //! 5. Clients read the root that they know; blocks that later commits replaced are used again when
-//!    all have advanced. A digest that needs such blocks asks them to.
+//!    all have advanced. A digest that needs such blocks asks them to. A client that does not
+//!    advance in time is ended.
+//! 6. A record that needs more room than its client has been given ends that client. So does one
+//!    for which the pool has no room all the same, before anything of it is applied.
 //!
 //! What it must never do: take a record of a client after its leases ended; free an inode that a
 //! client has open; end one client because of what another one did.
@@ -29,7 +32,8 @@ use sietch_disk::DiskQueue;
 use sietch_disk::nvm::Medium;
 
 use crate::client::{Message, spare_blocks};
-use crate::digest::{Batch, Digest, DigestError};
+use crate::digest::{Batch, Digest, DigestError, Invalid};
+use crate::error::Fault;
 use crate::inode::InodeNumber;
 use crate::items::LogState;
 use crate::lease::{
@@ -49,12 +53,19 @@ struct Log<M> {
     read: u64,
     /// The generation that the client reads.
     reads: u64,
+    /// It must read this generation until then.
+    must_read: Option<(u64, u64)>,
+    /// Numbers for inodes that it gets next. No other client gets them.
+    numbers: Range<u64>,
     messages: VecDeque<Message>,
     /// Has the client notice that it is fenced.
     fence: Option<Box<dyn FnOnce() + Send>>,
     /// Why the service takes nothing more from the client.
     ended: Option<Ended>,
 }
+
+/// Numbers for inodes that are set aside for a client by one commit. It gets them in small parts.
+const NUMBERS: u64 = 1 << 24;
 
 /// See [`SharedDigest::progress`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +78,14 @@ pub struct Progress {
     pub read: u64,
     /// What the client may promise.
     pub budget: u64,
+}
+
+impl<M> Log<M> {
+    /// The client reads this generation from now on, and none before it.
+    fn reads_at(&mut self, generation: u64) {
+        self.reads = self.reads.max(generation);
+        self.must_read = self.must_read.filter(|(asked, _)| self.reads < *asked);
+    }
 }
 
 /// The end of a client.
@@ -114,8 +133,19 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
         let at = state.position;
         let reads = self.digest.root().generation;
         let messages = VecDeque::new();
-        let (fence, ended) = (None, None);
-        let log = Log { memory, seed, logged: at, digested: at, read: at, reads, messages, fence, ended };
+        let log = Log {
+            memory,
+            seed,
+            logged: at,
+            digested: at,
+            read: at,
+            reads,
+            must_read: None,
+            numbers: 0..0,
+            messages,
+            fence: None,
+            ended: None,
+        };
         self.logs.insert(client, log);
         self.table.join(client, at);
         self.rooms.join(client);
@@ -152,22 +182,36 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// # Errors
     /// A medium failed.
     pub fn tick(&mut self, now: u64) -> Result<Vec<ClientNumber>, DigestError> {
-        self.now = now.max(self.now);
+        self.set_time(now);
         self.finish_ends()?;
-        let mut late = self.table.tick(self.now);
-        late.extend(self.rooms.late(self.now));
-        late.sort_unstable();
-        late.dedup();
-        for client in &late {
-            self.end(*client, "it did not answer a revocation".to_owned(), true)?;
+        let is_late = |log: &Log<M>| log.must_read.is_some_and(|(_, until)| self.now >= until);
+        let readers: Vec<_> = self
+            .logs
+            .iter()
+            .filter(|(_, log)| is_late(log))
+            .map(|(client, _)| (*client, "to advance"))
+            .collect();
+        let leases = self.table.tick(self.now).into_iter().map(|client| (client, "to release a lease"));
+        let rooms = self.rooms.late(self.now).into_iter().map(|client| (client, "to return room"));
+        let mut late: BTreeMap<ClientNumber, &str> = BTreeMap::new();
+        late.extend(readers.into_iter().chain(rooms).chain(leases));
+        for (client, what) in &late {
+            self.end(*client, format!("it was asked {what} and did not in time"), true)?;
         }
         self.deliver()?;
-        Ok(late)
+        Ok(late.into_keys().collect())
+    }
+
+    /// The time is `now`, before what clients said until then is handed over. Then
+    /// [`SharedDigest::tick`] is called: so no client ends that answered in time.
+    pub fn set_time(&mut self, now: u64) {
+        self.now = now.max(self.now);
     }
 
     /// The next time at which [`SharedDigest::tick`] has something to do, if nothing comes before.
     pub fn next_time(&self) -> Option<u64> {
-        self.table.next_time()
+        let readers = self.logs.values().filter_map(|log| Some(log.must_read?.1)).min();
+        [self.table.next_time(), self.rooms.next_time(), readers].into_iter().flatten().min()
     }
 
     /// Digests what clients wait for; whether there was something.
@@ -175,7 +219,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// # Errors
     /// As of [`Digest::digest`].
     pub fn step(&mut self) -> Result<bool, DigestError> {
-        let mut has_digested = false;
+        let (mut has_digested, mut is_held) = (false, false);
         let clients: Vec<_> = self.logs.keys().copied().collect();
         for client in clients {
             while let Some(owed) = self.table.owed(client)
@@ -184,11 +228,19 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
                 // A release names the end of the log: there must be records up to there.
                 log.logged = log.logged.max(owed);
                 has_digested = true;
-                self.digest(client)?;
+                match self.digest(client) {
+                    Ok(_) => {}
+                    // Other logs may need no such blocks.
+                    Err(DigestError::Held) => {
+                        is_held = true;
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
         self.deliver()?;
-        Ok(has_digested)
+        if is_held { Err(DigestError::Held) } else { Ok(has_digested) }
     }
 
     /// Digests one batch of a client's log. A log that cannot be digested further ends its client.
@@ -215,22 +267,28 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// Digests one batch.
     fn batch(&mut self, client: ClientNumber) -> Result<Batch, DigestError> {
         self.read_by();
-        let Self { digest, table, logs, .. } = self;
+        let Self { digest, table, rooms, logs, .. } = self;
         let is_open = |log: &&mut Log<M>| log.ended.as_ref().is_none_or(|ended| !ended.is_done);
         let Some(log) = logs.get_mut(&client).filter(is_open) else {
             return Ok(Batch::default());
         };
         let before = digest.root().free;
-        let mut judge = Held::new(table, client);
+        let mut judge = Held::new(table, client, rooms.budget(client));
         let batch = match digest.digest_judged(&log.memory, client.0, log.seed, &mut judge) {
             Err(DigestError::Held) => {
                 self.ask_to_advance();
                 return Err(DigestError::Held);
             }
+            // Nothing has changed.
+            Err(DigestError::Fault(fault @ Fault::Full { .. })) if !digest.is_stopped() => {
+                let state = digest.log_state(client.0)?;
+                let invalid = Some(Invalid { position: state.position, cause: fault.to_string() });
+                Batch { state, read: log.read, invalid, ..Batch::default() }
+            }
             other => other?,
         };
         (log.digested, log.read) = (batch.state.position, batch.read);
-        self.rooms.spent(client, before.saturating_sub(digest.root().free));
+        rooms.spent(client, batch.promised, (before, digest.root().free));
         self.reap()?;
         self.table.digested(client, batch.read, self.now);
         for inode in &batch.orphans {
@@ -252,7 +310,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
         if let Some(fence) = log.fence.take() {
             fence();
         }
-        log.reads = u64::MAX;
+        (log.reads, log.must_read) = (u64::MAX, None);
         log.messages.clear();
         self.finish_ends()
     }
@@ -382,10 +440,10 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
 
     fn ask_to_advance(&mut self) {
         let newest = self.digest.root().generation;
-        for log in self.logs.values_mut() {
-            if log.reads < newest && !log.messages.contains(&Message::Advance) {
-                log.messages.push_back(Message::Advance);
-            }
+        let until = self.now.saturating_add(self.times.answer);
+        for log in self.logs.values_mut().filter(|log| log.reads < newest && log.must_read.is_none()) {
+            log.must_read = Some((newest, until));
+            log.messages.push_back(Message::Advance);
         }
     }
 
@@ -394,7 +452,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     pub fn advance(&mut self, client: ClientNumber) -> Option<(Root, u64, u64)> {
         let root = self.digest.root();
         let log = self.logs.get_mut(&client).filter(|log| log.ended.is_none())?;
-        log.reads = root.generation;
+        log.reads_at(root.generation);
         let digested = log.digested;
         self.read_by();
         Some((root, digested, self.rooms.budget(client)))
@@ -410,7 +468,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// A client reads this generation from now on, and none before it.
     pub fn reads(&mut self, client: ClientNumber, generation: u64) {
         if let Some(log) = self.logs.get_mut(&client) {
-            log.reads = log.reads.max(generation);
+            log.reads_at(generation);
         }
         self.read_by();
     }
@@ -423,7 +481,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// A client's log has records up to `position`.
     pub fn logged(&mut self, client: ClientNumber, position: u64) {
         if let Some(log) = self.logs.get_mut(&client) {
-            log.logged = position;
+            log.logged = log.logged.max(position);
         }
     }
 
@@ -452,9 +510,19 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// # Errors
     /// As of [`Digest::inode_numbers`].
     pub fn inode_numbers(&mut self, client: ClientNumber, count: u64) -> Result<Range<u64>, DigestError> {
-        let numbers = self.digest.inode_numbers(count)?;
+        let Some(log) = self.logs.get_mut(&client).filter(|log| log.ended.is_none()) else { return Ok(0..0) };
+        let is_used_up = log.numbers.is_empty();
+        if is_used_up {
+            // One commit, and one range in the table, for many requests.
+            log.numbers = self.digest.inode_numbers(NUMBERS.max(count))?;
+        }
+        let Range { start, end } = log.numbers;
+        let numbers = start..end.min(start.saturating_add(count));
+        log.numbers.start = numbers.end;
         self.table.own(client, numbers.clone());
-        self.committed();
+        if is_used_up {
+            self.committed();
+        }
         Ok(numbers)
     }
 
@@ -480,7 +548,9 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// # Errors
     /// A medium failed.
     pub fn cancel_lease(&mut self, client: ClientNumber, inode: InodeNumber) -> Result<(), DigestError> {
-        self.table.cancel(client, inode, self.now);
+        if self.is_served(client) {
+            self.table.cancel(client, inode, self.now);
+        }
         self.deliver()
     }
 
@@ -511,7 +581,9 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// # Errors
     /// A medium failed.
     pub fn request_room(&mut self, client: ClientNumber, blocks: u64) -> Result<(), DigestError> {
-        self.rooms.request(client, blocks, self.room_deadline());
+        if self.is_served(client) {
+            self.rooms.request(client, blocks, self.room_deadline());
+        }
         self.deliver()
     }
 
@@ -520,13 +592,20 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// # Errors
     /// A medium failed.
     pub fn return_room(&mut self, client: ClientNumber, keeps: u64) -> Result<(), DigestError> {
-        self.rooms.returned(client, keeps, self.room_deadline());
+        if self.is_served(client) {
+            self.rooms.returned(client, keeps, self.room_deadline());
+        }
         self.deliver()
     }
 
     /// The leases and requests, for people who look for what is stuck.
     pub fn leases(&self) -> String {
         format!("{:?}", self.table)
+    }
+
+    /// Inodes with leases or requests, and references without a lease.
+    pub fn table_len(&self) -> (usize, usize) {
+        self.table.len()
     }
 
     /// What the table of leases did.

@@ -13,7 +13,7 @@ use crate::change::{Change, NewAttributes};
 use crate::file_system::{AttributeChange, Handle, NewTime};
 use crate::inode::{Attributes, InodeNumber, Kind, MODE_BITS, SET_GID, SET_UID, Timestamp};
 use crate::lease::Mode;
-use crate::limits::{BLOCK, MAX_FILE};
+use crate::limits::MAX_FILE;
 
 /// The attribute that gives a program capabilities.
 pub(super) const CAPABILITIES: &[u8] = b"security.capability";
@@ -80,14 +80,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         inode: InodeNumber,
         size: u64,
     ) -> Result<(), Errno> {
-        let change = Change::Truncate { inode, size };
-        // Making a file shorter must work on a full pool.
-        if size < self.inode(inode)?.size {
-            return self.commit(caller.now, change, &[]);
-        }
-        // A size inside a block rewrites that block.
-        let blocks = u64::from(!size.is_multiple_of(BLOCK as u64));
-        self.commit_with(caller.now, change, &[], blocks)
+        self.commit_with(caller.now, Change::Truncate { inode, size }, &[])
     }
 
     /// Takes the set-ID bits and the capabilities of a file whose content changes.

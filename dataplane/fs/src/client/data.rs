@@ -9,6 +9,7 @@ use super::{Client, Open, Service};
 use crate::access::{Caller, READ, WRITE};
 use crate::base::Base as _;
 use crate::change::Change;
+use crate::change::blocks::covered;
 use crate::error::Fault;
 use crate::file_system::{Allocation, Handle, OpenMode, Seek, WriteAt};
 use crate::inode::{InodeNumber, Kind};
@@ -122,19 +123,16 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= MAX_FILE);
         let end = end.ok_or(Errno::FBIG)?;
-        let blocks = end.div_ceil(BLOCK_BYTES) - offset / BLOCK_BYTES;
         if bytes.len() > MAX_RECORD_DATA {
-            self.reserve(blocks)?;
+            self.reserve(covered(offset, end - offset))?;
         }
         self.drop_privileges(caller, open.inode)?;
         let mut at = offset;
         for piece in bytes.chunks(MAX_RECORD_DATA) {
             let length = piece.len() as u32;
             let change = Change::Write { inode: open.inode, offset: at, length };
-            let end = at + u64::from(length);
-            let blocks = end.div_ceil(BLOCK_BYTES) - at / BLOCK_BYTES;
-            self.commit_with(caller.now, change, piece, blocks)?;
-            at = end;
+            self.commit_with(caller.now, change, piece)?;
+            at += u64::from(length);
         }
         Ok(offset)
     }
@@ -161,20 +159,16 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
         self.drop_privileges(caller, open.inode)?;
         let (inode, offset, length) = (open.inode, range.start, range.end - range.start);
-        // The blocks that the ends cut are rewritten.
-        let cut = u64::from(!range.start.is_multiple_of(BLOCK_BYTES))
-            + u64::from(!range.end.is_multiple_of(BLOCK_BYTES));
         let (size, zero) = match allocation {
             Allocation::Punch => {
-                return self.commit_with(caller.now, Change::Punch { inode, offset, length }, &[], cut);
+                return self.commit_with(caller.now, Change::Punch { inode, offset, length }, &[]);
             }
             Allocation::Reserve => (found.size.max(range.end), false),
             Allocation::ReserveKeepSize => (found.size, false),
             Allocation::Zero => (found.size.max(range.end), true),
             Allocation::ZeroKeepSize => (found.size, true),
         };
-        let blocks = range.end.div_ceil(BLOCK_BYTES) - range.start / BLOCK_BYTES;
-        self.commit_with(caller.now, Change::Reserve { inode, offset, length, size, zero }, &[], blocks)
+        self.commit_with(caller.now, Change::Reserve { inode, offset, length, size, zero }, &[])
     }
 
     pub(super) fn seek_to(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<u64, Errno> {

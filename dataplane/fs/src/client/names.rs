@@ -144,7 +144,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
         let inode = self.new_number()?;
         let change = creation(caller, &parent, inode, Some(place), new);
-        self.commit_with(caller.now, change, &[], 0)?;
+        self.commit_with(caller.now, change, &[])?;
         self.stat(inode)
     }
 
@@ -162,7 +162,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         let inode = self.new_number()?;
         let new = NewInode { kind: Kind::File, mode, device: 0, target: &[] };
         let change = creation(caller, &parent, inode, None, &new);
-        self.commit_with(caller.now, change, &[], 0)?;
+        self.commit_with(caller.now, change, &[])?;
         self.linkable.insert(inode);
         let handle = self.open_handle(inode, OpenMode { read: true, write: true, truncate: false });
         Ok((self.stat(inode)?, handle))
@@ -187,7 +187,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if found.links >= MAX_LINKS {
             return Err(Errno::MLINK);
         }
-        self.commit_with(caller.now, Change::Link { inode, place }, &[], 0)?;
+        self.commit_with(caller.now, Change::Link { inode, place }, &[])?;
         self.linkable.remove(&inode);
         self.stat(inode)
     }
@@ -275,7 +275,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             replaced: replaced.map(|replaced| replaced.inode),
             exchange,
         };
-        self.commit_with(caller.now, change, &[], 0)?;
+        self.commit_with(caller.now, change, &[])?;
         match replaced {
             Some(replaced) if !exchange => self.free_if_unused(caller.now, replaced.inode),
             _ => Ok(()),

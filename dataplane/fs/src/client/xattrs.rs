@@ -10,7 +10,7 @@ use crate::change::Change;
 use crate::file_system::XattrMode;
 use crate::inode::{Attributes, InodeNumber, Kind, STICKY};
 use crate::lease::Mode;
-use crate::limits::{BLOCK, MAX_XATTR_NAME, MAX_XATTR_NAMES, MAX_XATTR_VALUE};
+use crate::limits::{MAX_XATTR_NAME, MAX_XATTR_NAMES, MAX_XATTR_VALUE};
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn get_xattr(
@@ -66,7 +66,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             self.without_capabilities.remove(&inode);
         }
         let change = Change::SetXattr { inode, name, length: value.len() as u32 };
-        self.commit_with(caller.now, change, value, value.len().div_ceil(BLOCK) as u64)
+        self.commit_with(caller.now, change, value)
     }
 
     pub(super) fn drop_xattr(

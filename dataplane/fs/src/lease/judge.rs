@@ -13,6 +13,11 @@ pub trait Judge {
 
     /// Whether a record at `position` may create it.
     fn may_create(&mut self, inode: InodeNumber, position: u64) -> bool;
+
+    /// Blocks that the records of the log may need which are not digested. `None`: any number.
+    fn budget(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Permits everything: there is one client.
@@ -29,17 +34,18 @@ impl Judge for Anything {
     }
 }
 
-/// Permits what a client holds.
+/// Permits what a client holds, within its budget.
 #[derive(Debug)]
 pub struct Held<'a> {
     table: &'a LeaseTable,
     client: ClientNumber,
+    budget: u64,
 }
 
 impl<'a> Held<'a> {
-    /// What `client` holds.
-    pub fn new(table: &'a LeaseTable, client: ClientNumber) -> Self {
-        Self { table, client }
+    /// What `client` holds, and its budget of blocks ([`super::Rooms::budget`]).
+    pub fn new(table: &'a LeaseTable, client: ClientNumber, budget: u64) -> Self {
+        Self { table, client, budget }
     }
 }
 
@@ -50,6 +56,10 @@ impl Judge for Held<'_> {
 
     fn may_create(&mut self, inode: InodeNumber, position: u64) -> bool {
         self.table.owner(inode) == Some(self.client) && self.may_change(inode, position)
+    }
+
+    fn budget(&self) -> Option<u64> {
+        Some(self.budget)
     }
 }
 

@@ -3,11 +3,15 @@
 //! 1. A client has a *budget* of blocks: what its records need that are not digested is never more.
 //!    All budgets together are never more than the pool has free, but for a part that is never
 //!    shared out.
-//! 2. When a client's records are digested, its budget shrinks by what they took. At the same time
-//!    the client counts them no more, so its promises stay within the budget.
+//! 2. When a client's records are digested, its budget shrinks by what they took, and never by more
+//!    than they were promised. At the same time the client counts them no more, so its promises
+//!    stay within the budget. What they took beyond their promise, such as a chunk of node blocks,
+//!    is taken from the budget when later records need less than they were promised.
 //! 3. A client that needs more asks for it. It gets a step more than it needs, so that it does not
 //!    ask for each operation.
-//! 4. When not enough is left, all others are asked for what they have not promised. What then is
+//! 4. The digest refuses a record that needs more than is left of its client's budget
+//!    ([`super::Judge::budget`]).
+//! 5. When not enough is left, all others are asked for what they have not promised. What then is
 //!    not there is refused. Requests are served in their order.
 //!
 //! What it must never do: share out a block twice; let a client that does not answer keep others
@@ -35,6 +39,8 @@ pub struct Rooms {
     /// Blocks that can be shared out, budgets included.
     usable: u64,
     budgets: BTreeMap<ClientNumber, u64>,
+    /// Blocks that records of a client took beyond their promise.
+    debts: BTreeMap<ClientNumber, u64>,
     /// Clients, and the budget that each wants to have.
     queue: VecDeque<(ClientNumber, u64)>,
     /// Of the first request: clients that were asked and have not answered; `None`: not asked yet.
@@ -53,6 +59,7 @@ impl Rooms {
     /// A client is gone, and its log digested.
     pub fn gone(&mut self, client: ClientNumber, until: u64) {
         self.budgets.remove(&client);
+        self.debts.remove(&client);
         self.events.retain(|(to, _)| *to != client);
         if self.queue.front().is_some_and(|(first, _)| *first == client) {
             self.asked = None;
@@ -69,11 +76,15 @@ impl Rooms {
         self.usable = usable;
     }
 
-    /// Records of a client were digested, and took so many blocks.
-    pub fn spent(&mut self, client: ClientNumber, blocks: u64) {
-        if let Some(budget) = self.budgets.get_mut(&client) {
-            *budget = budget.saturating_sub(blocks);
-        }
+    /// Records of a client were digested. They were promised so many blocks, and the pool has this
+    /// many less or more free than before.
+    pub fn spent(&mut self, client: ClientNumber, promised: u64, (before, after): (u64, u64)) {
+        let Some(budget) = self.budgets.get_mut(&client) else { return };
+        let debt = self.debts.entry(client).or_default();
+        let took = debt.saturating_add(before).saturating_sub(after);
+        let paid = took.min(promised);
+        *debt = took - paid;
+        *budget = budget.saturating_sub(paid);
     }
 
     /// What a client may promise.
@@ -105,13 +116,21 @@ impl Rooms {
         self.settle(until);
     }
 
-    /// The clients that were asked and have not answered in time: each must be fenced, and
+    /// The clients that were asked and have not answered in time, once: each must be fenced, and
     /// [`Rooms::gone`] called for it.
-    pub fn late(&self, now: u64) -> Vec<ClientNumber> {
+    pub fn late(&mut self, now: u64) -> Vec<ClientNumber> {
         match &self.asked {
-            Some(asked) if now >= self.deadline => asked.iter().copied().collect(),
+            Some(asked) if now >= self.deadline => {
+                self.deadline = u64::MAX;
+                asked.iter().copied().collect()
+            }
             _ => Vec::new(),
         }
+    }
+
+    /// The next time at which [`Rooms::late`] may have clients.
+    pub fn next_time(&self) -> Option<u64> {
+        self.asked.as_ref().map(|_| self.deadline)
     }
 
     /// The next thing to notify a client of.
@@ -127,9 +146,11 @@ impl Rooms {
             let budget = self.budgets.entry(client).or_default();
             let missing = wanted.saturating_sub(*budget);
             let is_served = missing <= left;
+            // No client can return as much as that: none is asked.
+            let is_there = wanted <= self.usable;
             if is_served {
                 *budget += missing + ((left - missing) / 2).min(MAX_BUDGET_STEP);
-            } else {
+            } else if is_there {
                 let asked = self.asked.get_or_insert_with(|| {
                     let others =
                         self.budgets.iter().filter(|(other, budget)| **other != client && **budget > 0);
@@ -199,6 +220,27 @@ mod tests {
         assert!(rooms.late(u64::MAX).is_empty());
     }
 
+    /// A chunk of node blocks is more than was promised: later records pay for it, and the client's
+    /// other promises stay good.
+    #[test]
+    fn what_records_take_beyond_their_promise_is_paid_later() {
+        let mut rooms = rooms(1000);
+        rooms.request(A, 100, 0);
+        let budget = rooms.budget(A);
+        rooms.spent(A, 10, (1000, 960));
+        assert_eq!(rooms.budget(A), budget - 10);
+        rooms.spent(A, 20, (960, 959));
+        assert_eq!(rooms.budget(A), budget - 30);
+        rooms.spent(A, 20, (959, 958));
+        assert_eq!(rooms.budget(A), budget - 42);
+        // Room that records made pays too.
+        rooms.spent(A, 5, (958, 900));
+        rooms.spent(A, 5, (900, 970));
+        assert_eq!(rooms.budget(A), budget - 47);
+        rooms.spent(A, 5, (970, 970));
+        assert_eq!(rooms.budget(A), budget - 47);
+    }
+
     proptest! {
         /// Clients promise within their budgets, digests take what was promised: it always fits.
         #[test]
@@ -223,8 +265,8 @@ mod tests {
                         let digested = blocks.min(promised[index]);
                         let took = digested / 2;
                         promised[index] -= digested;
+                        rooms.spent(client, digested, (free, free - took));
                         free -= took;
-                        rooms.spent(client, took);
                         rooms.set_usable(free);
                     }
                 }
@@ -238,6 +280,115 @@ mod tests {
                 for (index, promised) in promised.iter().enumerate() {
                     prop_assert!(*promised <= rooms.budget(ClientNumber(index as u32)));
                 }
+            }
+        }
+
+        /// Records, requests and messages in any order, each message as late as may be: what an
+        /// honest client has logged is within its budget where it is judged.
+        #[test]
+        fn honest_records_are_within_the_budget_however_late_messages_are(
+            steps in prop::collection::vec((0..2_usize, 0..6_u8, 1..40_u64), 1..300),
+        ) {
+            let mut rooms = rooms(200);
+            let mut free: u64 = 300;
+            let mut peers = [Peer::default(), Peer::default()];
+            for (index, what, blocks) in steps {
+                let client = [A, B][index];
+                let peer = &mut peers[index];
+                match what {
+                    0 if peer.promised() + blocks <= peer.budget => peer.log.push_back(blocks),
+                    0 | 1 => peer.said.push_back(Said::Wants(peer.promised() + blocks)),
+                    2 => peer.hear(),
+                    3 => match peer.said.pop_front() {
+                        Some(Said::Wants(wanted)) => rooms.request(client, wanted, 0),
+                        Some(Said::Keeps(keeps)) => {
+                            peer.known_returns += 1;
+                            rooms.returned(client, keeps, 0);
+                        }
+                        None => {}
+                    },
+                    _ => {
+                        // Some records are digested. They take less than was promised, or more.
+                        let first = (peer.digested - peer.known) as usize;
+                        let count = (peer.log.len() - first).min(1 + blocks as usize % 4);
+                        let promised: u64 = peer.log.range(first..first + count).sum();
+                        prop_assert!(promised <= rooms.budget(client), "{promised}: {rooms:?}");
+                        let after = (free + 5).saturating_sub(promised * (blocks % 8) / 5);
+                        rooms.spent(client, promised, (free, after));
+                        free = after;
+                        rooms.set_usable(free.saturating_sub(100));
+                        peer.digested += count as u64;
+                    }
+                }
+                for (peer, client) in peers.iter_mut().zip([A, B]) {
+                    let news = (peer.digested, rooms.budget(client), peer.known_returns);
+                    if peer.reported != Some(news) {
+                        peer.reported = Some(news);
+                        peer.heard.push_back(Heard::Progress(news));
+                    }
+                }
+                while let Some((to, event)) = rooms.event() {
+                    if event == RoomEvent::Recall {
+                        peers[usize::from(to == B)].heard.push_back(Heard::Recall);
+                    }
+                }
+                for (peer, client) in peers.iter().zip([A, B]) {
+                    let left: u64 = peer.log.range((peer.digested - peer.known) as usize..).sum();
+                    prop_assert!(left <= rooms.budget(client), "{left} of {client:?}: {rooms:?}");
+                }
+            }
+        }
+    }
+
+    /// What a client has said, and the service has not heard.
+    #[derive(Debug)]
+    enum Said {
+        Wants(u64),
+        Keeps(u64),
+    }
+
+    /// The other way round. Progress: records that are digested, the budget, returns.
+    #[derive(Debug)]
+    enum Heard {
+        Progress((u64, u64, u64)),
+        Recall,
+    }
+
+    /// An honest client, as one in another process is.
+    #[derive(Debug, Default)]
+    struct Peer {
+        /// What its records were promised that are not digested, as far as it knows.
+        log: VecDeque<u64>,
+        budget: u64,
+        returns: u64,
+        /// Records that are digested, and those of which it knows.
+        digested: u64,
+        known: u64,
+        known_returns: u64,
+        reported: Option<(u64, u64, u64)>,
+        said: VecDeque<Said>,
+        heard: VecDeque<Heard>,
+    }
+
+    impl Peer {
+        fn promised(&self) -> u64 {
+            self.log.iter().sum()
+        }
+
+        fn hear(&mut self) {
+            match self.heard.pop_front() {
+                Some(Heard::Progress((digested, budget, returns))) => {
+                    self.log.drain(..(digested - self.known) as usize);
+                    self.known = digested;
+                    self.budget = if returns == self.returns { budget } else { self.budget.min(budget) };
+                }
+                Some(Heard::Recall) => {
+                    let keeps = self.promised();
+                    self.budget = self.budget.min(keeps);
+                    self.returns += 1;
+                    self.said.push_back(Said::Keeps(keeps));
+                }
+                None => {}
             }
         }
     }

@@ -16,7 +16,7 @@ use hashbrown::HashMap;
 
 use super::entry::{Entry, Holder, Revoking};
 use super::references::References;
-use super::{ClientNumber, Event, Grant, MAX_HELD, MAX_WAITING, Mode, Release, Revocation};
+use super::{ClientNumber, Event, Grant, MAX_DRAINING, MAX_HELD, MAX_WAITING, Mode, Release, Revocation};
 use crate::inode::InodeNumber;
 
 /// How long things take, in nanoseconds of the caller's clock.
@@ -248,6 +248,9 @@ impl LeaseTable {
     /// The position up to which a client's log must be digested before others get on.
     pub fn owed(&self, client: ClientNumber) -> Option<u64> {
         let draining = &self.clients.get(&client)?.draining;
+        if draining.len() >= MAX_DRAINING {
+            return draining.last().map(|(position, _)| *position);
+        }
         let is_waited_for =
             |inode: &InodeNumber| self.entries.get(inode).is_some_and(|entry| !entry.queue.is_empty());
         draining.iter().rev().find(|(_, inode)| is_waited_for(inode)).map(|(position, _)| *position)

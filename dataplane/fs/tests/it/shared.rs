@@ -5,5 +5,6 @@ mod crash;
 mod dual;
 mod hostile;
 mod programs;
+mod room;
 mod turns;
 mod world;

@@ -94,10 +94,22 @@ pub enum StoreError {
         /// Why.
         source: MirrorError,
     },
+    /// The log has records for which there is no room.
+    #[error(
+        "the log {}: its next record needs {wanted} blocks, and there is no room for it; everything before it, and every \
+         other log, is applied. Keep a copy of the file and fill it with zeros to go on without what follows",
+        path.display()
+    )]
+    NoRoom {
+        /// The log's file.
+        path: PathBuf,
+        /// Blocks.
+        wanted: u64,
+    },
     /// The log has a record that cannot be applied.
     #[error(
         "the log {}: the record at {position} cannot be applied: {cause}; everything before it is applied. Keep a \
-         copy of the file and move it away to go on without what follows",
+         copy of the file and fill it with zeros to go on without what follows",
         path.display()
     )]
     Log {

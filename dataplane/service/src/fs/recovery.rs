@@ -5,18 +5,22 @@
 //! 2. Each log is digested to its end, one after the other. The order does not matter, because no
 //!    two logs changed the same inode since they were digested last; that is checked
 //!    ([`sietch_fs::lease`]).
-//! 3. Inodes to which no name leads are freed: the processes that had them open are gone.
+//! 3. A log for which the pool has no room waits for the others, which may make some. A log that
+//!    exceeded its client's budget can take the room of others; budgets are not stored. What
+//!    then has no room stays in its log, and is named.
+//! 4. Inodes to which no name leads are freed: the processes that had them open are gone.
 
 use std::path::PathBuf;
 
 use rustix::time::{ClockId, clock_gettime};
 use sietch_disk::nvm::{Mapped, Medium as _};
 use sietch_disk::{AreaQueue, area, open_area};
-use sietch_fs::Digest;
+use sietch_fs::digest::DigestError;
 use sietch_fs::inode::Timestamp;
 use sietch_fs::lease::{ClientNumber, Replay};
 use sietch_fs::log::{LogIdentity, LogReader, Mirror};
 use sietch_fs::pool::{Member, Pool};
+use sietch_fs::{Digest, Fault};
 
 use super::description::{Description, LogDescription};
 use super::error::StoreError;
@@ -41,15 +45,16 @@ pub(super) fn recover(
         pool.set_watermarks(medium, marks);
     }
     let mut digest = Digest::new(pool, now())?;
-    let mut replay = Replay::default();
-    let mut records = 0;
+    let mut others = Vec::new();
     for number in digest.logs()?.into_iter().filter(|number| *number != LOG) {
         let log = numbered(&description.log, number);
         let (memory, _, _) = open_log(&log)?;
-        records += recover_log(&mut digest, &memory, &log, number, &mut replay)?;
+        others.push((number, log, memory));
     }
     let first = open_log(&description.log)?;
-    records += recover_log(&mut digest, &first.0, &description.log, LOG, &mut replay)?;
+    let mut logs: Vec<_> = others.iter().map(|(number, log, memory)| (*number, log, memory)).collect();
+    logs.push((LOG, &description.log, &first.0));
+    let records = recover_logs(&mut digest, logs)?;
     digest.free_orphans()?;
     Ok((digest, first, records))
 }
@@ -99,20 +104,54 @@ fn load_memory(log: &LogDescription, disk: &mut AreaQueue) -> Result<(), StoreEr
     })
 }
 
-/// Digests what a log has. Returns the records.
+/// Digests what all logs have. Returns the records.
+fn recover_logs(
+    digest: &mut Digest<AreaQueue>,
+    mut logs: Vec<(u32, &LogDescription, &Mapped)>,
+) -> Result<u64, StoreError> {
+    let (mut replay, mut records) = (Replay::default(), 0);
+    loop {
+        let (before, mut waiting, mut cause) = (records, Vec::new(), None);
+        for (number, log, memory) in logs {
+            match recover_log(digest, memory, log, number, (&mut replay, &mut records)) {
+                Ok(()) => {}
+                Err(error @ StoreError::NoRoom { .. }) => {
+                    waiting.push((number, log, memory));
+                    cause.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(cause) = cause else { return Ok(records) };
+        let mut has_freed = false;
+        while digest.reap()? {
+            has_freed = true;
+        }
+        if records == before && !has_freed {
+            return Err(cause);
+        }
+        logs = waiting;
+    }
+}
+
+/// Digests what a log has, and counts the records.
 fn recover_log(
     digest: &mut Digest<AreaQueue>,
     memory: &Mapped,
     log: &LogDescription,
     number: u32,
-    replay: &mut Replay,
-) -> Result<u64, StoreError> {
+    (replay, records): (&mut Replay, &mut u64),
+) -> Result<(), StoreError> {
     debug_assert!(!memory.is_empty(), "a log has bytes");
-    let mut records = 0;
     loop {
         let mut judge = replay.of(ClientNumber(number));
-        let batch = digest.digest_judged(memory, number, log.seed, &mut judge)?;
-        records += batch.records;
+        let batch = match digest.digest_judged(memory, number, log.seed, &mut judge) {
+            Err(DigestError::Fault(Fault::Full { wanted, .. })) => {
+                return Err(StoreError::NoRoom { path: log.memory.clone(), wanted });
+            }
+            other => other?,
+        };
+        *records += batch.records;
         if let Some(invalid) = batch.invalid {
             let path = log.memory.clone();
             return Err(StoreError::Log { path, position: invalid.position, cause: invalid.cause });
@@ -121,8 +160,7 @@ fn recover_log(
             break;
         }
     }
-    verify_end(digest, memory, log, number)?;
-    Ok(records)
+    verify_end(digest, memory, log, number)
 }
 
 /// Refuses a log of which something is missing in front of records that are there. The next epoch
@@ -155,3 +193,6 @@ fn now() -> Timestamp {
     // The kernel's nanoseconds are below a second.
     Timestamp { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
 }
+
+#[cfg(test)]
+mod tests;

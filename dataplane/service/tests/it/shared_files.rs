@@ -29,10 +29,14 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str, class: ClassName) -> Self {
+        Self::of_bytes(name, class, 64 << 20)
+    }
+
+    fn of_bytes(name: &str, class: ClassName, bytes: u64) -> Self {
         let path = Path::new("/dev/shm").join(format!("sietch-shared-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder");
         let folder = Self(path);
-        let media = vec![MediumDescription { class, path: folder.0.join("data"), bytes: 64 << 20 }];
+        let media = vec![MediumDescription { class, path: folder.0.join("data"), bytes }];
         let options = CreateOptions { media, log_memory: Some(folder.0.clone()), log_bytes: 1 << 20 };
         create(&folder.path(), &options, &mut |_| {}).expect("a file system");
         folder
@@ -368,6 +372,66 @@ fn a_client_that_lies_is_ended_alone() {
     drop(honest);
     server.end().expect("all is digested");
     folder.assert_whole();
+}
+
+/// Clients that fill a pool together, remove files and fill it again. Messages about room cross
+/// each other: no client is ended, and what each wrote is there.
+#[test]
+fn clients_that_compete_for_room_are_never_ended() {
+    let folder = Folder::of_bytes("room", ClassName::Nvm, 10 << 20);
+    let server = folder.serve();
+    let refused: u64 = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|number| {
+                let folder = &folder;
+                scope.spawn(move || compete(&folder.client(), number))
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("no client is ended")).sum()
+    });
+    assert!(refused > 20, "the pool gets full: {refused} operations found no room");
+    server.end().expect("all is digested");
+    folder.assert_whole();
+}
+
+/// One of the clients. Returns how often it found no room.
+fn compete(files: &Files, number: u64) -> u64 {
+    let mut random = Random::new(500 + number);
+    let (mut refused, mut own) = (0, Vec::new());
+    for turn in 0..400_u64 {
+        let name = format!("{number}-{turn}");
+        let fill = turn as u8 | 1;
+        let bytes = vec![fill; 1 + random.below(200_000) as usize];
+        let done = match random.below(10) {
+            0..=6 => files.make(ROOT, &name, Kind::File).and_then(|inode| {
+                let written = files.append(inode, &bytes);
+                let content = if written.is_ok() { bytes } else { Vec::new() };
+                own.push((name, inode, content));
+                written
+            }),
+            _ if own.is_empty() => Ok(()),
+            7 => {
+                let (name, ..) = own.swap_remove(random.below(own.len() as u64) as usize);
+                files.remove(ROOT, &name)
+            }
+            _ => {
+                let (_, inode, content) = &own[random.below(own.len() as u64) as usize];
+                files.read(*inode).map(|found| assert!(found == *content, "{inode} has other content"))
+            }
+        };
+        match done {
+            Ok(()) => {}
+            Err(Errno::NOSPC) => {
+                refused += 1;
+                // Others get it, or this client again.
+                own.drain(..own.len() / 2).for_each(|(name, ..)| {
+                    files.remove(ROOT, &name).expect("removing needs no room");
+                });
+            }
+            Err(errno) => panic!("{errno}: {:?}", files.with(|client, _| client.service().ended())),
+        }
+    }
+    refused
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A client that writes what it likes into its log: only that client is ended, and others go on.
 
+use rustix::io::Errno;
 use sietch_fs::FileSystem as _;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::change::{Change, NewAttributes, Place};
@@ -7,6 +8,7 @@ use sietch_fs::file_system::NewInode;
 use sietch_fs::inode::{InodeNumber, Kind};
 use sietch_fs::lease::{ClientNumber, Mode, Release};
 use sietch_fs::log::{Durability, LogIdentity, LogWriter};
+use sietch_fs::pool::Class;
 use sietch_fs_oracle::program::generate::Mix;
 use sietch_sim::Memory;
 use sietch_sim::seeds::{self, Budget};
@@ -61,6 +63,31 @@ impl<'a> Hostile<'a> {
             self.world.pass(1_000_000);
         }
         panic!("no lease");
+    }
+
+    /// Gets a budget of at least so many blocks.
+    fn get_room(&self, blocks: u64) {
+        self.world.core.borrow_mut().request_room(HOSTILE, blocks).expect("a request");
+        for _ in 0..1000 {
+            for index in 0..self.world.slots.len() {
+                self.world.advance(index);
+            }
+            let message = self.world.core.borrow_mut().message(HOSTILE);
+            if let Some(sietch_fs::client::Message::Room(is_there)) = message {
+                assert!(is_there, "there are {blocks} blocks");
+                return;
+            }
+        }
+        panic!("no room");
+    }
+
+    /// A file without a name, which needs no lease.
+    fn create_unnamed(&mut self) -> InodeNumber {
+        let inode = InodeNumber(self.numbers.next().expect("a number"));
+        let change = create(inode, ROOT, "", Kind::File);
+        let Change::Create { kind, mode, uid, gid, device, target, .. } = change else { unreachable!() };
+        self.append(&Change::Create { inode, place: None, kind, mode, uid, gid, device, target });
+        inode
     }
 
     /// Digests its log, which ends the client; the cause.
@@ -173,6 +200,7 @@ fn a_record_behind_the_release_is_refused() {
     let world = world(4);
     let victim = file(&world);
     let mut hostile = Hostile::new(&world);
+    hostile.get_room(4);
     let serial = hostile.acquire(victim);
     let attributes = NewAttributes { mode: Some(0o640), ..NewAttributes::default() };
     hostile.append(&Change::SetAttributes { inode: victim, attributes });
@@ -195,6 +223,7 @@ fn a_directory_that_moves_without_the_lease_of_the_tree_is_refused() {
     for has_tree in [true, false] {
         let world = world(5);
         let mut hostile = Hostile::new(&world);
+        hostile.get_room(10);
         hostile.acquire(ROOT);
         let one = hostile.create("hostile one", ROOT, Kind::Directory);
         let two = hostile.create("hostile two", ROOT, Kind::Directory);
@@ -229,6 +258,168 @@ fn a_release_behind_the_end_of_the_log_ends_its_client() {
     world.call(1, |client| client.lookup(caller, ROOT, b"victim")).expect("it is there");
     world.is_quiet.set(false);
     assert!(world.core.borrow().ended(HOSTILE).is_some());
+    others_go_on(world);
+}
+
+/// A client that asks for no room, or logs more than it was given: what came before is kept, and
+/// nothing else. The cause says how much it had and needed.
+#[test]
+fn a_record_beyond_the_budget_ends_its_client_alone() {
+    for has_asked in [false, true] {
+        let world = world(7);
+        let mut hostile = Hostile::new(&world);
+        if has_asked {
+            hostile.get_room(8);
+        }
+        let budget = world.core.borrow().budget(HOSTILE);
+        assert_eq!(budget > 0, has_asked);
+        let inode = hostile.create_unnamed();
+        if has_asked {
+            hostile.append(&Change::Write { inode, offset: 0, length: 8192 });
+            hostile.is_accepted();
+            let left = world.core.borrow().budget(HOSTILE);
+            assert!((budget - 4..budget).contains(&left), "{left} of {budget}");
+            hostile.append(&Change::Write { inode, offset: 8192, length: 4096 });
+            let length = left * 4096;
+            hostile.append(&Change::Reserve { inode, offset: 1 << 20, length, size: 1 << 30, zero: false });
+        }
+        let cause = hostile.ends();
+        let needed = if has_asked { budget - 2..budget + 2 } else { 1..2 };
+        let says_need = needed.clone().any(|blocks| cause.contains(&format!("needs {blocks} blocks")));
+        assert!(says_need && cause.contains("client 7") && cause.contains("budget"), "{cause}: {needed:?}");
+        let core = || world.core.borrow_mut();
+        let found = sietch_fs::Base::inode(core().digest_mut().base(), inode).expect("it can be read");
+        // The second write came before the record that was refused. Nothing refers to the file.
+        assert!(found.is_none_or(|found| found.size == 12288), "{found:?}");
+        assert_eq!(core().budget(HOSTILE), 0);
+        others_go_on(world);
+    }
+}
+
+/// A client that fills its log again and again without a budget cannot fill the pool: the records
+/// of others are digested.
+#[test]
+fn a_client_that_ignores_its_budget_cannot_fill_the_pool() {
+    let world = world(8);
+    let mut hostile = Hostile::new(&world);
+    hostile.get_room(20);
+    let inode = hostile.create_unnamed();
+    let mut rounds = 0;
+    while world.core.borrow().is_served(HOSTILE) {
+        assert!(rounds < 200, "it has logged more than the pool has");
+        let (offset, length) = (rounds * (64 << 10), 64 << 10);
+        hostile.append(&Change::Write { inode, offset, length });
+        // The service must not fail.
+        world.service(|core| core.digest(HOSTILE).map(drop));
+        world.result().expect("the service goes on");
+        let state = world.core.borrow_mut().digest_mut().log_state(HOSTILE.0).expect("its state");
+        hostile.writer.reclaim(state.position);
+        rounds += 1;
+    }
+    let cause = world.core.borrow().ended(HOSTILE).expect("it was ended").to_owned();
+    assert!(cause.contains("budget"), "{cause}");
+    others_go_on(world);
+}
+
+/// Numbers without end: that is one commit, and one range in the table, for many requests.
+#[test]
+fn a_client_that_asks_for_numbers_again_and_again_costs_no_commits() {
+    let world = world(12);
+    let hostile = Hostile::new(&world);
+    let mut core = world.core.borrow_mut();
+    let before = core.digest_mut().root().generation;
+    let mut last = hostile.numbers.end;
+    for _ in 0..3000 {
+        let numbers = core.inode_numbers(HOSTILE, 4096).expect("numbers");
+        assert_eq!((numbers.start, numbers.end), (last, last + 4096), "they follow each other");
+        last = numbers.end;
+        assert!(core.inode_numbers(World::number(0), 1).expect("a number").start < hostile.numbers.start);
+    }
+    assert_eq!(core.digest_mut().root().generation, before);
+    drop(core);
+    others_go_on(world);
+}
+
+/// Room that was given away and is gone all the same: the service does not end with the client that
+/// meets it.
+#[test]
+fn a_pool_without_the_room_of_a_budget_ends_that_client_alone() {
+    let world = world(11);
+    let mut hostile = Hostile::new(&world);
+    hostile.get_room(200);
+    {
+        let mut core = world.core.borrow_mut();
+        let digest = core.digest_mut();
+        while digest.root().free > 20 {
+            let free = digest.root().free;
+            digest.pool().use_reserve(true);
+            digest.pool().allocate(Class::Nvm, (free - 20) as u32).expect("free blocks");
+            digest.inode_numbers(1).expect("a commit");
+        }
+    }
+    let inode = hostile.create_unnamed();
+    hostile.append(&Change::Write { inode, offset: 0, length: 160 << 10 });
+    // The first record fits.
+    hostile.is_accepted();
+    let cause = hostile.ends();
+    assert!(cause.contains("no room"), "{cause}");
+    world.result().expect("the service goes on");
+    world.is_quiet.set(true);
+    let root = Credentials::root();
+    let caller = Caller { credentials: &root, now: BIRTH };
+    let missing = world.call(0, |client| client.lookup(caller, ROOT, b"nothing"));
+    assert_eq!(missing.map(|found| found.inode), Err(Errno::NOENT));
+}
+
+/// Blocks that others need are held for a client that does not read a newer root: not for long.
+#[test]
+fn a_client_that_does_not_advance_is_ended() {
+    let mut plan = Plan::new(1, 9, Mix::ALL);
+    (plan.pool, plan.log, plan.times.answer) = (4 << 20, 1 << 20, 20_000_000);
+    let world = World::new(plan);
+    world.is_quiet.set(true);
+    let root = Credentials::root();
+    let caller = Caller { credentials: &root, now: BIRTH };
+    let file = file(&world);
+    let mode = sietch_fs::file_system::OpenMode { read: true, write: true, truncate: false };
+    let handle = world.call(0, |client| client.open(caller, file, mode)).expect("opened");
+    let _hostile = Hostile::new(&world);
+    let at = sietch_fs::file_system::WriteAt::Offset(0);
+    // Each write replaces the blocks of the one before.
+    for round in 0..40 {
+        let data = vec![round; 200 << 10];
+        world.call(0, |client| client.write(caller, handle, at, &data)).expect("there is room");
+        world.service(|core| core.digest(World::number(0)).map(drop));
+    }
+    let core = world.core.borrow();
+    let cause = core.ended(HOSTILE).expect("it was ended");
+    assert!(cause.contains("advance"), "{cause}");
+    drop(core);
+    world.result().expect("the other goes on");
+}
+
+/// Releases that name the end of a log which is not there, of inodes that nothing waits for.
+#[test]
+fn releases_that_never_pass_on_do_not_pile_up() {
+    let world = world(10);
+    let hostile = Hostile::new(&world);
+    let before = world.core.borrow().table_len();
+    let position = hostile.writer.next_position() + 64_000;
+    for inode in (1 << 40..).map(InodeNumber).take(20_000) {
+        let core = || world.core.borrow_mut();
+        if core().request_lease(HOSTILE, inode, Mode::Exclusive).is_err() {
+            break;
+        }
+        let Some(sietch_fs::client::Message::Granted(grant)) = core().message(HOSTILE) else { break };
+        let serial = grant.serial;
+        let release = Release { inode, serial, shares: false, position, is_referenced: false };
+        core().release_lease(HOSTILE, release).expect("no fault");
+        world.service(|core| core.step().map(drop));
+    }
+    let after = world.core.borrow().table_len();
+    assert!(after.0 < before.0 + 100, "{after:?} entries, and {before:?} before");
+    assert!(world.core.borrow().ended(HOSTILE).is_some());
+    // One release is enough, if it is digested.
     others_go_on(world);
 }
 

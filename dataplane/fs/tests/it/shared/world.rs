@@ -53,6 +53,8 @@ pub(super) struct Plan {
     /// Bytes of the pool and of each log.
     pub(super) pool: usize,
     pub(super) log: usize,
+    /// Each next client has a log of half the size, down from the first one again after so many.
+    pub(super) log_sizes: usize,
     pub(super) mix: Mix,
     pub(super) times: Times,
     /// Leases that a client keeps.
@@ -64,7 +66,8 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn new(clients: usize, seed: u64, mix: Mix) -> Self {
         let times = Times::default();
-        Self { clients, seed, pool: 8 << 20, log: 1 << 20, mix, times, most: 1 << 15, dies_alone: false }
+        let (pool, log, log_sizes, most, dies_alone) = (8 << 20, 1 << 20, 1, 1 << 15, false);
+        Self { clients, seed, pool, log, log_sizes, mix, times, most, dies_alone }
     }
 }
 
@@ -111,12 +114,13 @@ impl World {
         let media = Media::new(plan.pool, plan.log);
         media.format(KEY);
         let core = Rc::new(RefCell::new(SharedDigest::new(media.digest(), plan.times)));
-        let slot = |_| Slot {
+        let log = |index: usize| plan.log >> (index % plan.log_sizes);
+        let slot = |index| Slot {
             client: RefCell::new(None),
             state: RefCell::new(State::new()),
             memory: match plan.dies_alone {
-                true => Memory::new(plan.log),
-                false => Memory::new(plan.log).joined(&media.pool),
+                true => Memory::new(log(index)),
+                false => Memory::new(log(index)).joined(&media.pool),
             },
             before: Cell::new(0),
             is_in_call: Cell::new(false),

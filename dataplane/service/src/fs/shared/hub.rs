@@ -36,8 +36,9 @@ const FULL_ENOUGH: u64 = 4;
 const NUMBERS: u64 = 1 << 12;
 /// How long the thread waits for clients that still read blocks which it needs.
 const HELD_PAUSE: Duration = Duration::from_millis(2);
-/// Requests that are taken before anything else is done.
-const REQUESTS: usize = 256;
+/// Requests that wait for the thread, and that it takes before anything else is done: so a client
+/// that answered in time is not taken for one that did not.
+pub(super) const REQUESTS: usize = 1024;
 /// Records of a batch: clients wait for leases meanwhile.
 const BATCH_RECORDS: u64 = 4096;
 
@@ -117,7 +118,7 @@ impl Hub {
             let event = events.recv_timeout(self.patience());
             // Before anything is done: deadlines count from then.
             let now = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.shared.tick(now)?;
+            self.shared.set_time(now);
             match event {
                 Ok(Event::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(event) => {
@@ -133,6 +134,7 @@ impl Hub {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             self.is_held = false;
+            self.shared.tick(now)?;
             let stepped = self.shared.step().map(drop);
             self.held(stepped)?;
             self.digest_due()?;
@@ -194,7 +196,9 @@ impl Hub {
     }
 
     fn request(&mut self, client: ClientNumber, request: Request) -> Result<(), DigestError> {
-        let Some(peer) = self.peers.get_mut(&client) else { return Ok(()) };
+        // Nothing is taken of a client that was ended.
+        let is_served = self.shared.is_served(client);
+        let Some(peer) = self.peers.get_mut(&client).filter(|_| is_served) else { return Ok(()) };
         match request {
             Request::Logged(position) | Request::Wait(position) => {
                 peer.is_waiting |= matches!(request, Request::Wait(_));
@@ -313,12 +317,20 @@ impl Hub {
         for peer in self.peers.values_mut() {
             peer.say(Notice::Ended(cause.to_owned()));
         }
-        let all: Vec<_> = self.peers.keys().copied().collect();
-        let all = all.into_iter().chain(self.dying.iter().map(|(client, _)| *client));
+        let mut all: Vec<_> = self.peers.keys().copied().collect();
+        all.extend(self.dying.iter().map(|(client, _)| *client));
         let mut first = Ok(());
+        // A log may need blocks that are free when all others have ended.
+        all.retain(|client| match self.shared.died(*client) {
+            Ok(()) => false,
+            Err(DigestError::Held) => true,
+            Err(error) => {
+                first = std::mem::replace(&mut first, Ok(())).and(Err(error));
+                false
+            }
+        });
         for client in all {
-            let ended = self.shared.died(client);
-            first = first.and(ended);
+            first = first.and(self.shared.died(client));
         }
         first
     }

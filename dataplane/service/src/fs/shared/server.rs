@@ -23,7 +23,7 @@ use sietch_fs::shared::SharedDigest;
 use sietch_protocol::frame::{self, FrameReader, FrameWriter, Progress as Reading};
 
 use super::fence::{self, Fence};
-use super::hub::{Event, Hub, Joining};
+use super::hub::{Event, Hub, Joining, REQUESTS};
 use super::messages::{Answer, Hello, Notice, Request, VERSION, Welcome};
 use super::{MAX_CLIENTS, SOCKET};
 use crate::fs::description::Description;
@@ -34,8 +34,6 @@ use crate::fs::recovery::recover;
 
 /// How long a client may take for its greeting.
 const GREETING: Duration = Duration::from_secs(5);
-/// Requests that the hub has not taken.
-const REQUESTS: usize = 1024;
 /// Notices that a client has not taken: more than all revocations of what a client keeps.
 const NOTICES: usize = 1 << 16;
 /// Sessions that have not been greeted count too.

@@ -1,0 +1,133 @@
+//! Logs for which the pool has no room.
+
+use std::path::{Path, PathBuf};
+
+use sietch_fs::change::{Change, Place};
+use sietch_fs::inode::{InodeNumber, Kind};
+use sietch_fs::log::{Durability, LogWriter};
+
+use super::*;
+use crate::fs::description::{ClassName, MediumDescription};
+use crate::fs::logs::Files;
+use crate::fs::media::Medium;
+use crate::fs::{CreateOptions, create};
+
+const OTHER: u32 = 2;
+const TIME: Timestamp = Timestamp { seconds: 1, nanoseconds: 0 };
+const NAME: &[u8] = b"large";
+const PIECE: u32 = 1 << 20;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new("/dev/shm").join(format!("sietch-recovery-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        let folder = Self(path);
+        let data = folder.0.join("data");
+        let media = vec![MediumDescription { class: ClassName::Nvm, path: data, bytes: 16 << 20 }];
+        let options = CreateOptions { media, log_memory: Some(folder.0.clone()), log_bytes: 16 << 20 };
+        create(&folder.0.join("fs"), &options, &mut |_| {}).expect("a file system");
+        folder
+    }
+
+    fn description(&self) -> Description {
+        Description::read(&self.0.join("fs")).expect("a description")
+    }
+
+    fn recover(&self) -> Result<(Digest<AreaQueue>, u64), StoreError> {
+        let description = self.description();
+        let medium = Medium::open(&description.media[0])?;
+        let (digest, _, records) = recover(vec![medium.member()?], &description)?;
+        Ok((digest, records))
+    }
+
+    /// The writer of a log in a new epoch.
+    fn writer(&self, digest: &mut Digest<AreaQueue>, number: u32) -> LogWriter<Mapped> {
+        let log = numbered(&self.description().log, number);
+        let state = digest.begin_epoch(number).expect("an epoch");
+        let files = Files::open(&log).expect("the log's files");
+        let (memory, _) = media::log_memory(files.memory, &log.memory, log.bytes).expect("its memory");
+        let identity = LogIdentity { log: number, epoch: state.epoch, seed: log.seed };
+        let mut writer = LogWriter::new(memory, identity, Durability::Operation).expect("a log");
+        writer.continue_at(state.position, state.sequence + 1);
+        writer
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn append(writer: &mut LogWriter<Mapped>, change: &Change<'_>) {
+    let bytes = if let Change::Write { length, .. } = *change { length as usize } else { 0 };
+    writer.append(TIME, change, &vec![7; bytes]).expect("room in the log");
+}
+
+/// A file of `pieces` MiB.
+fn file(writer: &mut LogWriter<Mapped>, inode: InodeNumber, place: Option<Place<'_>>, pieces: u64) {
+    let (kind, mode) = (Kind::File, 0o600);
+    append(writer, &Change::Create { inode, place, kind, mode, uid: 0, gid: 0, device: 0, target: &[] });
+    for piece in 0..pieces {
+        let offset = piece * u64::from(PIECE);
+        append(writer, &Change::Write { inode, offset, length: PIECE });
+    }
+}
+
+/// A file system with a file of 8 MiB, and numbers for two more inodes.
+fn half_full(folder: &Folder) -> (Digest<AreaQueue>, Place<'static>, [InodeNumber; 3]) {
+    let (mut digest, _) = folder.recover().expect("it is new");
+    let first = digest.inode_numbers(3).expect("numbers").start;
+    let inodes = [first, first + 1, first + 2].map(InodeNumber);
+    let cookie = digest.pool().name_key().cookie(NAME);
+    let place = Place { directory: InodeNumber::ROOT, cookie, name: NAME };
+    file(&mut folder.writer(&mut digest, LOG), inodes[0], Some(place), 8);
+    drop(digest);
+    let (digest, records) = folder.recover().expect("it fits");
+    assert_eq!(records, 9);
+    (digest, place, inodes)
+}
+
+/// The order of logs does not matter, also where one makes the room that another one needs.
+#[test]
+fn a_log_without_room_waits_for_one_that_makes_some() {
+    let folder = Folder::new("waits");
+    let (mut digest, place, inodes) = half_full(&folder);
+    file(&mut folder.writer(&mut digest, OTHER), inodes[1], None, 12);
+    let mut first = folder.writer(&mut digest, LOG);
+    append(&mut first, &Change::Unlink { inode: inodes[0], place });
+    append(&mut first, &Change::Free { inode: inodes[0] });
+    drop((first, digest));
+    let (_, records) = folder.recover().expect("all fits");
+    assert_eq!(records, 13 + 2);
+}
+
+/// What never fits is named; other logs lose nothing, and it is still there.
+#[test]
+fn a_log_that_does_not_fit_keeps_no_other_from_being_digested() {
+    let folder = Folder::new("full");
+    let (mut digest, _, inodes) = half_full(&folder);
+    file(&mut folder.writer(&mut digest, OTHER), inodes[1], None, 12);
+    file(&mut folder.writer(&mut digest, LOG), inodes[2], None, 0);
+    let before = digest.log_state(LOG).expect("its state").position;
+    drop(digest);
+    let other = numbered(&folder.description().log, OTHER).memory;
+    for _ in 0..2 {
+        match folder.recover() {
+            Err(StoreError::NoRoom { path, wanted }) => assert!(path == other && wanted > 0, "{path:?}"),
+            Err(error) => panic!("{error}"),
+            Ok((_, records)) => panic!("{records} records fit"),
+        }
+    }
+    let medium = Medium::open(&folder.description().media[0]).expect("a medium");
+    let pool = Pool::open(vec![medium.member().expect("a queue")]).expect("a pool");
+    let mut digest = Digest::new(pool, TIME).expect("a digest");
+    assert!(digest.log_state(LOG).expect("its state").position > before);
+    // As the error says: without what it has, the file system opens.
+    let bytes = std::fs::metadata(&other).expect("the log").len();
+    std::fs::write(&other, vec![0; bytes as usize]).expect("zeros");
+    drop((digest, medium));
+    folder.recover().map(drop).expect("it opens");
+}
