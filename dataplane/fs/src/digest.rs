@@ -132,11 +132,19 @@ pub struct Digest<D: DiskQueue> {
 }
 
 impl<D: DiskQueue> Digest<D> {
-    /// Digests into `pool`, and creates its root directory if it has none.
+    /// Digests into `pool`, and creates its root directory, of root, if it has none.
     ///
     /// # Errors
     /// A medium failed.
     pub fn new(pool: Pool<D>, now: Timestamp) -> Result<Self, Fault> {
+        Self::with_owner(pool, now, (0, 0))
+    }
+
+    /// As [`Digest::new`]; the root directory belongs to this user and group.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn with_owner(pool: Pool<D>, now: Timestamp, (uid, gid): (u32, u32)) -> Result<Self, Fault> {
         let mut digested = Digested::new(pool);
         let key = items::inode_key(InodeNumber::ROOT);
         if digested.store.get(key)?.is_none() {
@@ -144,8 +152,8 @@ impl<D: DiskQueue> Digest<D> {
                 kind: Kind::Directory,
                 mode: 0o755,
                 links: 2,
-                uid: 0,
-                gid: 0,
+                uid,
+                gid,
                 device: 0,
                 size: 0,
                 blocks: 0,

@@ -12,6 +12,7 @@
 
 use std::path::PathBuf;
 
+use rustix::process::{getegid, geteuid};
 use rustix::time::{ClockId, clock_gettime};
 use sietch_disk::nvm::{Mapped, Medium as _};
 use sietch_disk::{AreaQueue, area, open_area};
@@ -44,7 +45,9 @@ pub(super) fn recover(
     for medium in 0..description.media.len() {
         pool.set_watermarks(medium, marks);
     }
-    let mut digest = Digest::new(pool, now())?;
+    // Where an ordinary user made the file system, it is theirs to write to.
+    let owner = (geteuid().as_raw(), getegid().as_raw());
+    let mut digest = Digest::with_owner(pool, now(), owner)?;
     let mut others = Vec::new();
     for number in digest.logs()?.into_iter().filter(|number| *number != LOG) {
         let log = numbered(&description.log, number);
