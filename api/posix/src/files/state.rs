@@ -127,6 +127,8 @@ pub(crate) struct State {
     pub(crate) mapped: BTreeSet<(u64, u64)>,
     /// Claims that were begun.
     pub(crate) claims: u64,
+    /// Calls that the kernel did.
+    pub(crate) calls: u32,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
@@ -136,6 +138,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     stores: Vec::new(),
     mapped: BTreeSet::new(),
     claims: 0,
+    calls: 0,
 });
 
 /// Runs `work` with everything that is known. No handler of the program runs in this thread
@@ -269,6 +272,11 @@ impl State {
                 store.leave();
             }
         }
+    }
+
+    /// Whether this process is a client of any file system.
+    pub(crate) fn is_client(&self) -> bool {
+        self.stores.iter().any(|store| store.client.is_some())
     }
 
     /// Whether the client of a handle can still do something.
