@@ -7,8 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sietch_disk::nvm::Mapped;
 use sietch_disk::{AreaQueue, OpenError};
 use sietch_fs::client::{Message, Service};
@@ -18,7 +21,7 @@ use sietch_fs::lease::{Mode, Release};
 use sietch_fs::log::{Durability as LogDurability, LogIdentity, LogWriter, Mirror};
 use sietch_fs::pool::Reader;
 use sietch_fs::{Client, Digested, Fault};
-use sietch_protocol::frame::{self, FrameReader, Progress as Reading};
+use sietch_protocol::frame::{self, Frame, FrameReader, Progress as Reading};
 
 use super::SOCKET;
 use super::fence::Fence;
@@ -70,17 +73,81 @@ pub struct Remote {
     step: u64,
 }
 
-/// Whether a process serves the file system in `folder`.
+/// How long a service may take to accept a client. A digest on a slow disk takes less.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait before the next try to connect.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Whether a process serves the file system in `folder`, also one that is stopped. It does not
+/// wait.
 pub fn is_served(folder: &Path) -> bool {
-    UnixStream::connect(folder.join(SOCKET)).is_ok()
+    matches!(try_connect(&folder.join(SOCKET)), Ok(_) | Err(Errno::AGAIN))
+}
+
+/// Connects to a socket. `EAGAIN`: too many wait for its process already.
+fn try_connect(path: &Path) -> Result<UnixStream, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    Ok(socket.into())
+}
+
+/// Connects, and waits until `deadline` for a process that is busy.
+fn connect(path: &Path, deadline: Instant) -> Result<UnixStream, String> {
+    loop {
+        match try_connect(path) {
+            Ok(socket) => return Ok(socket),
+            Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+            Err(Errno::AGAIN) => return Err(unresponsive(None)),
+            Err(errno) => return Err(errno.to_string()),
+        }
+    }
+}
+
+/// The cause where a process has the socket and does not answer.
+fn unresponsive(process: Option<i32>) -> String {
+    let (who, signal) = match process {
+        Some(pid) => (format!("process {pid}"), format!("`kill -CONT {pid}`")),
+        None => ("its process".to_owned(), "SIGCONT".to_owned()),
+    };
+    format!(
+        "{who} listens there and does not answer; if it is stopped, continue it ({signal}), else end it and start it again"
+    )
+}
+
+/// Waits for the answer to the greeting, which may come in pieces.
+fn answer(socket: &UnixStream, deadline: Instant) -> Result<Option<Frame>, String> {
+    let mut reader = FrameReader::new();
+    socket.set_nonblocking(true).map_err(|error| error.to_string())?;
+    loop {
+        match reader.read(socket).map_err(|error| error.to_string())? {
+            Reading::Ready(frame) => {
+                socket.set_nonblocking(false).map_err(|error| error.to_string())?;
+                return Ok(Some(frame));
+            }
+            Reading::Blocked => {}
+            Reading::Closed => return Err("it closed the connection".to_owned()),
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let timeout = Timespec::try_from(left).map_err(|error| error.to_string())?;
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.to_string()),
+        }
+    }
 }
 
 /// Becomes a client of the process that serves the file system in `folder`.
 ///
 /// # Errors
-/// See [`StoreError`]; [`StoreError::Service`]: no process serves it, or it refuses.
+/// See [`StoreError`]; [`StoreError::Service`]: no process serves it, or it refuses, or does not
+/// answer for 10 s.
 pub fn attach(folder: &Path) -> Result<Attached, StoreError> {
-    attach_by(folder, Opening { is_within: false, descriptors: Vec::new() })
+    attach_by(folder, Opening { is_within: false, descriptors: Vec::new() }, PATIENCE)
 }
 
 /// As [`attach`], within a program that knows nothing of it, and may fork: the client has no
@@ -89,7 +156,7 @@ pub fn attach(folder: &Path) -> Result<Attached, StoreError> {
 /// # Errors
 /// As of [`attach`].
 pub fn attach_within(folder: &Path) -> Result<Attached, StoreError> {
-    attach_by(folder, Opening { is_within: true, descriptors: Vec::new() })
+    attach_by(folder, Opening { is_within: true, descriptors: Vec::new() }, PATIENCE)
 }
 
 /// How a client opens files.
@@ -112,20 +179,20 @@ impl Opening {
     }
 }
 
-fn attach_by(folder: &Path, mut opening: Opening) -> Result<Attached, StoreError> {
+fn attach_by(folder: &Path, mut opening: Opening, patience: Duration) -> Result<Attached, StoreError> {
     let path = folder.join(SOCKET);
     let failed = |cause: String| StoreError::Service { path: path.clone(), cause };
-    let mut socket = UnixStream::connect(&path).map_err(|error| failed(error.to_string()))?;
+    let deadline = Instant::now() + patience;
+    let mut socket = connect(&path, deadline).map_err(failed)?;
     let service =
         rustix::net::sockopt::socket_peercred(&socket).map_err(|error| failed(error.to_string()))?;
     if service.uid != rustix::process::geteuid() && !service.uid.is_root() {
         return Err(failed(format!("uid {} listens there", service.uid.as_raw())));
     }
+    let process = service.pid.as_raw_nonzero().get();
     send(&mut socket, &Hello { version: VERSION }).map_err(|error| failed(error.to_string()))?;
-    let frame = match FrameReader::new().read(&socket).map_err(|error| failed(error.to_string()))? {
-        Reading::Ready(frame) => frame,
-        Reading::Blocked | Reading::Closed => return Err(failed("it closed the connection".to_owned())),
-    };
+    let frame =
+        answer(&socket, deadline).map_err(failed)?.ok_or_else(|| failed(unresponsive(Some(process))))?;
     let welcome = match frame::decode(&frame.text).map_err(|error| failed(error.to_string()))? {
         Answer::Welcome(welcome) => welcome,
         Answer::Refused(cause) => return Err(failed(cause)),
@@ -139,7 +206,7 @@ fn attach_by(folder: &Path, mut opening: Opening) -> Result<Attached, StoreError
     let client = Client::new(remote, writer, log);
     let attention = Attention { inbox, seen: 0 };
     let descriptors = opening.descriptors;
-    Ok(Attached { descriptors, client, attention, durability, service: service.pid.as_raw_nonzero().get() })
+    Ok(Attached { descriptors, client, attention, durability, service: process })
 }
 
 fn send<T: serde::Serialize>(socket: &mut UnixStream, message: &T) -> std::io::Result<()> {
@@ -373,3 +440,6 @@ impl Service<Mapped> for Remote {
         self.inbox.has_ended() || self.fence.is_set()
     }
 }
+
+#[cfg(test)]
+mod tests;
