@@ -168,6 +168,13 @@ pub enum Message {
     Granted(Grant),
     /// It must release one.
     Revoked(Revocation),
+    /// It does not get the lease that it asked for.
+    Refused {
+        /// On this inode.
+        inode: InodeNumber,
+        /// What the operation returns that waits for it.
+        errno: Errno,
+    },
     /// Whether it got the room that it asked for.
     Room(bool),
     /// It must return room that it did not promise.

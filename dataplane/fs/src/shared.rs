@@ -526,21 +526,26 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
         Ok(numbers)
     }
 
-    /// A client asks for a lease.
+    /// A client asks for a lease. The answer is a message.
     ///
     /// # Errors
-    /// It was refused, or a medium failed.
+    /// A medium failed.
     pub fn request_lease(
         &mut self,
         client: ClientNumber,
         inode: InodeNumber,
         mode: Mode,
-    ) -> Result<(), RequestError> {
-        if !self.is_served(client) {
-            return Err(Refused::Unknown.into());
+    ) -> Result<(), DigestError> {
+        if self.is_served(client) {
+            let errno = match self.table.acquire(client, inode, mode, self.now) {
+                Ok(()) => None,
+                Err(Refused::Held | Refused::Waiting) => Some(Errno::NOLCK),
+                Err(Refused::Unknown) => Some(Errno::IO),
+            };
+            self.deliver()?;
+            errno.into_iter().for_each(|errno| self.send(client, Message::Refused { inode, errno }));
         }
-        self.table.acquire(client, inode, mode, self.now)?;
-        Ok(self.deliver()?)
+        Ok(())
     }
 
     /// A client does not wait for a lease any more.
@@ -621,26 +626,5 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// Gives the digest back.
     pub fn into_digest(self) -> Digest<D> {
         self.digest
-    }
-}
-
-/// Why a request for a lease failed.
-#[derive(Debug, thiserror::Error)]
-pub enum RequestError {
-    /// By the table.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// By a medium.
-    #[error(transparent)]
-    Digest(#[from] DigestError),
-}
-
-impl RequestError {
-    /// What the operation that needs the lease returns.
-    pub fn errno(&self) -> Errno {
-        match self {
-            Self::Refused(Refused::Held | Refused::Waiting) => Errno::NOLCK,
-            Self::Refused(Refused::Unknown) | Self::Digest(_) => Errno::IO,
-        }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
+use rustix::io::Errno;
 
 use crate::inode::InodeNumber;
 use crate::lease::{MAX_KEPT, Mode, Revocation};
@@ -38,6 +39,8 @@ pub(super) struct Leases {
     pub waiting: Option<InodeNumber>,
     /// What was asked for and did not come yet.
     pub requested: Option<(InodeNumber, Mode)>,
+    /// Why what was asked for last does not come.
+    pub refused: Option<Errno>,
     /// Revocations of leases that the current operation needs.
     pub deferred: Vec<Revocation>,
     /// Inodes that the service counts as open here.
@@ -62,6 +65,7 @@ impl Default for Leases {
             has_committed: false,
             waiting: None,
             requested: None,
+            refused: None,
             deferred: Vec::new(),
             known_open: HashSet::default(),
             lost_numbers: HashSet::default(),

@@ -164,9 +164,14 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 return Ok(());
             }
             if self.leases.requested == Some((inode, mode)) {
+                if let Some(errno) = self.leases.refused.take() {
+                    self.leases.requested = None;
+                    return Err(errno);
+                }
                 self.service.wait_message()?;
                 continue;
             }
+            self.leases.refused = None;
             if let Some((other, _)) = self.leases.requested.take()
                 && other != inode
             {
@@ -192,6 +197,12 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 }
                 Message::Revoked(revocation) if is_running => self.leases.deferred.push(revocation),
                 Message::Revoked(revocation) => self.revoked(revocation),
+                // One for a request that was cancelled meanwhile says nothing to a later one.
+                Message::Refused { inode, errno } => {
+                    if self.leases.requested.is_some_and(|(requested, _)| requested == inode) {
+                        self.leases.refused = Some(errno);
+                    }
+                }
                 Message::Room(is_there) => self.leases.room = Some(is_there),
                 Message::RecallRoom => self.service.return_room(self.promised_blocks),
                 // Every message says it; there may be nothing else to do.

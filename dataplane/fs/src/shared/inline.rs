@@ -118,7 +118,7 @@ impl<D: DiskQueue, M: Medium> Service<M> for InlineShared<D, M> {
 
     fn request_lease(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
         let done = self.shared.borrow_mut().request_lease(self.client, inode, mode);
-        done.map_err(|error| error.errno())
+        done.map_err(|error| self.failed(&error))
     }
 
     fn cancel_lease(&mut self, inode: InodeNumber) {

@@ -337,7 +337,7 @@ fn a_client_that_lies_is_ended_alone() {
     let server = folder.serve();
     let honest = folder.client();
     let file = honest.make(ROOT, "file", Kind::File).expect("made");
-    let hello = frame::encode(&serde_json::json!({ "version": 1 })).expect("it fits");
+    let hello = frame::encode(&serde_json::json!({ "version": 2 })).expect("it fits");
     let lies = [
         serde_json::json!({ "Logged": u64::MAX }),
         serde_json::json!({ "Wait": u64::MAX }),

@@ -5,7 +5,7 @@ use sietch_fs::FileSystem as _;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::file_system::{Handle, NewInode, OpenMode, WriteAt, XattrMode};
 use sietch_fs::inode::{InodeNumber, Kind};
-use sietch_fs::lease::Times;
+use sietch_fs::lease::{MAX_WAITING, Mode, Times};
 use sietch_fs_oracle::program::generate::Mix;
 
 use super::world::{Peer, Plan, World};
@@ -207,6 +207,32 @@ fn a_number_that_another_client_asked_for_is_not_used() {
         assert_eq!(found.inode, made.inode);
     }
     world.settle();
+    world.result().expect("both go on");
+}
+
+/// A refusal is of the request for one inode: an operation that waits for another one goes on.
+#[test]
+fn a_refused_lease_is_reported_to_the_operation_that_needs_it() {
+    let world = world(2);
+    let root = Credentials::root();
+    let made = once(&world, 1, |client| client.create(caller(&root), ROOT, b"file", &FILE)).inode;
+    let numbers = world.core.borrow_mut().inode_numbers(World::number(1), 100).expect("numbers");
+    // As if the client had asked for one after the other, and cancelled each.
+    let inodes = || numbers.clone().take(MAX_WAITING + 1).map(InodeNumber);
+    let ask = |inode| world.core.borrow_mut().request_lease(World::number(0), inode, Mode::Exclusive);
+    inodes().for_each(|inode| ask(inode).expect("no fault"));
+    let refused = world.call(0, |client| client.attributes(made));
+    assert_eq!(refused.map(|found| found.inode), Err(Errno::NOLCK), "its own request is one too many");
+    let cancel = |inode| world.core.borrow_mut().cancel_lease(World::number(0), inode);
+    inodes().for_each(|inode| cancel(inode).expect("no fault"));
+    // Now its own request waits, and one of the others is refused.
+    world.is_in_turns.set(true);
+    let waits = world.call(0, |client| client.attributes(made));
+    assert_eq!(waits.map(|found| found.inode), Err(Errno::AGAIN));
+    inodes().for_each(|inode| ask(inode).expect("no fault"));
+    inodes().for_each(|inode| cancel(inode).expect("no fault"));
+    world.is_in_turns.set(false);
+    assert_eq!(once(&world, 0, |client| client.attributes(made)).inode, made);
     world.result().expect("both go on");
 }
 

@@ -23,7 +23,7 @@ use sietch_fs::client::Message;
 use sietch_fs::digest::DigestError;
 use sietch_fs::inode::InodeNumber;
 use sietch_fs::lease::{ClientNumber, Release};
-use sietch_fs::shared::{RequestError, SharedDigest};
+use sietch_fs::shared::SharedDigest;
 
 use super::fence::Fence;
 use super::messages::{Notice, Progress, Request, mode};
@@ -216,15 +216,7 @@ impl Hub {
                 Ok(())
             }
             Request::Lease { inode, exclusive } => {
-                let done = self.shared.request_lease(client, InodeNumber(inode), mode(exclusive));
-                match done {
-                    Err(RequestError::Digest(error)) => Err(error),
-                    Err(refused) => {
-                        peer.say(Notice::refused(refused.errno()));
-                        Ok(())
-                    }
-                    Ok(()) => Ok(()),
-                }
+                self.shared.request_lease(client, InodeNumber(inode), mode(exclusive))
             }
             Request::Cancel(inode) => self.shared.cancel_lease(client, InodeNumber(inode)),
             Request::Release { inode, serial, shares, position, referenced } => {
@@ -304,6 +296,7 @@ impl Hub {
                 peer.say(match message {
                     Message::Granted(grant) => Notice::granted(grant),
                     Message::Revoked(revocation) => Notice::revoked(revocation),
+                    Message::Refused { inode, errno } => Notice::refused(inode, errno),
                     Message::Room(is_there) => Notice::Room(is_there),
                     Message::RecallRoom => Notice::RecallRoom,
                     Message::Advance => Notice::Advance,

@@ -31,7 +31,6 @@ struct State {
     progress: Progress,
     messages: VecDeque<Message>,
     numbers: Option<Range<u64>>,
-    refused: Option<Errno>,
     ended: Option<String>,
     /// Notices that were delivered so far.
     arrivals: u64,
@@ -39,14 +38,7 @@ struct State {
 
 impl Inbox {
     pub(super) fn new(progress: Progress) -> Self {
-        let state = State {
-            progress,
-            messages: VecDeque::new(),
-            numbers: None,
-            refused: None,
-            ended: None,
-            arrivals: 0,
-        };
+        let state = State { progress, messages: VecDeque::new(), numbers: None, ended: None, arrivals: 0 };
         Self {
             state: Mutex::new(state),
             arrived: Condvar::new(),
@@ -74,9 +66,8 @@ impl Inbox {
                 state.numbers = Some(start..end);
                 None
             }
-            Notice::Refused(errno) => {
-                state.refused = Some(Errno::from_raw_os_error(errno));
-                None
+            Notice::Refused { inode, errno } => {
+                Some(Message::Refused { inode: InodeNumber(inode), errno: Errno::from_raw_os_error(errno) })
             }
             Notice::Ended(cause) => {
                 self.end_with(&mut state, cause);
@@ -154,10 +145,7 @@ impl Inbox {
 
     /// Waits for a message, which stays here.
     pub(super) fn wait_message(&self) -> Result<(), Errno> {
-        self.wait(|state| match state.refused.take() {
-            Some(errno) => Some(Err(errno)),
-            None => (!state.messages.is_empty()).then_some(Ok(())),
-        })?
+        self.wait(|state| (!state.messages.is_empty()).then_some(()))
     }
 
     /// Waits for progress after number `seen`.

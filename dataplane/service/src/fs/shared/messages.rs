@@ -9,7 +9,7 @@ use sietch_fs::pool::Root;
 use crate::fs::description::{ClassName, Durability};
 
 /// Version of the messages: both sides are of one build, or do not talk.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// The first message of a client.
 #[derive(Debug, Serialize, Deserialize)]
@@ -111,8 +111,11 @@ pub(super) enum Notice {
     Room(bool),
     RecallRoom,
     Advance,
-    /// A request for a lease was refused with this errno.
-    Refused(i32),
+    /// A request for a lease on this inode was refused.
+    Refused {
+        inode: u64,
+        errno: i32,
+    },
     /// The service takes nothing more of this client.
     Ended(String),
 }
@@ -152,8 +155,8 @@ impl Notice {
         }
     }
 
-    pub(super) fn refused(errno: Errno) -> Self {
-        Self::Refused(errno.raw_os_error())
+    pub(super) fn refused(inode: InodeNumber, errno: Errno) -> Self {
+        Self::Refused { inode: inode.0, errno: errno.raw_os_error() }
     }
 }
 
