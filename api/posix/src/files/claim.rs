@@ -22,6 +22,7 @@ use sietch_fs::lease::Mode;
 use super::state::{Claim, File, Open, State, with};
 use super::{mounts, words};
 use crate::signal::{faults, handlers};
+use crate::system::seccomp;
 use crate::system::sys::Errno;
 
 /// How many times as many calls a process has made when it first becomes a client: its log takes
@@ -91,7 +92,7 @@ pub(crate) fn with_client<T>(
     need: Need,
     mut work: impl FnMut(&mut Call<'_>) -> Result<T, Errno>,
 ) -> Done<T> {
-    if handlers::is_running() {
+    if handlers::is_running() || seccomp::is_restricted() {
         return Done::Kernel(None);
     }
     let mut is_due = false;

@@ -12,7 +12,7 @@ use sietch_fs::Leased;
 use sietch_fs::file_system::Handle;
 use sietch_fs::inode::InodeNumber;
 
-use super::mounts::Identity;
+use super::mounts::{self, Identity};
 use super::words;
 use crate::signal::handlers::{self, Section};
 use crate::system::sys::Errno;
@@ -294,8 +294,7 @@ impl Store {
             return true;
         }
         self.leave();
-        let now = kernel::now();
-        let Some(attach) = ATTACH.get().filter(|_| now >= self.retry_at) else { return false };
+        let Some(attach) = ATTACH.get().filter(|_| kernel::now() >= self.retry_at) else { return false };
         // Its threads run no handler of the program.
         let mask = handlers::block_for_threads();
         let folder = self.folder.clone();
@@ -304,7 +303,7 @@ impl Store {
         let is_attached = attached.is_ok_and(|attached| self.take(at, attached));
         handlers::restore(mask);
         if !is_attached {
-            self.retry_at = now + RETRY_AFTER;
+            self.retry_at = kernel::now() + RETRY_AFTER;
         }
         is_attached
     }
@@ -380,6 +379,13 @@ pub(crate) fn with_store<T>(
         let store = state.stores.get_mut(at).filter(|store| store.client.is_some())?;
         Some(store.run(work))
     })
+}
+
+/// Leaves every file system: the kernel does all calls from now on.
+pub(crate) fn leave_all() {
+    if mounts::are_any() {
+        with(|state| state.stores.iter_mut().for_each(Store::leave));
+    }
 }
 
 /// Answers what the service says while no call does.

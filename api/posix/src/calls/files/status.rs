@@ -120,11 +120,18 @@ pub fn ftruncate(fd: c_int, length: off_t) -> c_int {
     }
 }
 
-/// `lseek(2)`. The end is asked of the client; the position is the kernel's.
+/// `lseek(2)`. The client knows the end; the position is the kernel's.
 pub fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
     // SAFETY: touches no memory.
     let kernel = || unsafe { originals::lseek(fd, offset, whence) };
-    if whence != libc::SEEK_END || words::get(fd) == 0 {
+    if words::get(fd) == 0 {
+        return kernel();
+    }
+    if matches!(whence, libc::SEEK_SET | libc::SEEK_CUR) {
+        // Not between the two ends of a read or write of another thread.
+        return sys::to_c(state::with(|_| seek(fd, offset, whence))) as off_t;
+    }
+    if whence != libc::SEEK_END {
         return kernel();
     }
     let done = with_client(fd, Need { access: Access::None, at_position: true }, |call| {

@@ -4,12 +4,15 @@ use std::ffi::{c_int, c_ulong};
 
 use sietch_ring::stream;
 
+use crate::files::state;
 use crate::signal::faults;
 use crate::system::processor;
 use crate::system::seccomp::restrict;
 use crate::system::sys::{self, signed};
 
 fn begin() {
+    // Threads and messages of clients may be forbidden.
+    state::leave_all();
     stream::restrict_system_calls();
     faults::restrict();
     processor::processors();
