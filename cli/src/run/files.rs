@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use sietch_service::fs::shared;
+
 use super::error::RunError;
 
 /// Most bytes of the list.
@@ -40,7 +42,8 @@ pub(super) fn mounts(folders: &[PathBuf]) -> Result<Option<OsString>, RunError> 
 fn check(path: &Path) -> Result<(), String> {
     let folder = std::fs::File::open(path).map_err(|cause| cause.to_string())?;
     match sietch_posix::files::ask(folder.as_fd()) {
-        Ok(_) => Ok(()),
+        Ok(way) if shared::is_served(&way.folder) => Ok(()),
+        Ok(way) => Err(format!("no service that this user may use answers in {}", way.folder.display())),
         Err(cause) if cause.raw_os_error() == Some(Errno::NOTTY.raw_os_error()) => {
             Err("it is not on a mount of a file system that is served".to_owned())
         }

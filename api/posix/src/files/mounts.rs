@@ -22,6 +22,8 @@ const CALLS: u32 = 64;
 /// The variable that says another number, for tests.
 const CALLS_VARIABLE: &str = "SIETCH_FILES_CALLS";
 
+static IS_REPORTING: AtomicBool = AtomicBool::new(false);
+
 static CALLS_NOW: AtomicU32 = AtomicU32::new(CALLS);
 
 static DEVICES: [AtomicU64; MAX_MOUNTS] = [const { AtomicU64::new(0) }; MAX_MOUNTS];
@@ -53,6 +55,7 @@ pub(crate) fn begin(list: &[u8]) {
     if let Some(calls) = calls.and_then(|calls| calls.parse().ok()) {
         CALLS_NOW.store(calls, Release);
     }
+    IS_REPORTING.store(context::variable("SIETCH_DEBUG").is_some(), Release);
     note_limit();
 }
 
@@ -114,6 +117,16 @@ pub(crate) fn refresh(fd: c_int) {
     let arguments = [signed(fd), path, flags, wanted, address_mut(&raw mut found), 0];
     // SAFETY: the kernel reads a text that ends with a zero, and writes the answer.
     let _ = unsafe { sys::syscall(libc::SYS_statx, arguments) };
+}
+
+/// Writes to standard error why the kernel does what this process could, if `SIETCH_DEBUG` is set.
+pub(crate) fn report(cause: &str) {
+    if !IS_REPORTING.load(Acquire) {
+        return;
+    }
+    let line = format!("sietch: files stay the kernel's: {cause}\n");
+    // SAFETY: the kernel reads the line.
+    let _ = unsafe { sys::syscall(libc::SYS_write, [2, address(line.as_ptr()), line.len(), 0, 0, 0]) };
 }
 
 /// What the kernel knows without asking the mount, and the mode.

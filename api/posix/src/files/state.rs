@@ -300,7 +300,13 @@ impl Store {
         let folder = self.folder.clone();
         let attached =
             catch_unwind(move || attach(&folder)).unwrap_or_else(|_| Err("it panicked".to_owned()));
-        let is_attached = attached.is_ok_and(|attached| self.take(at, attached));
+        let is_attached = match attached {
+            Ok(attached) => self.take(at, attached),
+            Err(cause) => {
+                mounts::report(&cause);
+                false
+            }
+        };
         handlers::restore(mask);
         if !is_attached {
             self.retry_at = kernel::now() + RETRY_AFTER;
