@@ -14,12 +14,14 @@
 //!    rounds, and the median of the ratios round by round, Sietch's client over the subject.
 //! 3. Coalescing is what the digest reports of the flows' blocks, without the making of their
 //!    files.
-//! 4. What a block does is in `operations` and `personality`, recovery in `recovery`.
+//! 4. What a block does is in `operations` and `personality`, recovery in `recovery`, an unmodified
+//!    program in `programs`.
 
 mod files;
 mod mounts;
 mod operations;
 mod personality;
+mod programs;
 mod random;
 mod recovery;
 mod report;
@@ -54,6 +56,8 @@ const MEMORY: &str = "/dev/shm";
 const IMAGE: u64 = 4 << 30;
 /// Bytes of each medium of Sietch's.
 const MEDIUM: u64 = 2 << 30;
+/// Rounds of a program at most: one takes minutes.
+const PROGRAM_ROUNDS: usize = 3;
 /// Threads of a flow, and the more of a cell on disk.
 const THREADS: usize = 16;
 
@@ -66,7 +70,7 @@ pub(crate) struct Arguments {
     /// Seconds a block; data are read in the log only in the first half second
     #[arg(long, default_value_t = 0.3)]
     seconds: f64,
-    /// Only cells whose name contains this (memory, disk, append, varmail, recovery)
+    /// Only cells whose name contains this (memory, disk, append, varmail, leveldb, recovery)
     #[arg(long)]
     only: Option<String>,
     /// MiB of Sietch's log, whose default is that of `sietch fs create`
@@ -150,6 +154,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
             let cell = measure(name, &subjects, block, arguments.rounds, &best)?;
             report::progress(&cell);
             cells.push(cell);
+        }
+    }
+    for medium in ["memory", "disk"] {
+        if wanted(&format!("{medium} leveldb")) {
+            let rounds = arguments.rounds.min(PROGRAM_ROUNDS);
+            let found = programs::run(medium, scratch.path(), arguments.log << 20, rounds)?;
+            found.iter().for_each(report::progress);
+            cells.extend(found);
         }
     }
     let recovery = if wanted("recovery") {

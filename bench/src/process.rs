@@ -56,17 +56,22 @@ impl Process {
 
     /// Waits until `file` exists.
     pub(crate) fn wait_for_file(&mut self, file: &Path) -> Result<(), Error> {
+        self.wait_until(&format!("did not make {}", file.display()), || file.exists())
+    }
+
+    /// Waits until it `is_ready`; `otherwise` says what it did not do.
+    pub(crate) fn wait_until(&mut self, otherwise: &str, is_ready: impl Fn() -> bool) -> Result<(), Error> {
         let started = Instant::now();
         while started.elapsed() < START {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(failed(&self.name, format!("ended with {status} before it was ready")));
             }
-            if file.exists() {
+            if is_ready() {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(failed(&self.name, format!("did not make {}", file.display())))
+        Err(failed(&self.name, otherwise.to_owned()))
     }
 }
 
