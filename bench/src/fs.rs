@@ -21,6 +21,7 @@ mod files;
 mod mounts;
 mod operations;
 mod personality;
+mod places;
 mod programs;
 mod random;
 mod recovery;
@@ -45,17 +46,12 @@ use files::{Directory, Files, LATER};
 use mounts::{Fuse, Loop};
 use operations::{Age, Block, Operation};
 use personality::{FileSet, Personality};
+use places::{IMAGE, MEDIUM, MEMORY, Removed, kind_of};
 pub(crate) use recovery::{WriterArguments, write};
 use results::{Cell, Coalesced, Sample, Subject};
 use sietch::{AT_ONCE, Native, Store};
 use tally::Tally;
 
-/// Where memory is.
-const MEMORY: &str = "/dev/shm";
-/// Bytes of ext4's image, which is sparse.
-const IMAGE: u64 = 4 << 30;
-/// Bytes of each medium of Sietch's.
-const MEDIUM: u64 = 2 << 30;
 /// Rounds of a program at most: one takes minutes.
 const PROGRAM_ROUNDS: usize = 3;
 /// Threads of a flow, and the more of a cell on disk.
@@ -250,14 +246,6 @@ fn disk_subjects(folder: &Path, log: u64) -> Result<Vec<Box<dyn Files>>, Error> 
     Ok(subjects)
 }
 
-/// What a folder is on.
-fn kind_of(folder: &Path) -> Result<&'static str, Error> {
-    // EXT4_SUPER_MAGIC, linux/magic.h.
-    const EXT4: u64 = 0xef53;
-    let found = rustix::fs::statfs(folder).map_err(system("reading the kind of a file system"))?;
-    Ok(if found.f_type as u64 == EXT4 { "ext4" } else { "the kernel's file system" })
-}
-
 fn add_sietch(
     subjects: &mut Vec<Box<dyn Files>>,
     folder: &Path,
@@ -273,23 +261,6 @@ fn add_sietch(
     }
     subjects.push(Box::new(Native::open("Sietch", durable, store("client")?)?));
     Ok(())
-}
-
-/// A folder that is removed with everything in it.
-struct Removed(PathBuf);
-
-impl Removed {
-    fn create(path: PathBuf) -> Result<Self, Error> {
-        std::fs::create_dir(&path).map_err(system("making a folder"))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        // It is recognisable by the process id in its name, or in a folder that has it.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// A block of a cell.

@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{UnmountFlags, unmount};
 use sietch_service::fs::ClassName;
 
+use super::files::LATER;
 use super::mounts::Loop;
+use super::places::{IMAGE, MEDIUM, MEMORY, Removed, kind_of};
 use super::results::{Cell, Coalesced, Sample, Subject};
 use super::sietch::{AT_ONCE, Store};
-use super::{IMAGE, LATER, MEDIUM, Removed, kind_of};
 use crate::error::{Error, system};
 use crate::process::{self, Process, sietch_program};
 
@@ -129,7 +130,7 @@ pub(super) fn run(medium: &str, folder: &Path, log: u64, rounds: usize) -> Resul
         }
     };
     let id = std::process::id();
-    let memory = |what: &str| Path::new(super::MEMORY).join(format!("sietch-bench-{what}-{id}"));
+    let memory = |what: &str| Path::new(MEMORY).join(format!("sietch-bench-{what}-{id}"));
     let is_memory = medium == "memory";
     let mut kept: Vec<Box<dyn std::any::Any>> = Vec::new();
     let mut places = Vec::new();
