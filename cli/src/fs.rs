@@ -73,6 +73,7 @@ fn create(arguments: &FsCreateArguments) -> Result<(), Error> {
         media: media.concat(),
         log_memory: arguments.log_memory.as_deref().map(absolute).transpose()?,
         log_bytes: arguments.log.0,
+        durability: arguments.durability.map(Durability::from),
     };
     let description = fs::create(&arguments.folder, &options, &mut |_| {}).map_err(failed)?;
     let mut text = format!("{} has a file system now:\n", arguments.folder.display());
@@ -80,6 +81,9 @@ fn create(arguments: &FsCreateArguments) -> Result<(), Error> {
         text += &format!("  {}  {} bytes  {}\n", medium.class, medium.bytes, medium.path.display());
     }
     text += &match description.durability() {
+        Durability::Operation if description.syncs_each() => {
+            "an operation is durable when it returns: it waits for the copy of the log on disk\n".to_owned()
+        }
         Durability::Operation => {
             format!(
                 "an operation is durable when it returns, as far as {} is\n",
@@ -106,7 +110,8 @@ fn mount(arguments: &FsMountArguments) -> Result<(), Error> {
         return mount_served(arguments, signals);
     }
     let running = fs::open(&arguments.folder).map_err(failed)?;
-    let options = options(arguments, KEEP);
+    let sync = running.description.syncs_each();
+    let options = Options { sync, ..options(arguments, KEEP) };
     let mount = Mount::new(running.client, &arguments.directory, &options).map_err(Error::FuseMount)?;
     let (inner, mut publications) = (mount.inner(), running.digester.publications());
     let looking = std::thread::Builder::new()
@@ -138,7 +143,8 @@ fn mount_served(arguments: &FsMountArguments, signals: Signals) -> Result<(), Er
     let attached = shared::attach(&arguments.folder).map_err(failed)?;
     // Other clients change the file system beside the kernel.
     let service = Some(absolute(&arguments.folder)?);
-    let options = Options { service, ..options(arguments, Duration::ZERO) };
+    let sync = attached.syncs_each;
+    let options = Options { service, sync, ..options(arguments, Duration::ZERO) };
     let mount = Mount::new(attached.client, &arguments.directory, &options).map_err(Error::FuseMount)?;
     let (inner, waker) = (mount.inner(), signals.1.try_clone().map_err(failed_start)?);
     let mut attention = attached.attention;

@@ -23,6 +23,8 @@ pub struct Options {
     /// How long the kernel may cache names and attributes of a [`Mount`](crate::Mount): zero where
     /// other clients change the file system beside it.
     pub keep: Duration,
+    /// Each change is durable when it returns, as after `fsync`.
+    pub sync: bool,
     /// Where other clients of the file system find its service: programs on the mount may become
     /// clients themselves ([`sietch_fs::direct`]).
     pub service: Option<PathBuf>,
@@ -39,6 +41,7 @@ impl Default for Options {
             executable: true,
             trusted: false,
             keep: Duration::ZERO,
+            sync: false,
             service: None,
             threads: THREADS,
         }

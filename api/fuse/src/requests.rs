@@ -80,12 +80,15 @@ pub(crate) struct Requests<F> {
     keep: Duration,
     /// Where programs become clients themselves.
     service: Option<PathBuf>,
+    /// Each change is durable when it returns.
+    syncs: bool,
 }
 
 impl<F: FileSystem> Requests<F> {
     /// The kernel may keep names and attributes as the options say.
     pub(crate) fn new(shared: Arc<Shared<F>>, stale: Arc<Stale>, options: &Options) -> Self {
-        Self { shared, stale, keep: options.keep, service: options.service.clone() }
+        let Options { keep, service, sync, .. } = options;
+        Self { shared, stale, keep: *keep, service: service.clone(), syncs: *sync }
     }
 
     fn run<T>(&self, operation: impl FnOnce(&mut State<F>) -> Result<T, Errno>) -> Result<T, fuser::Errno> {
@@ -98,6 +101,24 @@ impl<F: FileSystem> Requests<F> {
         operation: impl FnOnce(&mut State<F>, Caller<'_>) -> Result<T, Errno>,
     ) -> Result<T, fuser::Errno> {
         self.run(|state| operation(state, Caller { credentials, now: now() }))
+    }
+
+    /// As [`Requests::run_as`], for an operation that changes something.
+    fn change_as<T>(
+        &self,
+        credentials: &Credentials,
+        operation: impl FnOnce(&mut State<F>, Caller<'_>) -> Result<T, Errno>,
+    ) -> Result<T, fuser::Errno> {
+        self.durable(self.run_as(credentials, operation))
+    }
+
+    /// Makes what an operation changed durable, if each is to be when it returns.
+    fn durable<T>(&self, changed: Result<T, fuser::Errno>) -> Result<T, fuser::Errno> {
+        let value = changed?;
+        if self.syncs {
+            self.sync()?;
+        }
+        Ok(value)
     }
 
     /// Makes everything durable. Other threads use the file system while this one waits.
@@ -129,7 +150,7 @@ impl<F: FileSystem> Requests<F> {
         new: &NewInode<'_>,
         reply: ReplyEntry,
     ) {
-        let made = self.run_as(&permitted(request), |state, caller| {
+        let made = self.change_as(&permitted(request), |state, caller| {
             let shown = state.file_system.create(caller, inode(directory), name.as_bytes(), new)?;
             state.retain(shown)
         });
@@ -234,7 +255,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             mtime: mtime.map(new_time),
         };
         let handle = handle.map(|handle| Handle(handle.0));
-        let set = self.run_as(&permitted(request), |state, caller| {
+        let set = self.change_as(&permitted(request), |state, caller| {
             set_attributes(state, caller, request, number, handle, change)
         });
         self.reply_attributes(set, reply);
@@ -282,14 +303,14 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = self.run_as(&permitted(request), |state, caller| {
+        let removed = self.change_as(&permitted(request), |state, caller| {
             state.file_system.unlink(caller, inode(parent), name.as_bytes())
         });
         reply_empty(removed, reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = self.run_as(&permitted(request), |state, caller| {
+        let removed = self.change_as(&permitted(request), |state, caller| {
             state.file_system.remove_directory(caller, inode(parent), name.as_bytes())
         });
         reply_empty(removed, reply);
@@ -312,7 +333,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         reply: ReplyEmpty,
     ) {
         let Some(mode) = rename_mode(flags) else { return reply.error(fuser::Errno::EINVAL) };
-        let renamed = self.run_as(&permitted(request), |state, caller| {
+        let renamed = self.change_as(&permitted(request), |state, caller| {
             let from = (inode(parent), name.as_bytes());
             state.file_system.rename(caller, from, (inode(new_parent), new_name.as_bytes()), mode)
         });
@@ -327,7 +348,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let linked = self.run_as(&permitted(request), |state, caller| {
+        let linked = self.change_as(&permitted(request), |state, caller| {
             let (number, directory) = (inode(number), inode(new_parent));
             let shown = state.file_system.link(caller, number, directory, new_name.as_bytes())?;
             state.retain(shown)
@@ -344,6 +365,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             let handle = state.file_system.open(caller, inode(number), mode)?;
             Ok(state.opened(handle))
         });
+        let opened = if has(flags, OFlags::TRUNC) { self.durable(opened) } else { opened };
         match opened {
             Ok(handle) => reply.opened(FileHandle(handle.0), FopenFlags::empty()),
             Err(errno) => reply.error(errno),
@@ -363,7 +385,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let flags = OpenFlags(flags);
         let mode = permissions(mode, umask);
         let new = NewInode { kind: Kind::File, mode, device: 0, target: &[] };
-        let created = self.run_as(&permitted(request), |state, caller| {
+        let created = self.change_as(&permitted(request), |state, caller| {
             let shown = match state.file_system.create(caller, inode(parent), name.as_bytes(), &new) {
                 // Another client was faster. The kernel looks the name up again, checks permissions
                 // and opens.
@@ -430,7 +452,8 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         });
         // Not every kernel that has FUSE sends a request to sync after such a write.
         let is_sync = has(flags, OFlags::DSYNC) && !from_cache;
-        let written = written.and_then(|start| if is_sync { self.sync().map(|()| start) } else { Ok(start) });
+        let written = written
+            .and_then(|start| if is_sync || self.syncs { self.sync().map(|()| start) } else { Ok(start) });
         match written {
             Ok(start) => {
                 // No longer than a request.
@@ -561,7 +584,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         } else {
             return reply.error(fuser::Errno::EINVAL);
         };
-        let set = self.run_as(&permitted(request), |state, caller| {
+        let set = self.change_as(&permitted(request), |state, caller| {
             state.file_system.set_xattr(caller, inode(number), name.as_bytes(), value, mode)
         });
         reply_empty(set, reply);
@@ -588,7 +611,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = self.run_as(&permitted(request), |state, caller| {
+        let removed = self.change_as(&permitted(request), |state, caller| {
             state.file_system.remove_xattr(caller, inode(number), name.as_bytes())
         });
         reply_empty(removed, reply);
@@ -620,7 +643,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             let caller = Caller { credentials: &credentials, now: now() };
             state.file_system.allocate(caller, Handle(handle.0), offset..end, allocation)
         });
-        reply_empty(allocated, reply);
+        reply_empty(self.durable(allocated), reply);
     }
 
     fn lseek(
@@ -692,7 +715,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             let (from, to) = (Handle(from_handle.0), Handle(to_handle.0));
             copy(state, caller, (from, from_offset), (to, to_offset), length)
         });
-        match copied {
+        match self.durable(copied) {
             Ok(count) => reply.written(count),
             Err(errno) => reply.error(errno),
         }

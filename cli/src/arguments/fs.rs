@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use sietch_service::fs::Durability;
 
 use super::Bytes;
 
@@ -106,6 +107,28 @@ pub(crate) struct FsCreateArguments {
     /// The folder for the memory of the log [default: that of the first --nvm, else /dev/shm]
     #[arg(long, value_name = "DIR")]
     pub log_memory: Option<PathBuf>,
+
+    /// Without --nvm: when an operation survives a loss of power [default: fsync]
+    #[arg(long, value_name = "WHEN", conflicts_with = "nvm")]
+    pub durability: Option<DurabilityArgument>,
+}
+
+/// When an operation survives a loss of power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DurabilityArgument {
+    /// When it returns: each change waits for the disk
+    Operation,
+    /// When fsync returns
+    Fsync,
+}
+
+impl From<DurabilityArgument> for Durability {
+    fn from(argument: DurabilityArgument) -> Self {
+        match argument {
+            DurabilityArgument::Operation => Self::Operation,
+            DurabilityArgument::Fsync => Self::Fsync,
+        }
+    }
 }
 
 /// Where a file system is shown.

@@ -61,9 +61,14 @@ impl Testbed {
     }
 
     fn create(&self, medium: &str) {
+        self.create_with(medium, &[]);
+    }
+
+    fn create_with(&self, medium: &str, more: &[&str]) {
         let medium = format!("{medium}=64mib");
         let class = if medium.starts_with("shm") { "--nvm" } else { "--ssd" };
-        let made = self.run(&["create", "store", class, &medium, "--log", "4mib", "--log-memory", "shm"]);
+        let arguments = ["create", "store", class, &medium, "--log", "4mib", "--log-memory", "shm"];
+        let made = self.run(&[&arguments, more].concat());
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }
 
@@ -114,6 +119,30 @@ impl Drop for Testbed {
 fn write_durably(path: &Path, content: &[u8]) {
     fs::write(path, content).expect("write a file");
     fs::File::open(path).expect("open it").sync_all().expect("fsync");
+}
+
+#[test]
+fn an_operation_that_is_durable_at_once_survives_the_loss_of_memory() {
+    if !can_mount() {
+        return;
+    }
+    let mut testbed = Testbed::new("at-once");
+    testbed.create_with("data", &["--durability", "operation"]);
+    testbed.mount();
+    fs::create_dir(testbed.file("d")).expect("make a directory");
+    fs::write(testbed.file("d/a"), vec![7; 100_000]).expect("write a file");
+    fs::rename(testbed.file("d/a"), testbed.file("b")).expect("rename it");
+    fs::set_permissions(testbed.file("b"), fs::Permissions::from_mode(0o640)).expect("change its mode");
+    testbed.end(Signal::KILL);
+    for log in fs::read_dir(testbed.folder.join("shm")).expect("list the memory") {
+        fs::remove_file(log.expect("an entry").path()).expect("remove the memory of the log");
+    }
+    testbed.mount();
+    assert_eq!(fs::read(testbed.file("b")).expect("read it"), vec![7; 100_000]);
+    let mode = fs::metadata(testbed.file("b")).expect("its attributes").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    assert_eq!(fs::read_dir(testbed.file("d")).expect("list it").count(), 0);
+    testbed.end(Signal::TERM);
 }
 
 #[test]

@@ -320,7 +320,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__fs__subcmd__create)
-            opts="-h -V --nvm --ssd --hdd --log --log-memory --socket --help --version"
+            opts="-h -V --nvm --ssd --hdd --log --log-memory --durability --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -344,6 +344,10 @@ _sietch() {
                     ;;
                 --log-memory)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --durability)
+                    COMPREPLY=($(compgen -W "operation fsync" -- "${cur}"))
                     return 0
                     ;;
                 --socket)

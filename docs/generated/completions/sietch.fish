@@ -172,8 +172,10 @@ complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcom
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l hdd -d 'A file on a rotating disk; may be repeated' -r
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l log -d 'Bytes of the log' -r
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l log-memory -d 'The folder for the memory of the log [default: that of the first --nvm, else /dev/shm]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l durability -d 'Without --nvm: when an operation survives a loss of power [default: fsync]' -r -f -a "operation\t'When it returns: each change waits for the disk'
+fsync\t'When fsync returns'"
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -l parent -d 'End when this process, which must be the parent, ends' -r
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from mount" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F

@@ -284,9 +284,11 @@ _arguments "${_arguments_options[@]}" : \
 '*--hdd=[A file on a rotating disk; may be repeated]:PATH=SIZE:_default' \
 '--log=[Bytes of the log]:SIZE:_default' \
 '--log-memory=[The folder for the memory of the log \[default\: that of the first --nvm, else /dev/shm\]]:DIR:_files' \
+'(--nvm)--durability=[Without --nvm\: when an operation survives a loss of power \[default\: fsync\]]:WHEN:((operation\:"When it returns\: each change waits for the disk"
+fsync\:"When fsync returns"))' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
-'-h[Print help]' \
-'--help[Print help]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
 '-V[Print version]' \
 '--version[Print version]' \
 ':folder -- The folder of the file system; its description goes there:_files' \

@@ -24,6 +24,7 @@ fn attach(folder: &Path) -> Result<AttachedStore, String> {
         client: Box::new(attached.client),
         wait: Box::new(move || attention.wait()),
         descriptors: attached.descriptors,
+        syncs: attached.syncs_each,
     })
 }
 

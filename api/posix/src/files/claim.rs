@@ -130,6 +130,7 @@ impl State {
         }
         let (open, inode, device) = (file.open?, file.inode, file.device);
         let (appends, syncs) = (file.appends, file.syncs);
+        let syncs = syncs || self.stores.get(open.store).is_some_and(|store| store.syncs);
         let is_claimed = |state: &Self| {
             let claim = state.stores.get(open.store).and_then(|store| store.claims.get(&inode));
             claim.is_some_and(|claim| claim.is_valid)

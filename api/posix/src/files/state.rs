@@ -29,6 +29,8 @@ pub struct AttachedStore {
     pub wait: Box<dyn FnMut() -> bool + Send>,
     /// All descriptors that it has.
     pub descriptors: Vec<RawFd>,
+    /// Each change is to be durable when it returns.
+    pub syncs: bool,
 }
 
 /// Becomes a client of the file system whose service is in a folder. `Err`: why not.
@@ -103,6 +105,8 @@ pub(crate) struct Store {
     pub(crate) serial: u64,
     client: Option<Box<dyn Leased + Send>>,
     descriptors: Vec<RawFd>,
+    /// Each change is to be durable when it returns.
+    pub(crate) syncs: bool,
     /// Before that time it is not tried again.
     retry_at: u64,
     /// Inodes that may be used while there is a lease on them, by the number of their claim.
@@ -257,6 +261,7 @@ impl State {
                 serial: 0,
                 client: None,
                 descriptors: Vec::new(),
+                syncs: false,
                 retry_at: 0,
                 claims: BTreeMap::new(),
             });
@@ -315,7 +320,7 @@ impl Store {
     }
 
     fn take(&mut self, at: usize, attached: AttachedStore) -> bool {
-        let AttachedStore { mut client, wait, descriptors } = attached;
+        let AttachedStore { mut client, wait, descriptors, syncs } = attached;
         let serial = self.serial + 1;
         let looking = std::thread::Builder::new().name("sietch-files".to_owned());
         if looking.spawn(move || look_after(at, serial, wait)).is_err() {
@@ -325,7 +330,7 @@ impl Store {
         for fd in &descriptors {
             words::set(*fd, words::HIDDEN);
         }
-        self.descriptors = descriptors;
+        (self.descriptors, self.syncs) = (descriptors, syncs);
         self.client = Some(client);
         self.serial = serial;
         true

@@ -7,7 +7,9 @@ use sietch_fs::log::MIN_RING;
 use sietch_fs::name::NameKey;
 use sietch_fs::pool::{Class, FormatOptions, format};
 
-use super::description::{ClassName, Description, FILE, LogDescription, MediumDescription, VERSION};
+use super::description::{
+    ClassName, Description, Durability, FILE, LogDescription, MediumDescription, VERSION,
+};
 use super::error::StoreError;
 use super::media;
 
@@ -21,6 +23,9 @@ pub struct CreateOptions {
     pub log_memory: Option<PathBuf>,
     /// Bytes of the log.
     pub log_bytes: u64,
+    /// When an operation is to survive a loss of power, where the log has a copy on disk. `None`:
+    /// after `fsync`.
+    pub durability: Option<Durability>,
 }
 
 /// Makes a file system in `folder`, which is created if it is not there. `progress` gets the bytes
@@ -73,7 +78,7 @@ fn describe(folder: &Path, options: &CreateOptions) -> Result<Description, Store
         bytes: options.log_bytes,
         seed,
     };
-    Ok(Description { version: VERSION, media, log, migration: None })
+    Ok(Description { version: VERSION, media, log, durability: options.durability, migration: None })
 }
 
 fn random<const N: usize>(path: &Path) -> Result<[u8; N], StoreError> {

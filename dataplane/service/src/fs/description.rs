@@ -63,7 +63,8 @@ impl fmt::Display for ClassName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// When it returns: the log is in persistent memory, or in memory that stands in for it.
+    /// When it returns: the log is in persistent memory, or in memory that stands in for it, or
+    /// each change waits for the copy of the log on disk.
     Operation,
     /// When `fsync` returns: the log has a copy on disk.
     Fsync,
@@ -134,6 +135,9 @@ pub struct Description {
     pub media: Vec<MediumDescription>,
     /// The log.
     pub log: LogDescription,
+    /// When an operation is to survive a loss of power, where the log has a copy on disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<Durability>,
     /// How data move between media.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<Migration>,
@@ -179,7 +183,15 @@ impl Description {
 
     /// When an operation survives a loss of power.
     pub fn durability(&self) -> Durability {
-        if self.log.disk.is_some() { Durability::Fsync } else { Durability::Operation }
+        match self.log.disk {
+            Some(_) => self.durability.unwrap_or(Durability::Fsync),
+            None => Durability::Operation,
+        }
+    }
+
+    /// Whether a front end makes each change durable before it returns.
+    pub fn syncs_each(&self) -> bool {
+        self.log.disk.is_some() && self.durability() == Durability::Operation
     }
 
     /// Writes the description into `folder`, durably.

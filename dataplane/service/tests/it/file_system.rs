@@ -32,7 +32,12 @@ impl Drop for Folder {
 
 fn make(folder: &Path, bytes: u64, log_bytes: u64) {
     let medium = MediumDescription { class: ClassName::Nvm, path: folder.join("data"), bytes };
-    let options = CreateOptions { media: vec![medium], log_memory: Some(folder.to_owned()), log_bytes };
+    let options = CreateOptions {
+        media: vec![medium],
+        log_memory: Some(folder.to_owned()),
+        log_bytes,
+        durability: None,
+    };
     create(&folder.join("store"), &options, &mut |_| {}).expect("a file system");
 }
 

@@ -40,7 +40,12 @@ impl Folders {
             bytes: size * MIB,
         };
         let media = vec![medium(ClassName::Nvm, &self.0[0], nvm), medium(ClassName::Ssd, &self.0[1], ssd)];
-        let options = CreateOptions { media, log_memory: Some(self.0[0].clone()), log_bytes: log * MIB };
+        let options = CreateOptions {
+            media,
+            log_memory: Some(self.0[0].clone()),
+            log_bytes: log * MIB,
+            durability: None,
+        };
         let store = self.0[1].join("store");
         create(&store, &options, &mut |_| {}).expect("a file system");
         store

@@ -112,10 +112,11 @@ pub fn ftruncate(fd: c_int, length: off_t) -> c_int {
         let caller = Caller { credentials: &credentials, now: now() };
         let change = AttributeChange { size: Some(size), ..AttributeChange::default() };
         let changed = call.client.set_attributes(caller, call.inode, Some(call.handle), &change);
-        changed.map(|_| 0).map_err(|errno| errno.raw_os_error())
+        changed.map(|_| call.syncs).map_err(|errno| errno.raw_os_error())
     });
     match done {
-        Done::Here(outcome) => sys::to_c_int(outcome),
+        Done::Here(Ok(true)) => fsync(fd, Extent::All),
+        Done::Here(outcome) => sys::to_c_int(outcome.map(|_| 0)),
         Done::Kernel(_) => kernel(),
     }
 }

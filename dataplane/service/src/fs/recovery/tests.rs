@@ -26,7 +26,12 @@ impl Folder {
         let folder = Self(path);
         let data = folder.0.join("data");
         let media = vec![MediumDescription { class: ClassName::Nvm, path: data, bytes: 16 << 20 }];
-        let options = CreateOptions { media, log_memory: Some(folder.0.clone()), log_bytes: 16 << 20 };
+        let options = CreateOptions {
+            media,
+            log_memory: Some(folder.0.clone()),
+            log_bytes: 16 << 20,
+            durability: None,
+        };
         create(&folder.0.join("fs"), &options, &mut |_| {}).expect("a file system");
         folder
     }

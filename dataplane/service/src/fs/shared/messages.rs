@@ -9,7 +9,7 @@ use sietch_fs::pool::Root;
 use crate::fs::description::{ClassName, Durability};
 
 /// Version of the messages: both sides are of one build, or do not talk.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// The first message of a client.
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ pub(super) struct Welcome {
     pub sequence: u64,
     pub log_bytes: u64,
     pub durability: Durability,
+    /// The log has a copy on disk, whose descriptor comes with this.
+    pub has_disk: bool,
     /// Name, class and bytes of each medium.
     pub media: Vec<(String, ClassName, u64)>,
     pub progress: Progress,

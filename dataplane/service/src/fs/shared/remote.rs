@@ -46,6 +46,8 @@ pub struct Attached {
     pub attention: Attention,
     /// When an operation survives a loss of power.
     pub durability: Durability,
+    /// The front end makes each change durable before it returns.
+    pub syncs_each: bool,
     /// The process that serves.
     pub service: i32,
 }
@@ -198,6 +200,7 @@ fn attach_by(folder: &Path, mut opening: Opening, patience: Duration) -> Result<
         Answer::Refused(cause) => return Err(failed(cause)),
     };
     let durability = welcome.durability;
+    let syncs_each = welcome.has_disk && durability == Durability::Operation;
     let inbox = Arc::new(Inbox::new(welcome.progress.clone()));
     let log = welcome.log;
     let inbox_of_client = Arc::clone(&inbox);
@@ -206,7 +209,7 @@ fn attach_by(folder: &Path, mut opening: Opening, patience: Duration) -> Result<
     let client = Client::new(remote, writer, log);
     let attention = Attention { inbox, seen: 0 };
     let descriptors = opening.descriptors;
-    Ok(Attached { descriptors, client, attention, durability, service: process })
+    Ok(Attached { descriptors, client, attention, durability, syncs_each, service: process })
 }
 
 fn send<T: serde::Serialize>(socket: &mut UnixStream, message: &T) -> std::io::Result<()> {
@@ -228,7 +231,7 @@ impl Remote {
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next().ok_or_else(|| failed("a descriptor is missing"));
         let (memory, word) = (next()?, next()?);
-        let disk = if welcome.durability == Durability::Fsync { Some(next()?) } else { None };
+        let disk = if welcome.has_disk { Some(next()?) } else { None };
         let fence = Fence::open(&word).map_err(|error| failed(&error.to_string()))?;
         let bytes = welcome.log_bytes;
         let (memory, sync_memory) = media::log_memory(memory, path, bytes)?;

@@ -272,6 +272,7 @@ fn serve_client(sessions: &Sessions, stream: &UnixStream, number: u32, files: &F
                 sequence: state.sequence,
                 log_bytes: log.bytes,
                 durability: description.durability(),
+                has_disk: files.disk.is_some(),
                 media: media
                     .map(|medium| (medium.path.display().to_string(), medium.class, medium.bytes))
                     .collect(),
