@@ -618,6 +618,11 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
         self.table.counts()
     }
 
+    /// The pool was changed by other means: data have moved.
+    pub fn has_changed(&mut self) {
+        self.committed();
+    }
+
     /// The digest.
     pub fn digest_mut(&mut self) -> &mut Digest<D> {
         &mut self.digest

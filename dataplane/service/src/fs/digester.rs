@@ -31,7 +31,7 @@ use sietch_fs::mover::Moves;
 use sietch_fs::pool::{MediumUse, Root};
 use sietch_fs::{Fault, digest};
 
-use super::requests::Requests;
+use super::requests::{Digesting, Requests};
 
 /// How long records gather: long enough for a file that is written, synchronised and removed.
 const LINGER: Duration = Duration::from_millis(500);
@@ -188,28 +188,27 @@ impl Shared {
         }
     }
 
-    /// What the mover wants.
-    pub(super) fn requests(&self) -> &Requests {
-        &self.requests
-    }
-
-    /// The generation that was published last.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// Wakes the digester for a request.
-    pub(super) fn wake(&self) {
-        drop(self.state());
-        self.wanted.notify_one();
-    }
-
     /// The client reads this generation from now on.
     pub(super) fn reads(&self, generation: u64) {
         self.reader.store(generation, Ordering::SeqCst);
         if self.awaits_reader.swap(false, Ordering::SeqCst) {
             self.wake();
         }
+    }
+}
+
+impl Digesting for Shared {
+    fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    fn wake(&self) {
+        drop(self.state());
+        self.wanted.notify_one();
     }
 }
 

@@ -20,10 +20,12 @@ use sietch_fs::Digested;
 use sietch_fs::heat::Heat;
 use sietch_fs::inode::Timestamp;
 use sietch_fs::mover::{Mover, Now, Settings, Step};
-use sietch_fs::pool::Copier;
+use sietch_fs::pool::{Copier, Root};
 
-use super::digester::Shared;
-use super::requests::{RemoteOwner, Requests, Turn};
+use super::description::Migration;
+use super::error::StoreError;
+use super::media::Medium;
+use super::requests::{Digesting, RemoteOwner, Requests, Turn};
 
 /// How long the mover pauses before it looks again whether the foreground has work.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -33,30 +35,45 @@ const PAUSES: u32 = 50;
 /// How often an idle mover looks whether there is something to do.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Starts the thread; it ends when the digester does.
+/// Starts the thread, if there are media to move data between; it ends when the digester does.
+/// `root` is that which the digester has.
 pub(super) fn start(
-    shared: Arc<Shared>,
-    copier: Copier<AreaQueue>,
-    settings: Settings,
+    digester: &Arc<dyn Digesting>,
+    media: &[Medium],
+    root: Root,
+    migration: Option<Migration>,
     heat: Arc<Heat>,
-) -> std::io::Result<()> {
+) -> Result<(), StoreError> {
+    let settings = Settings { rate: migration.unwrap_or_default().rate };
+    let has_classes = media.split_first().is_some_and(|(home, others)| others.iter().any(|o| !o.is_of(home)));
+    if settings.rate == 0 || !has_classes {
+        return Ok(());
+    }
+    let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
+    let base = Digested::new(Copier::new(members, root)?);
     let mover = Mover::new(settings, Arc::clone(&heat));
-    shared.requests().begin_mover();
-    let work =
-        Work { shared: Arc::clone(&shared), base: Digested::new(copier), mover, heat, start: Instant::now() };
+    digester.requests().begin_mover();
+    let work = Work { digester: Arc::clone(digester), base, mover, heat, start: Instant::now() };
     let started = std::thread::Builder::new().name("sietch-mover".to_owned()).spawn(move || {
-        let notice = Notice(Arc::clone(&work.shared));
+        let notice = Notice(Arc::clone(&work.digester));
         work.run();
         drop(notice);
     });
-    if started.is_err() {
-        shared.requests().mover_ended();
+    match started {
+        Ok(_) => Ok(()),
+        Err(source) => {
+            digester.requests().mover_ended();
+            Err(StoreError::Io {
+                path: "sietch-mover".into(),
+                action: "start the thread that moves data",
+                source,
+            })
+        }
     }
-    started.map(drop)
 }
 
 /// Says that the thread has ended, whatever ended it.
-struct Notice(Arc<Shared>);
+struct Notice(Arc<dyn Digesting>);
 
 impl Drop for Notice {
     fn drop(&mut self) {
@@ -65,7 +82,7 @@ impl Drop for Notice {
 }
 
 struct Work {
-    shared: Arc<Shared>,
+    digester: Arc<dyn Digesting>,
     base: Digested<Copier<AreaQueue>>,
     mover: Mover,
     heat: Arc<Heat>,
@@ -74,9 +91,9 @@ struct Work {
 
 impl Work {
     fn run(mut self) {
-        let shared = Arc::clone(&self.shared);
-        let requests = shared.requests();
-        let wake = || shared.wake();
+        let digester = Arc::clone(&self.digester);
+        let requests = digester.requests();
+        let wake = || digester.wake();
         let mut owner = RemoteOwner { requests, wake: &wake };
         let mut pauses = 0;
         loop {
@@ -111,7 +128,6 @@ impl Work {
                 Ok(Step::Idle) => self.sleep(requests, seen),
                 Err(fault) => {
                     tracing::error!("no data are moved any more: {fault}");
-                    tracing::error!("no data are moved any more: {fault}");
                     break;
                 }
             }
@@ -122,7 +138,7 @@ impl Work {
 
     /// The generation of the pool, and how much was read.
     fn seen(&self) -> (u64, u64) {
-        (self.shared.generation(), self.heat.reads())
+        (self.digester.generation(), self.heat.reads())
     }
 
     /// Sleeps until something else is seen.

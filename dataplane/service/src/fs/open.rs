@@ -7,8 +7,7 @@ use sietch_disk::nvm::Mapped;
 use sietch_fs::Client;
 use sietch_fs::heat::Heat;
 use sietch_fs::log::{Durability as LogDurability, LogIdentity, LogWriter, Mirror};
-use sietch_fs::mover::Settings;
-use sietch_fs::pool::{Copier, Reader};
+use sietch_fs::pool::Reader;
 
 use super::description::Description;
 use super::digester::Digester;
@@ -18,6 +17,7 @@ use super::logs::{DISK_BLOCK, LOG};
 use super::media::Medium;
 use super::mover;
 use super::recovery::recover;
+use super::requests::Digesting;
 use super::syncs::Syncs;
 
 /// A client in the process of the service.
@@ -60,15 +60,9 @@ pub fn open(folder: &Path) -> Result<Running, StoreError> {
     let reader = Reader::new(members()?, root)?;
     let syncs = mirror.map(|mirror| Syncs::new(mirror, Arc::clone(&reader_memory)));
     let (digester, shared) = Digester::start(digest, reader_memory, (LOG, description.log.seed))?;
-    let migration = description.migration.unwrap_or_default();
     let heat = Arc::new(Heat::default());
-    if migration.rate > 0 && media.iter().any(|medium| !medium.is_of(&media[0])) {
-        let copier = Copier::new(members()?, root)?;
-        let settings = Settings { rate: migration.rate };
-        mover::start(Arc::clone(&shared), copier, settings, Arc::clone(&heat)).map_err(|source| {
-            StoreError::Io { path: folder.to_owned(), action: "start the thread that moves data", source }
-        })?;
-    }
+    let digesting: Arc<dyn Digesting> = shared.clone();
+    mover::start(&digesting, &media, root, description.migration, Arc::clone(&heat))?;
     let client = Client::new(Local::new(shared, reader, syncs, heat), writer, LOG);
     Ok(Running { client, digester, description, recovered })
 }

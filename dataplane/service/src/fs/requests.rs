@@ -1,4 +1,5 @@
-//! What the thread that moves data asks of the thread that digests, which owns the pool.
+//! What the thread that moves data asks of the thread that digests, which owns the pool: the
+//! digester of a file system that one process has, or the hub of one that is served.
 //!
 //! 1. The mover puts one request on the desk, wakes the digester, and waits for the answer.
 //! 2. The digester answers between two batches, and while it waits for blocks. An answer takes it
@@ -63,6 +64,18 @@ pub(super) struct Requests {
     lacks_blocks: AtomicBool,
     /// A medium is above its hard watermark.
     is_pressed: AtomicBool,
+}
+
+/// The thread that digests, as the mover sees it.
+pub(super) trait Digesting: Send + Sync {
+    /// The desk.
+    fn requests(&self) -> &Requests;
+
+    /// The generation that was published last.
+    fn generation(&self) -> u64;
+
+    /// Wakes the thread for a request.
+    fn wake(&self);
 }
 
 /// What the mover may do now.

@@ -20,15 +20,18 @@
 //!    record, so it never acknowledges one that is lost.
 //! 7. When the service ends or dies, clients get `EIO`. The files stay locked until the last of
 //!    them has ended, so that the next service reads logs that have no writer.
+//! 8. Data move between the media as in a file system that one process has ([`moving`]). What
+//!    clients read is not counted: data that are not written count as cold.
 //!
 //! What it must never do: wait for a client; let what one client sends end the service.
 //!
-//! The layers, lowest first: `messages`; `fence`; `inbox`, `hub`; `remote`, `server`.
+//! The layers, lowest first: `messages`; `fence`, `moving`; `inbox`, `hub`; `remote`, `server`.
 
 mod fence;
 mod hub;
 mod inbox;
 mod messages;
+mod moving;
 mod remote;
 mod server;
 

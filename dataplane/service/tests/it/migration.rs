@@ -1,20 +1,24 @@
 //! Data that move between media while a client works.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use sietch_fs::FileSystem as _;
+use sietch_disk::nvm::Mapped;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::file_system::{Handle, NewInode, OpenMode, WriteAt, XattrMode};
 use sietch_fs::inode::{InodeNumber, Kind, Timestamp};
+use sietch_fs::{Client, FileSystem};
 use sietch_service::fs::description::MediumDescription;
-use sietch_service::fs::{
-    BLOCK, ClassName, CreateOptions, FileSystemClient, Moves, PIN, Running, check, create, open,
-};
+use sietch_service::fs::shared::{Remote, attach, serve};
+use sietch_service::fs::{BLOCK, ClassName, CreateOptions, Moves, PIN, Running, check, create, open};
 use sietch_structures::Random;
 
 const MIB: u64 = 1 << 20;
 const NOW: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
+
+/// How long data take to move, at most.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Folders that are removed at the end: in memory, and on a disk.
 struct Folders([PathBuf; 2]);
@@ -69,7 +73,7 @@ fn content(file: u64, block: u64) -> Vec<u8> {
     (file << 32 | block << 4 | 5).to_le_bytes().repeat(BLOCK / 8)
 }
 
-fn new_file(client: &mut FileSystemClient, name: &str) -> (InodeNumber, Handle) {
+fn new_file(client: &mut impl FileSystem, name: &str) -> (InodeNumber, Handle) {
     let new = NewInode { kind: Kind::File, mode: 0o600, device: 0, target: &[] };
     let mode = OpenMode { read: true, write: true, truncate: false };
     as_root(|caller| {
@@ -78,12 +82,12 @@ fn new_file(client: &mut FileSystemClient, name: &str) -> (InodeNumber, Handle) 
     })
 }
 
-fn write(client: &mut FileSystemClient, (file, handle): (InodeNumber, Handle), block: u64) {
+fn write(client: &mut impl FileSystem, (file, handle): (InodeNumber, Handle), block: u64) {
     let at = WriteAt::Offset(block * BLOCK as u64);
     as_root(|caller| client.write(caller, handle, at, &content(file.0, block)).expect("room"));
 }
 
-fn verify(client: &mut FileSystemClient, (file, handle): (InodeNumber, Handle), blocks: u64) {
+fn verify(client: &mut impl FileSystem, (file, handle): (InodeNumber, Handle), blocks: u64) {
     let mut bytes = vec![0; BLOCK];
     for block in 0..blocks {
         let read = client.read(handle, block * BLOCK as u64, &mut bytes);
@@ -167,6 +171,108 @@ fn a_pin_moves_the_data_of_a_file() {
     running.client.close(file.1);
     let moves = end(running, &store);
     assert_eq!((moves.demoted, moves.promoted), (1024, 512));
+}
+
+/// A client of a file system that is served, and a thread that looks after it.
+struct Served(Arc<Mutex<Client<Remote, Mapped>>>);
+
+impl Served {
+    fn new(store: &Path) -> Self {
+        let mut attached = attach(store).expect("it is served");
+        let client = Arc::new(Mutex::new(attached.client));
+        let looked = Arc::downgrade(&client);
+        // It ends with the client.
+        std::thread::spawn(move || {
+            while attached.attention.wait() {
+                let Some(client) = looked.upgrade() else { return };
+                client.lock().expect("no panic").advance();
+            }
+        });
+        Self(client)
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Client<Remote, Mapped>) -> T) -> T {
+        work(&mut self.0.lock().expect("no panic"))
+    }
+
+    /// Writes a block of one of its files again, and reads it. It may be moving.
+    fn change(&self, files: &[(InodeNumber, Handle)], random: &mut Random) {
+        let (file, block) = (files[random.index(files.len())], random.below(2048));
+        self.with(|client| write(client, file, block));
+        let mut bytes = vec![0; BLOCK];
+        let read = self.with(|client| client.read(file.1, block * BLOCK as u64, &mut bytes));
+        assert!(read == Ok(BLOCK) && bytes == content(file.0.0, block), "block {block}: {read:?}");
+    }
+}
+
+/// Two clients write twice what the fast medium holds, and change some of it. Data leave that
+/// medium meanwhile, and each client reads what both wrote. A pin moves data too.
+#[test]
+fn data_of_a_file_system_that_is_served_move() {
+    let folders = Folders::new("served");
+    let store = folders.make(32, 128, 8);
+    let server = serve(&store, || {}).expect("it is served");
+    let clients = [Served::new(&store), Served::new(&store)];
+    let written: Vec<Vec<_>> = std::thread::scope(|scope| {
+        let writers: Vec<_> = clients
+            .iter()
+            .enumerate()
+            .map(|(number, client)| scope.spawn(move || write_files(client, number as u64)))
+            .collect();
+        writers.into_iter().map(|writer| writer.join().expect("it writes")).collect()
+    });
+    let (start, mut random, mut changed) = (Instant::now(), Random::new(1), 0);
+    let mut moves_while = |what: &str, is_done: &dyn Fn() -> bool| {
+        while !is_done() {
+            assert!(start.elapsed() < PATIENCE, "{what}: {:?} {:?}", server.moves(), server.media());
+            // Operations go on.
+            let number = random.index(2);
+            clients[number].change(&written[number], &mut random);
+            changed += 1;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    moves_while("the drain", &|| {
+        server.moves().demoted > 0 && server.media().first().is_some_and(|home| !home.is_at_high())
+    });
+    for files in &written {
+        for (file, _) in files {
+            // Of the one that wrote it, and of the other one.
+            let mode = OpenMode { read: true, write: false, truncate: false };
+            for client in &clients {
+                let opened = client.with(|client| as_root(|caller| client.open(caller, *file, mode)));
+                client.with(|client| verify(client, (*file, opened.expect("it opens")), 2048));
+            }
+        }
+    }
+    let before = server.moves();
+    assert_eq!(before.damaged, 0);
+    let pinned = clients[0].with(|client| new_file(client, "pinned"));
+    for block in 0..64 {
+        clients[0].with(|client| write(client, pinned, block));
+    }
+    clients[0]
+        .with(|client| as_root(|caller| client.set_xattr(caller, pinned.0, PIN, b"ssd", XattrMode::Set)))
+        .expect("room");
+    moves_while("the pin", &|| server.moves().demoted >= before.demoted + 64);
+    assert!(changed > 20, "operations go on: {changed} while data moved");
+    clients[0].with(|client| verify(client, pinned, 64));
+    drop(clients);
+    server.end().expect("all is digested");
+    let checked = check(&store, true).expect("it is not open");
+    assert!(checked.is_whole(), "{:#?}", checked.pool.findings);
+}
+
+/// Writes four files of 8 MiB.
+fn write_files(client: &Served, number: u64) -> Vec<(InodeNumber, Handle)> {
+    let files: Vec<_> =
+        (0..4).map(|name| client.with(|client| new_file(client, &format!("{number}-{name}")))).collect();
+    for block in 0..2048 {
+        for file in &files {
+            client.with(|client| write(client, *file, block));
+        }
+    }
+    files
 }
 
 /// Prints how many operations a client does in each 100 ms, while it writes twice what the fast

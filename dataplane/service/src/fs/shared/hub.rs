@@ -8,11 +8,14 @@
 //!    revocations, so that a client that gets a lease has the root that goes with it.
 //! 4. What it says goes to a queue of bounded length. A client whose queue is full does not read:
 //!    its connection is closed, and its log digested.
-//! 5. If a medium fails, all clients get to know, and the thread ends.
+//! 5. It does what the thread that moves data asks for, once each time ([`Moving`]): that takes
+//!    some milliseconds at most.
+//! 6. If a medium fails, all clients get to know, and the thread ends.
 //!
 //! What it must never do: wait for a client.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -27,6 +30,8 @@ use sietch_fs::shared::SharedDigest;
 
 use super::fence::Fence;
 use super::messages::{Notice, Progress, Request, mode};
+use super::moving::Moving;
+use crate::fs::requests::Digesting as _;
 
 /// How long records gather: long enough for a file that is written, synchronised and removed.
 const LINGER: Duration = Duration::from_millis(500);
@@ -50,6 +55,8 @@ pub(super) enum Event {
     Request(ClientNumber, Request),
     /// A client is gone.
     Gone(ClientNumber, SyncSender<()>),
+    /// The mover asks for something.
+    Move,
     /// The service ends.
     End,
 }
@@ -89,14 +96,16 @@ pub(super) struct Hub {
     peers: BTreeMap<ClientNumber, Peer>,
     /// Clients that are gone and whose end could not be finished; the sessions that wait for it.
     dying: Vec<(ClientNumber, SyncSender<()>)>,
+    moving: Arc<Moving>,
     begin: Instant,
     is_held: bool,
 }
 
 impl Hub {
-    pub(super) fn new(mut shared: SharedDigest<AreaQueue, Mapped>) -> Self {
+    pub(super) fn new(mut shared: SharedDigest<AreaQueue, Mapped>, moving: Arc<Moving>) -> Self {
         shared.digest_mut().set_batch_records(BATCH_RECORDS);
-        Self { shared, peers: BTreeMap::new(), dying: Vec::new(), begin: Instant::now(), is_held: false }
+        let (peers, dying) = (BTreeMap::new(), Vec::new());
+        Self { shared, peers, dying, moving, begin: Instant::now(), is_held: false }
     }
 
     /// Serves until it is asked to end.
@@ -105,6 +114,7 @@ impl Hub {
     /// Why it cannot go on. All clients know.
     pub(super) fn run(mut self, events: &Receiver<Event>) -> Result<(), String> {
         let result = self.serve(events).map_err(|error| error.to_string());
+        self.moving.requests().close();
         let cause = match &result {
             Ok(()) => "its service has ended".to_owned(),
             Err(cause) => format!("nothing is digested any more: {cause}"),
@@ -135,10 +145,12 @@ impl Hub {
             }
             self.is_held = false;
             self.shared.tick(now)?;
-            let stepped = self.shared.step().map(drop);
-            self.held(stepped)?;
+            let stepped = self.shared.step();
+            let has_stepped = matches!(stepped, Ok(true));
+            self.held(stepped.map(drop))?;
             self.digest_due()?;
             self.bury()?;
+            self.serve_mover(has_stepped);
             self.notify();
         }
     }
@@ -164,7 +176,15 @@ impl Hub {
                 self.dying.push((client, done));
                 Ok(())
             }
-            Event::End => Ok(()),
+            Event::Move | Event::End => Ok(()),
+        }
+    }
+
+    /// Does what the mover asks for.
+    fn serve_mover(&mut self, has_stepped: bool) {
+        let is_busy = has_stepped || self.is_held || self.peers.values().any(|peer| peer.is_waiting);
+        if self.moving.serve(self.shared.digest_mut(), is_busy, self.is_held) {
+            self.shared.has_changed();
         }
     }
 

@@ -19,18 +19,23 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sietch_fs::lease::{ClientNumber, Times};
+use sietch_fs::mover::Moves;
+use sietch_fs::pool::MediumUse;
 use sietch_fs::shared::SharedDigest;
 use sietch_protocol::frame::{self, FrameReader, FrameWriter, Progress as Reading};
 
 use super::fence::{self, Fence};
 use super::hub::{Event, Hub, Joining, REQUESTS};
 use super::messages::{Answer, Hello, Notice, Request, VERSION, Welcome};
+use super::moving::Moving;
 use super::{MAX_CLIENTS, SOCKET};
 use crate::fs::description::Description;
 use crate::fs::error::StoreError;
 use crate::fs::logs::{Files, numbered};
 use crate::fs::media::{self, Medium};
+use crate::fs::mover;
 use crate::fs::recovery::recover;
+use crate::fs::requests::Digesting;
 
 /// How long a client may take for its greeting.
 const GREETING: Duration = Duration::from_secs(5);
@@ -48,6 +53,7 @@ pub struct Server {
     /// Its socket.
     pub socket: PathBuf,
     events: SyncSender<Event>,
+    moving: Arc<Moving>,
     listener: UnixListener,
     accepting: Option<JoinHandle<()>>,
     hub: Option<JoinHandle<Result<(), String>>>,
@@ -106,6 +112,7 @@ pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Ser
     let media = description.media.iter().map(Medium::open).collect::<Result<Vec<_>, _>>()?;
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let (digest, _, recovered) = recover(members, &description)?;
+    let root = digest.root();
     let socket = folder.join(SOCKET);
     let fail = |action| {
         let path = socket.clone();
@@ -117,31 +124,61 @@ pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Ser
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))
         .map_err(fail("set its mode"))?;
     let (events, received) = sync_channel(REQUESTS);
-    let hub = Hub::new(SharedDigest::new(digest, Times::default()));
+    let waking = events.clone();
+    // If there is no place, the hub is awake.
+    let moving = Arc::new(Moving::new(Box::new(move || drop(waking.try_send(Event::Move)))));
+    // The mover waits for the hub. Clients read the media themselves: their reads are not counted.
+    let digesting: Arc<dyn Digesting> = moving.clone();
+    mover::start(&digesting, &media, root, description.migration, Arc::default())?;
+    let hub = Hub::new(SharedDigest::new(digest, Times::default()), Arc::clone(&moving));
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let closing = Closing(Arc::clone(&moving));
     let hub = thread("sietch-fs-hub").spawn(move || {
         let result = hub.run(&received);
+        drop(closing);
         ended();
         result
     });
     let hub = hub.map_err(fail("start its thread"))?;
-    let state = Mutex::default();
-    let sessions = Sessions { description: description.clone(), media, events: events.clone(), state };
-    let accepted = listener.try_clone().map_err(fail("duplicate the socket"))?;
-    let accepting = thread("sietch-fs-accept").spawn(move || accept(&accepted, &Arc::new(sessions)));
-    let accepting = accepting.map_err(fail("start its thread"))?;
-    Ok(Server {
-        description,
+    let accepted = listener.try_clone().map_err(fail("duplicate the socket"));
+    // If something fails from here on, it ends the hub.
+    let mut server = Server {
+        description: description.clone(),
         recovered,
-        socket,
-        events,
+        socket: socket.clone(),
+        events: events.clone(),
+        moving,
         listener,
-        accepting: Some(accepting),
+        accepting: None,
         hub: Some(hub),
-    })
+    };
+    let accepted = accepted?;
+    let sessions = Sessions { description, media, events, state: Mutex::default() };
+    let accepting = thread("sietch-fs-accept").spawn(move || accept(&accepted, &Arc::new(sessions)));
+    server.accepting = Some(accepting.map_err(fail("start its thread"))?);
+    Ok(server)
+}
+
+/// Nothing is done for the mover any more, whatever ended the hub.
+struct Closing(Arc<Moving>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.requests().close();
+    }
 }
 
 impl Server {
+    /// The sums of what was moved between media.
+    pub fn moves(&self) -> Moves {
+        self.moving.requests().moves()
+    }
+
+    /// How full each medium is, the home first.
+    pub fn media(&self) -> Vec<MediumUse> {
+        self.moving.media()
+    }
+
     /// Ends the service: clients get `EIO` from now on, and their logs are digested.
     ///
     /// # Errors
@@ -158,6 +195,8 @@ impl Server {
             // It runs nothing that panics.
             drop(accepting.join());
         }
+        // The hub must still answer it.
+        self.moving.requests().end_mover();
         // It may have ended by itself.
         let _ = self.events.send(Event::End);
         match self.hub.take().map(JoinHandle::join) {
