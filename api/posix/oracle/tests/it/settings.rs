@@ -1,7 +1,8 @@
 //! The two settings: the kernel, and the shim with a socket service.
 //!
-//! The first test that needs the shim builds the library, into the folder of this test program, so
-//! that no test uses a stale library.
+//! The shim is a dependency of the tests that is not linked: cargo builds it before them, so that no
+//! test uses a stale library. A test that ran cargo for it would get other features of its
+//! dependencies, and replace the library that other tests use.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -40,20 +41,10 @@ fn start() -> Setting {
     Setting { environment, ..kernel() }
 }
 
-/// Builds the library and returns its path.
+/// The library that was built for this test. One beside the executor may be older.
 fn library() -> PathBuf {
     let executor = Path::new(env!("CARGO_BIN_EXE_sietch-socket-calls"));
-    let folder = executor.parent().expect("an executor in a folder");
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "--package", "sietch-posix-preload", "--locked"]);
-    command.arg("--target-dir").arg(folder.parent().expect("a target folder"));
-    if folder.file_name().is_some_and(|name| name == "release") {
-        command.arg("--release");
-    }
-    let status =
-        command.stdin(Stdio::null()).current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo");
-    assert!(status.success(), "the library cannot be built: {status}");
-    let library = folder.join("libsietch_posix.so");
+    let library = executor.with_file_name("deps").join("libsietch_posix.so");
     assert!(library.exists(), "{} is missing", library.display());
     library
 }
