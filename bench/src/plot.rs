@@ -1,10 +1,13 @@
-//! The SVG: for every row the ratio of Sietch to Linux, with its range, against the line at 1.
+//! The files of a report. JSON has every figure. The SVG has for every row the ratio of Sietch to
+//! Linux, with its range, against the line at 1.
 
 use std::path::Path;
 
 use plotters::prelude::*;
 
-use crate::error::Error;
+use serde::Serialize;
+
+use crate::error::{Error, system};
 
 /// One bar: its name, the median ratio and the range of ratios.
 #[derive(Debug, Clone)]
@@ -20,8 +23,29 @@ pub(crate) struct Bar {
 /// Pixels a bar takes.
 const BAR: u32 = 26;
 
+/// Writes `all` to `NAME.json` and the bars to `NAME.svg` below `out`, and prints where they are.
+pub(crate) fn write<T: Serialize + ?Sized>(
+    out: &Path,
+    name: &str,
+    title: &str,
+    all: &T,
+    bars: &[Bar],
+) -> Result<(), Error> {
+    let (data, picture) = (out.join(format!("{name}.json")), out.join(format!("{name}.svg")));
+    json(&data, all)?;
+    ratios(&picture, title, bars)?;
+    println!("wrote {} and {}", data.display(), picture.display());
+    Ok(())
+}
+
+/// Writes `all` to a JSON file.
+pub(crate) fn json<T: Serialize + ?Sized>(path: &Path, all: &T) -> Result<(), Error> {
+    let json = serde_json::to_vec_pretty(all).map_err(system("making JSON"))?;
+    std::fs::write(path, json).map_err(system("writing JSON"))
+}
+
 /// Draws the bars to an SVG file.
-pub(crate) fn ratios(path: &Path, title: &str, bars: &[Bar]) -> Result<(), Error> {
+fn ratios(path: &Path, title: &str, bars: &[Bar]) -> Result<(), Error> {
     let failed = |cause: &dyn std::fmt::Display| Error::Plot(cause.to_string());
     let height = 110 + BAR * bars.len() as u32;
     let root = SVGBackend::new(path, (960, height)).into_drawing_area();

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::results::{Cell, Recovery, Sample, Subject};
-use crate::error::{Error, system};
+use crate::error::Error;
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
 
@@ -124,9 +124,6 @@ struct All<'a> {
 
 /// Writes `fs.json` and `fs.svg` below `out`.
 pub(super) fn write(cells: &[Cell], recovery: Option<&Recovery>, out: &Path) -> Result<(), Error> {
-    let json = serde_json::to_vec_pretty(&All { cells, recovery })
-        .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
-    std::fs::write(out.join("fs.json"), json).map_err(system("writing fs.json"))?;
     let bars: Vec<Bar> = cells
         .iter()
         .flat_map(|cell| {
@@ -137,9 +134,7 @@ pub(super) fn write(cells: &[Cell], recovery: Option<&Recovery>, out: &Path) -> 
             })
         })
         .collect();
-    plot::ratios(&out.join("fs.svg"), "Sietch's file system: operations a second", &bars)?;
-    println!("wrote {} and {}", out.join("fs.json").display(), out.join("fs.svg").display());
-    Ok(())
+    plot::write(out, "fs", "Sietch's file system: operations a second", &All { cells, recovery }, &bars)
 }
 
 #[cfg(test)]

@@ -17,9 +17,10 @@ use super::block::{interrupted_error, sample};
 use super::client::{self, Load};
 use super::servers::Setting;
 use super::under_run::Trio;
-use crate::error::{Error, system};
+use crate::error::Error;
 use crate::machine::{SLOW, STOLEN};
 use crate::options::Blocks;
+use crate::plot;
 use crate::storage::BareWrites;
 use crate::table::{self, median, range};
 
@@ -113,9 +114,7 @@ pub(super) fn write(rounds: &[Round], out: &Path) -> Result<(), Error> {
     if rounds.is_empty() {
         return Ok(());
     }
-    let json = serde_json::to_vec_pretty(rounds)
-        .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
-    std::fs::write(out.join("kv-commit.json"), json).map_err(system("writing kv-commit.json"))
+    plot::json(&out.join("kv-commit.json"), rounds)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::results::{Cell, Sample};
-use crate::error::{Error, system};
+use crate::error::Error;
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
 
@@ -90,9 +90,6 @@ fn table(cells: &[Cell]) -> String {
 
 /// Writes `kv.json` and `kv.svg` below `out`.
 pub(super) fn write(cells: &[Cell], out: &Path) -> Result<(), Error> {
-    let json = serde_json::to_vec_pretty(cells)
-        .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
-    std::fs::write(out.join("kv.json"), json).map_err(system("writing kv.json"))?;
     let bars: Vec<Bar> = cells
         .iter()
         .map(|cell| {
@@ -100,9 +97,7 @@ pub(super) fn write(cells: &[Cell], out: &Path) -> Result<(), Error> {
             Bar { name: name(cell), ratio: median(&rates), range: range(&rates) }
         })
         .collect();
-    plot::ratios(&out.join("kv.svg"), "Sietch kv beside redis-server: requests a second", &bars)?;
-    println!("wrote {} and {}", out.join("kv.json").display(), out.join("kv.svg").display());
-    Ok(())
+    plot::write(out, "kv", "Sietch kv beside redis-server: requests a second", cells, &bars)
 }
 
 #[cfg(test)]

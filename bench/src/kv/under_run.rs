@@ -260,9 +260,6 @@ pub(super) fn write(cells: &[Cell], out: &Path) -> Result<(), Error> {
     if cells.is_empty() {
         return Ok(());
     }
-    let json = serde_json::to_vec_pretty(cells)
-        .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
-    std::fs::write(out.join("kv-run.json"), json).map_err(system("writing kv-run.json"))?;
     let bars: Vec<Bar> = cells
         .iter()
         .map(|cell| {
@@ -271,9 +268,7 @@ pub(super) fn write(cells: &[Cell], out: &Path) -> Result<(), Error> {
         })
         .collect();
     let title = "Sietch kv beside redis-server, both reached through memory: requests a second";
-    plot::ratios(&out.join("kv-run.svg"), title, &bars)?;
-    println!("wrote {} and {}", out.join("kv-run.json").display(), out.join("kv-run.svg").display());
-    Ok(())
+    plot::write(out, "kv-run", title, cells, &bars)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::cells::Side;
 use super::measure::{Outcome, Shares};
 use super::results::Measured;
-use crate::error::{Error, system};
+use crate::error::Error;
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
 
@@ -130,9 +130,6 @@ fn table(results: &[Measured]) -> String {
 
 /// Writes `net.json` and `net.svg` below `out`.
 pub(super) fn write(results: &[Measured], out: &Path) -> Result<(), Error> {
-    let json = serde_json::to_vec_pretty(results)
-        .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
-    std::fs::write(out.join("net.json"), json).map_err(system("writing net.json"))?;
     let mut bars = Vec::new();
     for result in results {
         for (index, (side, outcomes)) in result.sides.iter().enumerate() {
@@ -148,9 +145,7 @@ pub(super) fn write(results: &[Measured], out: &Path) -> Result<(), Error> {
             }
         }
     }
-    plot::ratios(&out.join("net.svg"), "Sietch's network beside kernel sockets", &bars)?;
-    println!("wrote {} and {}", out.join("net.json").display(), out.join("net.svg").display());
-    Ok(())
+    plot::write(out, "net", "Sietch's network beside kernel sockets", results, &bars)
 }
 
 #[cfg(test)]

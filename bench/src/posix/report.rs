@@ -8,7 +8,7 @@ use super::idle::{self, Idle};
 use super::results::{Column, Measured, Sample};
 use super::rows::{Figure, Goal};
 use super::variants::{BOTH, ONE_END, SERVED};
-use crate::error::{Error, system};
+use crate::error::Error;
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
 
@@ -251,10 +251,6 @@ pub(super) fn write(results: &[Measured], idle: &[Idle], out: &Path, vnic: bool)
     } else {
         ("posix", "Unmodified programs under sietch run, beside Linux")
     };
-    let (to, picture) = (out.join(name).with_extension("json"), out.join(name).with_extension("svg"));
-    let json = serde_json::to_vec_pretty(&All { rows: results, idle })
-        .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
-    std::fs::write(&to, json).map_err(system("writing the figures"))?;
     let mut bars = Vec::new();
     for result in results {
         for column in result.columns.iter().skip(1) {
@@ -279,9 +275,7 @@ pub(super) fn write(results: &[Measured], idle: &[Idle], out: &Path, vnic: bool)
             }
         }
     }
-    plot::ratios(&picture, title, &bars)?;
-    println!("wrote {} and {}", to.display(), picture.display());
-    Ok(())
+    plot::write(out, name, title, &All { rows: results, idle }, &bars)
 }
 
 #[cfg(test)]

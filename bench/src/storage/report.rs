@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::progress::Progress;
 use super::results::{Cell, Recovery, Sample};
-use crate::error::{Error, system};
+use crate::error::Error;
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
 
@@ -130,9 +130,6 @@ pub(super) fn write(
     progress: &[Progress],
     out: &Path,
 ) -> Result<(), Error> {
-    let json = serde_json::to_vec_pretty(&All { cells, recoveries, progress })
-        .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
-    std::fs::write(out.join("storage.json"), json).map_err(system("writing storage.json"))?;
     let bars: Vec<Bar> = cells
         .iter()
         .flat_map(|cell| {
@@ -143,9 +140,13 @@ pub(super) fn write(
             })
         })
         .collect();
-    plot::ratios(&out.join("storage.svg"), "Sietch's log: durable appends a second", &bars)?;
-    println!("wrote {} and {}", out.join("storage.json").display(), out.join("storage.svg").display());
-    Ok(())
+    plot::write(
+        out,
+        "storage",
+        "Sietch's log: durable appends a second",
+        &All { cells, recoveries, progress },
+        &bars,
+    )
 }
 
 #[cfg(test)]
