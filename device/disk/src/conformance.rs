@@ -77,6 +77,7 @@ macro_rules! conformance {
                 a_new_queue_is_idle,
                 reads_return_the_written_bytes,
                 completions_bring_tokens_and_buffers_back,
+                a_copy_at_once_is_what_a_read_returns,
                 polling_alone_brings_completions,
                 waiting_for_nothing_returns,
                 a_full_queue_hands_the_request_back,

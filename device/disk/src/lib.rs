@@ -48,7 +48,7 @@ pub use blocking::BlockingQueue;
 pub use features::Feature;
 pub use memory::MemoryQueue;
 pub use nvm::NvmQueue;
-pub use queue::{BLOCK, Buffer, Completion, DiskQueue, Operation, Part, Priority, SubmitError};
+pub use queue::{BLOCK, Buffer, Completion, DiskQueue, MAX_PARTS, Operation, Part, Priority, SubmitError};
 pub use select::{AreaQueue, open_area, open_memory, open_parts, open_without_ring};
 pub use uring::UringQueue;
 

@@ -11,7 +11,9 @@
 //!    the other bytes may be there, in pieces of [`TEAR`] bytes.
 //! 4. A request is complete when [`DiskQueue::notify`] returns, unless a [`Model`] says when slower
 //!    memory would have done it; then [`DiskQueue::complete`] returns it no earlier.
-//! 5. All stores and fences pass through [`Medium`], so that the simulator can take the power away
+//! 5. [`DiskQueue::read_now`] copies at once, past the queue: without a model, a reader then needs
+//!    no buffer of its own.
+//! 6. All stores and fences pass through [`Medium`], so that the simulator can take the power away
 //!    between any two of them.
 //!
 //! What it must never do: hold a reference into the mapping (others may map it too), or say durable
@@ -200,5 +202,15 @@ impl<M: Medium> DiskQueue for NvmQueue<M> {
 
     fn in_flight(&self) -> usize {
         self.queued.len() + self.done.len()
+    }
+
+    fn read_now(&mut self, offset: u64, out: &mut [u8]) -> bool {
+        let end = offset.checked_add(out.len() as u64);
+        if self.model.is_some() || !self.queued.is_empty() || end.is_none_or(|end| end > self.capacity()) {
+            return false;
+        }
+        // Inside the area, which fits in memory.
+        self.medium.load(offset as usize, out);
+        true
     }
 }

@@ -3,8 +3,8 @@
 //! 1. Sealed memory, and a file with direct access (DAX), are driven by loads and stores
 //!    ([`NvmQueue`]).
 //! 2. Any other file is driven by io_uring ([`UringQueue`]).
-//! 3. Where io_uring is refused, blocking calls on a thread serve it ([`BlockingQueue`]), and the
-//!    description says why.
+//! 3. Where io_uring is refused, or the caller waits for each request anyway, blocking calls serve
+//!    it ([`BlockingQueue`]), and the description says why.
 //!
 //! [`AreaQueue`] is an enum, so the data path has no virtual call.
 
@@ -60,7 +60,10 @@ pub fn open_area(fd: OwnedFd, capacity: u64) -> Result<AreaQueue, OpenError> {
 }
 
 /// As [`open_area`], without io_uring: with one descriptor, `fd`, and no memory that a child of
-/// fork would share.
+/// fork would share. It is also the faster one for a thread that makes one durable write at a time
+/// and sleeps until that is done. A device without FUA is flushed after the write. Through
+/// io_uring, a worker of the kernel does that, and on a busy machine it waits for its turn: durable
+/// writes of 8 KiB beside two compilers took 4 ms, and blocking calls 0.2 ms.
 ///
 /// # Errors
 /// See [`open_area`].
@@ -113,7 +116,7 @@ impl AreaQueue {
         match self {
             Self::Uring(queue) => queue.description(),
             Self::Blocking(queue, why) => {
-                format!("{} (io_uring refused: {why})", queue.description())
+                format!("{} (without io_uring: {why})", queue.description())
             }
             Self::Nvm(queue) => queue.description(),
             Self::Broker(queue) => queue.description().into(),
@@ -207,5 +210,9 @@ impl DiskQueue for AreaQueue {
 
     fn in_flight(&self) -> usize {
         dispatch!(self, queue => queue.in_flight())
+    }
+
+    fn read_now(&mut self, offset: u64, out: &mut [u8]) -> bool {
+        dispatch!(self, queue => queue.read_now(offset, out))
     }
 }

@@ -43,6 +43,26 @@ pub fn reads_return_the_written_bytes(bench: &mut dyn Bench) {
     assert!(buffer[block..].iter().all(|byte| *byte == 0xee), "a read wrote past its length");
 }
 
+/// A queue that copies without a request copies what a read would return, and nothing else.
+pub fn a_copy_at_once_is_what_a_read_returns(bench: &mut dyn Bench) {
+    let mut queue = bench.open();
+    let expected = filled(BLOCK, 7);
+    succeed(&mut *queue, write(BLOCK, BLOCK, 7));
+    let mut out = vec![0xee; BLOCK];
+    let copies = queue.read_now(BLOCK as u64, &mut out);
+    assert_eq!(out, if copies { expected.to_vec() } else { vec![0xee; BLOCK] });
+    // A write that was submitted before comes first.
+    submit(&mut *queue, 1, write(BLOCK, BLOCK, 8), Priority::Latency);
+    let mut out = vec![0xee; BLOCK];
+    if queue.read_now(BLOCK as u64, &mut out) {
+        assert_eq!(out, filled(BLOCK, 8).to_vec());
+    }
+    settle(&mut *queue).into_iter().for_each(|done| assert!(done.result.is_ok()));
+    for offset in [CAPACITY as u64 - 1, CAPACITY as u64, u64::MAX] {
+        assert!(!queue.read_now(offset, &mut out), "{offset} is outside");
+    }
+}
+
 /// Tokens are the submitter's, even odd ones and the same twice; the very buffers come back.
 pub fn completions_bring_tokens_and_buffers_back(bench: &mut dyn Bench) {
     let mut queue = bench.open();
