@@ -9,8 +9,9 @@
 //! 3. A group begins with a pad to a whole block of the disk. So a block is written once in a lap:
 //!    what was acknowledged never shares one with what is written later, which a loss of power may
 //!    destroy with it.
-//! 4. A group is written by durable writes, all in flight together. It is complete when all of them
-//!    are. Only then does the writer say in its records that those before are durable.
+//! 4. A group is written by one durable write, or by several writes in flight together and one
+//!    flush behind them. It is complete when all of it is. Only then does the writer say in its
+//!    records that those before are durable.
 //! 5. What the digest has already need not be written.
 //! 6. After a crash [`Mirror::load`] reads the ring back. A crash in a group can leave later
 //!    records without earlier ones, so the log must be digested up to its end and go on under a new

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use rustix::process::{getegid, geteuid};
 use rustix::time::{ClockId, clock_gettime};
 use sietch_disk::nvm::{Mapped, Medium as _};
-use sietch_disk::{AreaQueue, area, open_area};
+use sietch_disk::{AreaQueue, area, open_without_ring};
 use sietch_fs::digest::DigestError;
 use sietch_fs::inode::Timestamp;
 use sietch_fs::lease::{ClientNumber, Replay};
@@ -68,7 +68,7 @@ fn open_log(log: &LogDescription) -> Result<OpenLog, StoreError> {
     let mut disk = match &log.disk {
         Some(path) => {
             let file = media::open_own(path, log.bytes)?;
-            let queue = open_area(file, log.bytes)
+            let queue = open_without_ring(file, log.bytes)
                 .map_err(|source| StoreError::Queue { path: path.clone(), source })?;
             Some(queue)
         }

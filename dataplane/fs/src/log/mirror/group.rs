@@ -1,7 +1,9 @@
 //! A group on its way to the disk.
 //!
 //! The thread that has it writes it, while others append to the log and ask for more. It reads its
-//! own bytes of the log, which stay as they are until the digest has them.
+//! own bytes of the log, which stay as they are until the digest has them. A group of one request
+//! is one durable write. A longer one is plain writes, and one flush when all of them are done: a
+//! device without FUA would be flushed for each durable write.
 
 use std::io;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ pub enum MirrorError {
         "the mirror of the log: {action} {length} bytes at {offset}: {source}; what was acknowledged before is safe, restart with another disk"
     )]
     Failed {
-        /// "write", "read" or "notify".
+        /// "write", "flush", "read" or "notify".
         action: &'static str,
         /// First byte on the disk.
         offset: u64,
@@ -68,12 +70,26 @@ pub struct Group<D: DiskQueue> {
     /// The last record in it.
     sequence: u64,
     in_flight: usize,
+    /// The flush behind the writes, if they are not durable by themselves.
+    flush: Flush,
     failure: Option<MirrorError>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flush {
+    /// The writes are durable.
+    None,
+    /// Not submitted yet.
+    Due,
+    InFlight,
+    Done,
 }
 
 impl<D: DiskQueue> Group<D> {
     pub(super) fn new(disk: Disk<D>, ring: Ring, (next, end): (u64, u64), sequence: u64) -> Self {
-        Self { disk, ring, next, end, sequence, in_flight: 0, failure: None }
+        let is_one = end - next <= ring.contiguous(next).min(REQUEST as u64);
+        let flush = if is_one { Flush::None } else { Flush::Due };
+        Self { disk, ring, next, end, sequence, in_flight: 0, flush, failure: None }
     }
 
     /// Everything before this position is durable, if it is, when the group is.
@@ -87,7 +103,8 @@ impl<D: DiskQueue> Group<D> {
 
     /// Whether all of it is durable.
     pub fn is_durable(&self) -> bool {
-        self.failure.is_none() && self.in_flight == 0 && self.next == self.end
+        let is_flushed = matches!(self.flush, Flush::None | Flush::Done);
+        self.failure.is_none() && self.in_flight == 0 && self.next == self.end && is_flushed
     }
 
     /// Whether a request failed: nothing says what the disk has.
@@ -106,6 +123,8 @@ impl<D: DiskQueue> Group<D> {
         self.take_completions();
         if self.failure.is_none() && self.next < self.end {
             self.submit(medium);
+        } else if self.failure.is_none() && self.in_flight == 0 && self.flush == Flush::Due {
+            self.submit_flush();
         }
         self.has_failed() || self.is_durable()
     }
@@ -134,9 +153,14 @@ impl<D: DiskQueue> Group<D> {
         for completion in completions.drain(..) {
             self.in_flight -= 1;
             self.disk.spare.extend(completion.buffer);
+            let is_flush = self.flush == Flush::InFlight;
+            if is_flush {
+                self.flush = Flush::Done;
+            }
             if let Err(source) = completion.result {
+                let action = if is_flush { "flush" } else { "write" };
                 let length = self.request_length(completion.token);
-                self.fail("write", completion.token, length, source);
+                self.fail(action, completion.token, length, source);
             }
         }
         self.disk.completions = completions;
@@ -150,7 +174,8 @@ impl<D: DiskQueue> Group<D> {
             let buffer = self.disk.spare.pop().filter(|buffer| buffer.len() >= length);
             let mut buffer = buffer.unwrap_or_else(|| Buffer::new(length));
             medium.load(place, &mut buffer[..length]);
-            let write = Operation::Write { offset: place as u64, length, buffer, durable: true };
+            let durable = self.flush == Flush::None;
+            let write = Operation::Write { offset: place as u64, length, buffer, durable };
             match self.disk.queue.submit(self.next, write) {
                 Ok(()) => {}
                 // Others use the queue: the next poll tries again.
@@ -170,7 +195,17 @@ impl<D: DiskQueue> Group<D> {
         self.check_queue(notified);
     }
 
-    /// Bytes of the request that begins at `position`.
+    /// Makes the writes durable, all of which are done.
+    fn submit_flush(&mut self) {
+        // Others use the queue: the next poll tries again.
+        if self.disk.queue.submit(self.end, Operation::Flush).is_ok() {
+            (self.flush, self.in_flight) = (Flush::InFlight, 1);
+        }
+        let notified = self.disk.queue.notify();
+        self.check_queue(notified);
+    }
+
+    /// Bytes of the request that begins at `position`; none behind the end.
     fn request_length(&self, position: u64) -> usize {
         // No more than the constant.
         (self.end - position).min(self.ring.contiguous(position)).min(REQUEST as u64) as usize

@@ -5,14 +5,14 @@
 //! 2. The ring is loaded. The reader then finds the records up to one that was appended, among them
 //!    all that were acknowledged, and sees no damage.
 //! 3. The digest takes them, the log goes on under a new epoch, and the power fails again.
-//! 4. The same must lose something on a disk whose durable writes are not durable, and on one that
-//!    hides the size of its physical blocks.
+//! 4. The same must lose something on a disk whose durable writes are not durable, on one that does
+//!    not flush, and on one that hides the size of its physical blocks.
 
 use std::io;
 use std::time::Duration;
 
 use sietch_disk::nvm::{Mapped, Medium};
-use sietch_disk::{Completion, DiskQueue, MemoryQueue, Operation, Priority, SubmitError};
+use sietch_disk::{BLOCK, Buffer, Completion, DiskQueue, MemoryQueue, Operation, Priority, SubmitError};
 use sietch_fs::Change;
 use sietch_fs::inode::{InodeNumber, Timestamp};
 use sietch_fs::log::{
@@ -34,6 +34,8 @@ enum Flaw {
     None,
     /// Durable writes are ordinary ones.
     Volatile,
+    /// A flush does nothing.
+    Unflushed,
     /// A disk of larger physical blocks says that they are sectors.
     Blocks,
 }
@@ -64,6 +66,9 @@ impl DiskQueue for Flawed {
         let operation = match operation {
             Operation::Write { offset, length, buffer, durable } => {
                 Operation::Write { offset, length, buffer, durable: durable && self.flaw != Flaw::Volatile }
+            }
+            Operation::Flush if self.flaw == Flaw::Unflushed => {
+                Operation::Read { offset: 0, length: BLOCK, buffer: Buffer::new(BLOCK) }
             }
             other => other,
         };
@@ -265,8 +270,8 @@ fn groups_of_many_requests_are_durable_as_a_whole() {
 
 #[test]
 fn a_disk_that_breaks_its_contract_is_caught() {
-    for flaw in [Flaw::Volatile, Flaw::Blocks] {
-        let caught = (0..4).filter(|&seed| every_boundary(seed, RING, 4096, flaw).is_err()).count();
+    for (flaw, ring) in [(Flaw::Volatile, RING), (Flaw::Unflushed, LARGE), (Flaw::Blocks, RING)] {
+        let caught = (0..4).filter(|&seed| every_boundary(seed, ring, 4096, flaw).is_err()).count();
         assert!(caught >= 3, "only {caught} of 4 runs noticed the disk's flaw");
     }
 }
@@ -397,6 +402,27 @@ fn a_group_that_fails_elsewhere_stops_the_mirror() {
     log.mirror.finish(&mut log.writer, group);
     assert!(log.mirror.begin(&mut log.writer).is_err());
     assert_eq!(log.mirror.persisted(), 0);
+}
+
+#[test]
+fn a_failed_flush_of_a_long_group_stops_the_mirror() {
+    let media = Media::new(Options::new(LARGE), Random::new(1));
+    let disk = Failing { disk: media.open(), blocks: Vec::new(), flushes: true, failed: 0 };
+    let mut writer =
+        LogWriter::new(empty(LARGE), IDENTITY, Durability::Sync { block: 4096 }).expect("a ring");
+    let mut mirror = Mirror::new(disk, &writer).expect("a disk that fits");
+    let change = Change::Write { inode: InodeNumber(2), offset: 0, length: 600 << 10 };
+    writer.append(Timestamp::default(), &change, &[1; 600 << 10]).expect("room");
+    mirror.sync(&writer);
+    let failure = loop {
+        match mirror.poll(&mut writer) {
+            Ok(_) => mirror.wait(Duration::from_secs(1)).expect("a disk that works"),
+            Err(failure) => break failure,
+        }
+        assert!(!mirror.is_idle(), "the group is durable without its flush");
+    };
+    assert!(failure.to_string().contains("flush 0 bytes"), "{failure}");
+    assert_eq!(mirror.persisted(), 0);
 }
 
 #[test]
@@ -534,14 +560,19 @@ fn a_group_is_durable_when_its_last_request_is() {
     }
 }
 
-/// A disk some of whose blocks cannot be read.
-struct Unreadable {
+/// A disk that fails requests for some blocks, or flushes.
+struct Failing {
     disk: SimDisk,
     blocks: Vec<u64>,
-    failed: Vec<u64>,
+    flushes: bool,
+    /// Requests that failed.
+    failed: usize,
 }
 
-impl DiskQueue for Unreadable {
+/// Marks the token of a request that is to fail.
+const FAILS: u64 = 1 << 63;
+
+impl DiskQueue for Failing {
     fn capacity(&self) -> u64 {
         self.disk.capacity()
     }
@@ -556,9 +587,10 @@ impl DiskQueue for Unreadable {
 
     fn submit_with(&mut self, token: u64, operation: Operation, with: Priority) -> Result<(), SubmitError> {
         let range = operation.offset()..operation.offset() + operation.bytes();
-        let fails = self.blocks.iter().any(|block| range.contains(block));
-        let token = if fails { u64::MAX } else { token };
-        self.failed.extend(fails.then_some(range.start));
+        let is_flush = matches!(operation, Operation::Flush);
+        let fails = self.blocks.iter().any(|block| range.contains(block)) || (self.flushes && is_flush);
+        let token = if fails { token | FAILS } else { token };
+        self.failed += usize::from(fails);
         self.disk.submit_with(token, operation, with)
     }
 
@@ -568,7 +600,8 @@ impl DiskQueue for Unreadable {
 
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
         let count = self.disk.complete(out);
-        for completion in out.iter_mut().filter(|completion| completion.token == u64::MAX) {
+        for completion in out.iter_mut().filter(|completion| completion.token & FAILS != 0) {
+            completion.token &= !FAILS;
             completion.result = Err(io::Error::from_raw_os_error(5));
             completion.buffer.iter_mut().for_each(|buffer| buffer.fill(0xee));
         }
@@ -599,10 +632,10 @@ fn blocks_that_cannot_be_read_are_named_and_the_others_are_loaded() {
         mirror.wait(Duration::from_secs(1)).expect("a disk that works");
     }
     let blocks = vec![600 << 10, LARGE as u64 - 4096];
-    let mut disk = Unreadable { disk: media.open(), blocks: blocks.clone(), failed: Vec::new() };
+    let mut disk = Failing { disk: media.open(), blocks: blocks.clone(), flushes: false, failed: 0 };
     let mut loaded = empty(LARGE);
     assert_eq!(Mirror::load(&mut disk, &mut loaded).expect("a queue that works").unreadable, blocks);
-    assert_eq!(disk.failed.len(), 4, "each once in a long request and once alone");
+    assert_eq!(disk.failed, 4, "each once in a long request and once alone");
     let mut reader = LogReader::new(&loaded, IDENTITY, 0, 1).expect("a ring");
     assert!(reader.next().expect("no damage").is_some());
     assert_eq!(reader.next(), Ok(None), "the second record has an unreadable block");

@@ -174,10 +174,17 @@ impl Opening {
 
     fn area(&mut self, file: OwnedFd, bytes: u64) -> Result<AreaQueue, OpenError> {
         if self.is_within {
-            self.note(&file);
-            return sietch_disk::open_without_ring(file, bytes);
+            return self.log_disk(file, bytes);
         }
         sietch_disk::open_area(file, bytes)
+    }
+
+    /// The disk of a log, on which a thread waits for each write.
+    fn log_disk(&mut self, file: OwnedFd, bytes: u64) -> Result<AreaQueue, OpenError> {
+        if self.is_within {
+            self.note(&file);
+        }
+        sietch_disk::open_without_ring(file, bytes)
     }
 }
 
@@ -246,7 +253,7 @@ impl Remote {
         let syncs = match disk {
             Some(disk) => {
                 let queue = opening
-                    .area(disk, bytes)
+                    .log_disk(disk, bytes)
                     .map_err(|source| StoreError::Queue { path: path.to_owned(), source })?;
                 let mirror = Mirror::new(queue, &writer);
                 let mirror = mirror.map_err(|source| StoreError::Mirror { path: path.to_owned(), source })?;
