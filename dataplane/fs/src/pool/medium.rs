@@ -1,7 +1,8 @@
 //! One medium of a pool: a queue, and what is in flight on it.
 //!
-//! 1. Writes are queued: [`Medium::write`] returns when the queue has taken them. The buffers of
-//!    nodes come back ([`Medium::returned`]), those of data are used again ([`Medium::buffer`]).
+//! 1. Writes are queued: [`Medium::write`] returns before they are done. The buffers of nodes come
+//!    back ([`Medium::returned`]), those of data are used again ([`Medium::buffer`]). Adjacent
+//!    writes of data to a disk become one request, which takes the disk as long as one of them.
 //! 2. A read waits. If a write to the same blocks is in flight, it waits for all writes first, and
 //!    so does a second write to the same blocks.
 //! 3. The first write that fails is remembered for good: [`Medium::drain`] returns it, so no commit
@@ -11,7 +12,7 @@
 use std::io;
 use std::time::Duration;
 
-use sietch_disk::{BLOCK, Buffer, Completion, DiskQueue, Operation, Part, SubmitError};
+use sietch_disk::{BLOCK, Buffer, Completion, DiskQueue, MAX_PARTS, Operation, Part, SubmitError};
 
 use super::Run;
 use super::limits::{FIRST_BLOCK, MAX_RUN};
@@ -51,8 +52,13 @@ pub struct Member<D> {
 /// any reset of a disk.
 const PATIENCE: usize = 120;
 
-/// Buffers that are kept: what a disk has in flight of large writes.
-const SPARE_BUFFERS: usize = 16;
+/// Buffers that are kept, and their bytes: what a disk has in flight, of small and of large writes.
+const SPARE_BUFFERS: usize = 512;
+const SPARE_BYTES: usize = 16 << 20;
+
+/// Blocks of adjacent writes that become one request: 1 MiB, a large write of a disk.
+const MERGED_BLOCKS: u32 = 256;
+const _: () = assert!(MERGED_BLOCKS as usize <= MAX_PARTS);
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +87,8 @@ pub(super) struct Medium<D> {
     disk: D,
     completions: Vec<Completion>,
     requests: Vec<Request>,
+    /// A write of data that is not submitted yet: one behind it may become a part of it.
+    pending: Option<(Run, Vec<Part>)>,
     next_token: u64,
     /// Whether something was written since the last flush.
     written: bool,
@@ -94,6 +102,7 @@ pub(super) struct Medium<D> {
     /// Buffers of data that was written, to be used again: the kernel clears every page of a new
     /// one, which takes longer than copying the data.
     spare: Vec<Buffer>,
+    spare_bytes: usize,
 }
 
 impl<D: DiskQueue> Medium<D> {
@@ -107,6 +116,7 @@ impl<D: DiskQueue> Medium<D> {
             disk,
             completions: Vec::new(),
             requests: Vec::new(),
+            pending: None,
             next_token: 0,
             written: false,
             failure: None,
@@ -114,6 +124,7 @@ impl<D: DiskQueue> Medium<D> {
             read: Vec::new(),
             flushed: None,
             spare: Vec::new(),
+            spare_bytes: 0,
         }
     }
 
@@ -140,6 +151,12 @@ impl<D: DiskQueue> Medium<D> {
             }
             self.wait().map_err(|e| self.fault("read", run.start, run.bytes(), e))?;
         }
+    }
+
+    /// Copies blocks, if the medium is memory and no queued write changes them. Returns whether it
+    /// did.
+    pub(super) fn read_now(&mut self, run: Run, out: &mut [u8]) -> bool {
+        self.requests.is_empty() && self.pending.is_none() && self.disk.read_now(offset(run.start), out)
     }
 
     fn begin_read(&mut self, run: Run) -> Result<u64, Fault> {
@@ -182,26 +199,57 @@ impl<D: DiskQueue> Medium<D> {
 
     fn overlaps(&self, run: Run) -> bool {
         let is_write = |purpose| matches!(purpose, Purpose::Data | Purpose::Nodes(_));
-        self.requests.iter().any(|other| is_write(other.purpose) && other.run.overlaps(run))
+        self.pending.as_ref().is_some_and(|(pending, _)| pending.overlaps(run))
+            || self.requests.iter().any(|other| is_write(other.purpose) && other.run.overlaps(run))
     }
 
     /// A buffer of at least so many bytes, with any content.
     pub(super) fn buffer(&mut self, bytes: usize) -> Buffer {
-        let fitting = self.spare.iter().rposition(|buffer| buffer.len() >= bytes);
-        fitting.map_or_else(|| Buffer::new(bytes), |at| self.spare.swap_remove(at))
+        let Some(fitting) = self.spare.iter().rposition(|buffer| buffer.len() >= bytes) else {
+            return Buffer::new(bytes);
+        };
+        let buffer = self.spare.swap_remove(fitting);
+        self.spare_bytes -= buffer.len();
+        buffer
     }
 
     /// Takes a buffer that is not used.
     pub(super) fn keep(&mut self, buffer: Buffer) {
-        if self.spare.len() < SPARE_BUFFERS {
+        if self.spare.len() < SPARE_BUFFERS && self.spare_bytes + buffer.len() <= SPARE_BYTES {
+            self.spare_bytes += buffer.len();
             self.spare.push(buffer);
         }
     }
 
     /// Queues a write of data.
     pub(super) fn write(&mut self, run: Run, buffer: Buffer) -> Result<(), Fault> {
-        let length = run.bytes();
-        let write = Operation::Write { offset: offset(run.start), length, buffer, durable: false };
+        let part = Part { buffer, length: run.bytes() };
+        if let Some((pending, parts)) = &mut self.pending
+            && pending.end() == run.start
+            && pending.blocks + run.blocks <= MERGED_BLOCKS
+        {
+            pending.blocks += run.blocks;
+            parts.push(part);
+            return Ok(());
+        }
+        self.submit_pending()?;
+        self.pending = Some((run, vec![part]));
+        // Stores to memory cost the same in any number of requests.
+        if self.class == Class::Nvm { self.submit_pending() } else { Ok(()) }
+    }
+
+    fn submit_pending(&mut self) -> Result<(), Fault> {
+        let Some((run, mut parts)) = self.pending.take() else { return Ok(()) };
+        let offset = offset(run.start);
+        let write = match parts.pop() {
+            Some(Part { buffer, length }) if parts.is_empty() => {
+                Operation::Write { offset, length, buffer, durable: false }
+            }
+            last => {
+                parts.extend(last);
+                Operation::WriteVectored { offset, parts, durable: false }
+            }
+        };
         self.queue(Purpose::Data, run, write)
     }
 
@@ -263,6 +311,7 @@ impl<D: DiskQueue> Medium<D> {
     }
 
     fn settle(&mut self) {
+        let mut written = Vec::new();
         for Completion { token, result, buffer, parts } in self.completions.drain(..) {
             let Some(at) = self.requests.iter().position(|request| request.token == token) else { continue };
             let Request { purpose, run, .. } = self.requests.swap_remove(at);
@@ -278,14 +327,14 @@ impl<D: DiskQueue> Medium<D> {
                     }
                     if let Purpose::Nodes(token) = purpose {
                         self.returned.push((token, parts));
-                    } else if let Some(buffer) = buffer
-                        && self.spare.len() < SPARE_BUFFERS
-                    {
-                        self.spare.push(buffer);
+                    } else {
+                        let parts = parts.into_iter().map(|part| part.buffer);
+                        written.extend(buffer.into_iter().chain(parts));
                     }
                 }
             }
         }
+        written.into_iter().for_each(|buffer| self.keep(buffer));
     }
 
     /// Waits until nothing is in flight.
@@ -293,6 +342,7 @@ impl<D: DiskQueue> Medium<D> {
     /// # Errors
     /// The first write that failed, on every call from then on.
     pub(super) fn drain(&mut self) -> Result<(), Fault> {
+        self.submit_pending()?;
         while let Some(first) = self.requests.first().map(|request| request.run) {
             self.wait().map_err(|e| self.fault("write", first.start, first.bytes(), e))?;
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use sietch_disk::{Buffer, MemoryQueue};
 use sietch_sim::Random;
+use sietch_sim::disk::{Media, Options};
 use sietch_sim::seeds::{self, Budget};
 
 use super::limits::MIN_HOME;
@@ -245,6 +246,35 @@ fn remove_in_any_case(pool: &mut Pool<MemoryQueue>, key: Key) {
             assert!(pool.remove(key).expect("room after a commit"));
         }
         Err(fault) => panic!("{fault}"),
+    }
+}
+
+/// A disk needs as long for one block as for many: a digest of random changes writes one after the
+/// other where free space is in one piece.
+#[test]
+fn adjacent_writes_of_a_disk_are_one_request() {
+    let media = Media::new(Options::new(4 * MIN_HOME as usize * BLOCK), Random::new(1));
+    let member = || Member { name: "disk".to_owned(), class: Class::Ssd, disk: media.open() };
+    format(&mut [member()], &OPTIONS).expect("large enough");
+    let mut pool = Pool::open_with(vec![member()], 20).expect("formatted");
+    pool.readers_at(u64::MAX);
+    let before = media.boundaries();
+    let runs: Vec<_> = (0..40).map(|_| pool.allocate(Class::Ssd, 1).expect("room")).collect();
+    for (run, number) in runs.iter().zip(0..) {
+        pool.write(*run, filled(1, number)).expect("queued");
+    }
+    for (run, number) in runs.iter().zip(0..) {
+        assert!(pool.read(*run).expect("it works")[..] == filled(1, number)[..], "block {number}");
+    }
+    assert_eq!(media.boundaries() - before, 2, "the submission and the completion of one write");
+    // What is not adjacent is a request of its own.
+    for run in [runs[7], runs[3], runs[4]] {
+        pool.write(run, filled(1, 99)).expect("queued");
+    }
+    pool.commit(Counters { inodes: 1, next_inode: 1 }).expect("it works");
+    for (run, number) in runs.iter().zip(0..) {
+        let number = if [3, 4, 7].contains(&number) { 99 } else { number };
+        assert!(pool.read(*run).expect("it works")[..] == filled(1, number)[..], "block {number}");
     }
 }
 
