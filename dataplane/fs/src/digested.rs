@@ -4,7 +4,9 @@
 //!    neighbours there.
 //! 2. Data are read in whole blocks, and each block must have the checksum that its extent says.
 //!    Otherwise the read fails with what is damaged and where; no such byte is returned.
-//! 3. A directory's or file's items are neighbours, so that a listing and a sequential read touch
+//! 3. Data in memory are copied to the caller block by block, and each block is checked there,
+//!    where the processor's cache has it. Those of a disk are read in one request for each extent.
+//! 4. A directory's or file's items are neighbours, so that a listing and a sequential read touch
 //!    few nodes.
 
 use std::ops::Range;
@@ -38,6 +40,11 @@ pub trait Store {
     fn previous(&mut self, from: Key) -> Result<Option<(Key, Vec<u8>)>, Fault>;
     /// The bytes of a run.
     fn read(&mut self, run: Run) -> Result<Buffer, Fault>;
+    /// Copies the bytes of a run, where that needs no request. Returns whether it did.
+    fn read_now(&mut self, run: Run, out: &mut [u8]) -> Result<bool, Fault> {
+        let _ = (run, out);
+        Ok(false)
+    }
     /// Blocks for data: free ones, and all.
     fn free_blocks(&self) -> (u64, u64);
     /// Inodes in use.
@@ -49,6 +56,8 @@ pub struct Digested<S> {
     pub(crate) store: S,
     /// Counts what is read, if the mover wants to know.
     heat: Option<Counting>,
+    /// A block of which a part is wanted.
+    block: Box<[u8; BLOCK]>,
 }
 
 /// A reader that counts what it reads.
@@ -84,6 +93,20 @@ fn damaged<T>(key: Key, found: Option<T>) -> Result<T, Fault> {
     })
 }
 
+/// Refuses a block of a written extent that does not have its checksum.
+fn verify(inode: InodeNumber, extent: &Extent, index: usize, block: &[u8]) -> Result<(), Fault> {
+    let expected = &extent.checksums[index];
+    if items::checksum(block) != *expected {
+        return Err(Fault::Damaged {
+            medium: format!("medium {}", extent.run.medium),
+            what: format!("block {} of inode {inode}", extent.first + index as u64),
+            offset: (u64::from(extent.run.start) + index as u64) * BLOCK as u64,
+            cause: "its checksum differs".to_owned(),
+        });
+    }
+    Ok(())
+}
+
 /// Names the blocks of a file that a medium could not read.
 fn of_file(fault: Fault, inode: InodeNumber, blocks: Range<u64>) -> Fault {
     match fault {
@@ -102,7 +125,7 @@ fn of_file(fault: Fault, inode: InodeNumber, blocks: Range<u64>) -> Fault {
 impl<S> Digested<S> {
     /// What `store` has.
     pub fn new(store: S) -> Self {
-        Self { store, heat: None }
+        Self { store, heat: None, block: Box::new([0; BLOCK]) }
     }
 
     /// Counts in `heat` what is read from now on.
@@ -142,18 +165,41 @@ impl<S: Store> Digested<S> {
         }
         let read = self.store.read(extent.run);
         let data = read.map_err(|fault| of_file(fault, inode, extent.first..extent.end()))?;
-        for (index, (block, expected)) in data.chunks_exact(BLOCK).zip(&extent.checksums).enumerate() {
-            if items::checksum(block) != *expected {
-                let run = Run { start: extent.run.start + index as u32, blocks: 1, ..extent.run };
-                return Err(Fault::Damaged {
-                    medium: format!("medium {}", run.medium),
-                    what: format!("block {} of inode {inode}", extent.first + index as u64),
-                    offset: u64::from(run.start) * BLOCK as u64,
-                    cause: "its checksum differs".to_owned(),
-                });
-            }
+        for (index, block) in data.chunks_exact(BLOCK).enumerate() {
+            verify(inode, extent, index, block)?;
         }
         Ok(data)
+    }
+
+    /// Copies a part of an extent from memory: `out`, and `skip` bytes before it, which are less
+    /// than a block. Returns whether it did; `false`: the data are not in memory.
+    fn copy_extent(
+        &mut self,
+        inode: InodeNumber,
+        extent: &Extent,
+        skip: usize,
+        out: &mut [u8],
+    ) -> Result<bool, Fault> {
+        let end = skip + out.len();
+        for index in 0..extent.run.blocks as usize {
+            let run = Run { start: extent.run.start + index as u32, blocks: 1, ..extent.run };
+            let (first, behind) = (index * BLOCK, (index + 1) * BLOCK);
+            let wanted = first.max(skip)..behind.min(end);
+            let part = &mut out[wanted.start - skip..wanted.end - skip];
+            let is_whole = part.len() == BLOCK;
+            let block = if is_whole { &mut *part } else { &mut self.block[..] };
+            if !self.store.read_now(run, block)? {
+                return Ok(false);
+            }
+            if let Err(fault) = verify(inode, extent, index, block) {
+                block.fill(0);
+                return Err(fault);
+            }
+            if !is_whole {
+                part.copy_from_slice(&self.block[wanted.start - first..wanted.end - first]);
+            }
+        }
+        Ok(true)
     }
 
     /// How far a log was applied.
@@ -291,10 +337,16 @@ impl<S: Store> Base for Digested<S> {
             if let Some(counting) = &mut self.heat {
                 counting.count(inode, from);
             }
-            let data = self.read_extent(inode, &extent.part(from, to))?;
+            let part = extent.part(from, to);
             let stop = (to * BLOCK as u64).min(end);
-            let count = (stop - start) as usize;
-            rest[..count].copy_from_slice(&data[(start - from * BLOCK as u64) as usize..][..count]);
+            let skip = (start - from * BLOCK as u64) as usize;
+            let wanted = &mut rest[..(stop - start) as usize];
+            if part.is_unwritten() {
+                wanted.fill(0);
+            } else if !self.copy_extent(inode, &part, skip, wanted)? {
+                let data = self.read_extent(inode, &part)?;
+                wanted.copy_from_slice(&data[skip..][..wanted.len()]);
+            }
             at = stop;
         }
         Ok(())
@@ -372,6 +424,10 @@ impl<D: DiskQueue> Store for Reader<D> {
 
     fn read(&mut self, run: Run) -> Result<Buffer, Fault> {
         Self::read(self, run)
+    }
+
+    fn read_now(&mut self, run: Run, out: &mut [u8]) -> Result<bool, Fault> {
+        Self::read_now(self, run, out)
     }
 
     fn free_blocks(&self) -> (u64, u64) {

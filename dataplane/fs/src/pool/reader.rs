@@ -106,6 +106,15 @@ impl<D: DiskQueue> Reader<D> {
         self.media[usize::from(run.medium)].read(run)
     }
 
+    /// Copies data, if their medium is memory. Returns whether it did.
+    ///
+    /// # Errors
+    /// The run is not on a medium.
+    pub fn read_now(&mut self, run: Run, out: &mut [u8]) -> Result<bool, Fault> {
+        check_run(&self.media, run)?;
+        Ok(self.media[usize::from(run.medium)].read_now(run, out))
+    }
+
     /// Gives the media back.
     pub fn into_members(self) -> Vec<Member<D>> {
         self.media.into_iter().map(Medium::into_member).collect()
