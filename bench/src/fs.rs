@@ -69,9 +69,9 @@ pub(crate) struct Arguments {
     /// Only cells whose name contains this (memory, disk, append, varmail, leveldb, recovery)
     #[arg(long)]
     only: Option<String>,
-    /// MiB of Sietch's log, whose default is that of `sietch fs create`
-    #[arg(long, default_value_t = 64)]
-    log: u64,
+    /// MiB of Sietch's log [default: what `sietch fs create` chooses]
+    #[arg(long)]
+    log: Option<u64>,
     /// Where files are kept: the disk to measure
     #[arg(long)]
     data: Option<PathBuf>,
@@ -120,12 +120,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     println!("{}", machine::describe());
     println!("{}", machine::absences()?);
     println!(
-        "{} rounds of {} s a cell; log of {} MiB; \"memory\" is DRAM standing in for NVM, without a model of slower memory",
-        arguments.rounds, arguments.seconds, arguments.log
+        "{} rounds of {} s a cell; \"memory\" is DRAM standing in for NVM, without a model of slower memory",
+        arguments.rounds, arguments.seconds
     );
     let best = machine::calibrate()?;
     let scratch = Scratch::create(arguments.data.as_deref())?;
     let stop = interrupted()?;
+    let log = arguments.log.map(|mib| mib << 20);
     let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let mut cells = Vec::new();
     for (medium, works) in [("memory", in_memory()), ("disk", on_disk())] {
@@ -138,9 +139,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
             continue;
         }
         let subjects = if medium == "memory" {
-            memory_subjects(scratch.path(), arguments.log << 20)?
+            memory_subjects(scratch.path(), log)?
         } else {
-            disk_subjects(scratch.path(), arguments.log << 20)?
+            disk_subjects(scratch.path(), log)?
         };
         for (name, work, threads) in works {
             if stop.load(Ordering::Relaxed) {
@@ -155,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     for medium in ["memory", "disk"] {
         if wanted(&format!("{medium} leveldb")) {
             let rounds = arguments.rounds.min(PROGRAM_ROUNDS);
-            let found = programs::run(medium, scratch.path(), arguments.log << 20, rounds)?;
+            let found = programs::run(medium, scratch.path(), log, rounds)?;
             found.iter().for_each(report::progress);
             cells.extend(found);
         }
@@ -214,7 +215,7 @@ fn on_disk() -> Cells {
 }
 
 /// Of so many bytes a log; the last one is the client.
-fn memory_subjects(folder: &Path, log: u64) -> Result<Vec<Box<dyn Files>>, Error> {
+fn memory_subjects(folder: &Path, log: Option<u64>) -> Result<Vec<Box<dyn Files>>, Error> {
     let id = std::process::id();
     let memory = |what: &str| Path::new(MEMORY).join(format!("sietch-bench-{what}-{id}"));
     let mut subjects: Vec<Box<dyn Files>> = Vec::new();
@@ -233,7 +234,7 @@ fn memory_subjects(folder: &Path, log: u64) -> Result<Vec<Box<dyn Files>>, Error
     Ok(subjects)
 }
 
-fn disk_subjects(folder: &Path, log: u64) -> Result<Vec<Box<dyn Files>>, Error> {
+fn disk_subjects(folder: &Path, log: Option<u64>) -> Result<Vec<Box<dyn Files>>, Error> {
     let ext4 = Removed::create(folder.join("plain"))?;
     let point = ext4.0.clone();
     let mut subjects: Vec<Box<dyn Files>> =
@@ -259,7 +260,9 @@ fn add_sietch(
         }
         Err(cause) => println!("skipped Sietch through FUSE: {cause}"),
     }
-    subjects.push(Box::new(Native::open("Sietch", durable, store("client")?)?));
+    let store = store("client")?;
+    println!("Sietch's log has {} MiB", store.log_bytes() >> 20);
+    subjects.push(Box::new(Native::open("Sietch", durable, store)?));
     Ok(())
 }
 

@@ -72,7 +72,7 @@ fn create(arguments: &FsCreateArguments) -> Result<(), Error> {
     let options = CreateOptions {
         media: media.concat(),
         log_memory: arguments.log_memory.as_deref().map(absolute).transpose()?,
-        log_bytes: arguments.log.0,
+        log_bytes: arguments.log.map(|log| log.0),
         durability: arguments.durability.map(Durability::from),
     };
     let description = fs::create(&arguments.folder, &options, &mut |_| {}).map_err(failed)?;
@@ -80,6 +80,8 @@ fn create(arguments: &FsCreateArguments) -> Result<(), Error> {
     for medium in &description.media {
         text += &format!("  {}  {} bytes  {}\n", medium.class, medium.bytes, medium.path.display());
     }
+    let log = &description.log;
+    text += &format!("  log  {} bytes of memory  {}\n", log.bytes, log.memory.display());
     text += &match description.durability() {
         Durability::Operation if description.syncs_each() => {
             "an operation is durable when it returns: it waits for the copy of the log on disk\n".to_owned()

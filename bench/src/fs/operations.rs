@@ -16,7 +16,7 @@ use super::tally::Tally;
 
 /// Bytes at which an appended file is replaced.
 const LARGEST: u64 = 128 << 20;
-/// Bytes of a burst: less than the quarter of the log at which the digest begins at once.
+/// Bytes of a burst: less than the half of the log at which the digest begins at once.
 const BURST: u64 = 8 << 20;
 /// Bytes of a file that is read or overwritten.
 const EXISTING: u64 = 8 << 20;

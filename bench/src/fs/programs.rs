@@ -121,7 +121,7 @@ fn sample(phase: &str, printed: &str) -> Option<Sample> {
 ///
 /// # Errors
 /// A program failed, or there is no room.
-pub(super) fn run(medium: &str, folder: &Path, log: u64, rounds: usize) -> Result<Vec<Cell>, Error> {
+pub(super) fn run(medium: &str, folder: &Path, log: Option<u64>, rounds: usize) -> Result<Vec<Cell>, Error> {
     let program = match build(folder) {
         Ok(program) => program,
         Err(cause) => {

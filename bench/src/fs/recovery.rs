@@ -56,7 +56,7 @@ pub(super) fn run(folder: &Path, memory: &Path, openings: usize) -> Result<Recov
             ClassName::Nvm,
             memory.join(format!("sietch-bench-recovery-{}", std::process::id())),
             MEDIUM,
-            LOG,
+            Some(LOG),
         )?;
         let program = std::env::current_exe().map_err(system("finding this program"))?;
         let status = std::process::Command::new(program)

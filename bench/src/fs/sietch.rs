@@ -38,19 +38,25 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Makes a file system in `folder`, with a medium and a log of so many bytes.
+    /// Makes a file system in `folder`, with a medium and a log of so many bytes; `None`: the
+    /// default.
     pub(super) fn create(
         folder: PathBuf,
         class: ClassName,
         medium: PathBuf,
         bytes: u64,
-        log_bytes: u64,
+        log_bytes: Option<u64>,
     ) -> Result<Self, Error> {
         let media = vec![MediumDescription { class, path: medium, bytes }];
         let options = CreateOptions { media, log_memory: None, log_bytes, durability: None };
         let description =
             fs::create(&folder, &options, &mut |_| {}).map_err(failed("making Sietch's files"))?;
         Ok(Self { folder, description })
+    }
+
+    /// Bytes of its log.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.description.log.bytes
     }
 
     pub(super) fn folder(&self) -> &Path {

@@ -100,9 +100,10 @@ pub(crate) struct FsCreateArguments {
     #[arg(long, value_name = "PATH=SIZE")]
     pub hdd: Vec<MediumArgument>,
 
-    /// Bytes of the log
-    #[arg(long, value_name = "SIZE", default_value = "64mib")]
-    pub log: Bytes,
+    /// Bytes of the log [default: an eighth of the fastest medium, from 64mib to 256mib, and less
+    /// where its memory is small]
+    #[arg(long, value_name = "SIZE")]
+    pub log: Option<Bytes>,
 
     /// The folder for the memory of the log [default: that of the first --nvm, else /dev/shm]
     #[arg(long, value_name = "DIR")]

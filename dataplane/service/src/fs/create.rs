@@ -13,6 +13,8 @@ use super::description::{
 use super::error::StoreError;
 use super::media;
 
+const BLOCK: u64 = sietch_disk::BLOCK as u64;
+
 /// What a new file system is made of.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
@@ -21,11 +23,26 @@ pub struct CreateOptions {
     /// The folder for the memory of the log: on a tmpfs, or with direct access. `None`: beside the
     /// first medium of class nvm, or else `/dev/shm`.
     pub log_memory: Option<PathBuf>,
-    /// Bytes of the log.
-    pub log_bytes: u64,
+    /// Bytes of the log. `None`: what [`default_log_bytes`] says.
+    pub log_bytes: Option<u64>,
     /// When an operation is to survive a loss of power, where the log has a copy on disk. `None`:
     /// after `fsync`.
     pub durability: Option<Durability>,
+}
+
+/// The log has this part of the fastest medium, so that making a small file system stays quick.
+const MEDIUM_PART: u64 = 8;
+/// It has at most this part of the room where its memory is, which other programs need too.
+const MEMORY_PART: u64 = 16;
+/// Bytes of the log, at least and at most, where nothing else is wanted. In the most, a busy mail
+/// server writes for a second, and most of its files live for less.
+const LOG_BYTES: (u64, u64) = (64 << 20, 256 << 20);
+
+/// Bytes of the log of a file system whose fastest medium has `medium` bytes, with `room` bytes
+/// where the memory of the log is.
+fn default_log_bytes(medium: u64, room: u64) -> u64 {
+    let bytes = (medium / MEDIUM_PART).min(room / MEMORY_PART).clamp(LOG_BYTES.0, LOG_BYTES.1);
+    bytes / BLOCK * BLOCK
 }
 
 /// Makes a file system in `folder`, which is created if it is not there. `progress` gets the bytes
@@ -63,22 +80,33 @@ fn describe(folder: &Path, options: &CreateOptions) -> Result<Description, Store
     let mut media = options.media.clone();
     media.sort_by_key(|medium| Class::from(medium.class));
     let Some(home) = media.first() else { return Err(wrong("no medium is given")) };
-    if options.log_bytes < MIN_RING || !options.log_bytes.is_multiple_of(sietch_disk::BLOCK as u64) {
-        return Err(wrong("the log must be a multiple of 4096 bytes, and 32768 at least"));
-    }
     let seed = random::<8>(folder).map(u64::from_le_bytes)?;
     let is_nvm = home.class == ClassName::Nvm;
     let beside = if is_nvm { home.path.parent().map(Path::to_owned) } else { None };
     let memory = options.log_memory.clone().or(beside).unwrap_or_else(|| "/dev/shm".into());
+    let bytes = match options.log_bytes {
+        Some(bytes) => bytes,
+        None => default_log_bytes(home.bytes, room(&memory)?),
+    };
+    if bytes < MIN_RING || !bytes.is_multiple_of(BLOCK) {
+        return Err(wrong("the log must be a multiple of 4096 bytes, and 32768 at least"));
+    }
     // Every user sees the name, and no other may know the seed.
     let name = format!("sietch-log-{:016x}", u64::from_le_bytes(random(folder)?));
     let log = LogDescription {
         memory: memory.join(&name),
         disk: (!is_nvm).then(|| folder.join("log")),
-        bytes: options.log_bytes,
+        bytes,
         seed,
     };
     Ok(Description { version: VERSION, media, log, durability: options.durability, migration: None })
+}
+
+/// Bytes that are free in a folder.
+fn room(folder: &Path) -> Result<u64, StoreError> {
+    let fail = |source| StoreError::Io { path: folder.to_owned(), action: "read the free space", source };
+    let found = rustix::fs::statvfs(folder).map_err(|errno| fail(errno.into()))?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 fn random<const N: usize>(path: &Path) -> Result<[u8; N], StoreError> {
@@ -111,4 +139,25 @@ fn make_files(
     let identity = u128::from_le_bytes(random(&description.log.memory)?);
     let name_key = NameKey(random(&description.log.memory)?);
     Ok(format(&mut members, &FormatOptions { identity, name_key })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_grows_with_the_medium_and_leaves_memory_to_others() {
+        const GIB: u64 = 1 << 30;
+        let cases = [
+            (GIB / 64, 32 * GIB, 64 << 20),
+            (GIB, 32 * GIB, 128 << 20),
+            (20 * GIB, 32 * GIB, 256 << 20),
+            (20 * GIB, 2 * GIB, 128 << 20),
+            (20 * GIB, GIB / 2, 64 << 20),
+        ];
+        for (medium, room, expected) in cases {
+            assert_eq!(default_log_bytes(medium, room), expected, "{medium} bytes, room of {room}");
+        }
+        assert!(default_log_bytes(GIB + 12_345, 32 * GIB).is_multiple_of(BLOCK));
+    }
 }

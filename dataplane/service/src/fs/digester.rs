@@ -3,7 +3,7 @@
 //! 1. It sleeps until the client has logged up to a position that it has asked for
 //!    ([`Shared::wake_at`]). An idle file system therefore costs nothing, and a client that logs
 //!    pays one comparison.
-//! 2. After the first record it lets others gather for [`LINGER`], or until a quarter of the log is
+//! 2. After the first record it lets others gather for [`LINGER`], or until half of the log is
 //!    full, or until a client waits. The less room the log has, the smaller are the batches: a
 //!    client that waits for room waits for one batch. Where many records become pointless, batches
 //!    stay large.
@@ -35,15 +35,21 @@ use super::requests::{Digesting, Requests};
 
 /// How long records gather: long enough for a file that is written, synchronised and removed.
 const LINGER: Duration = Duration::from_millis(500);
-/// The part of the log at which the digest begins at once.
-const FULL_ENOUGH: u64 = 4;
+/// The part of the log at which the digest begins at once. Before, it would compete with the writer
+/// for cores and for the disk, and copy data that are soon overwritten or removed.
+const FULL_ENOUGH: u64 = 2;
 /// A batch takes this part of the room that the log has left. So it is done before a client that
 /// logs three times as fast as the digest is out of room.
 const ROOM_PART: u64 = 3;
 /// Where later records make this part of the data pointless, a large batch is less work than many
-/// small ones, and takes this part of the log also where there is no room.
+/// small ones. It takes this part of the log also where there is no room.
 const POINTLESS: f64 = 0.125;
 const LARGE_PART: u64 = 2;
+/// Bytes of such a batch, at most: where a client may wait for room before it is done, and where
+/// the log has this part of itself left. A client drops from its overlay what a batch had, all at
+/// once, and no operation goes on meanwhile.
+const LARGE_BATCH: (u64, u64) = (32 << 20, 64 << 20);
+const ROOMY_PART: u64 = 4;
 /// What a batch counts in the average of what was pointless.
 const WEIGHT: f64 = 0.125;
 /// Bytes of a record whose place in the log takes as long to digest as the record itself.
@@ -525,8 +531,10 @@ impl Work {
     /// wait longer that has no room.
     fn batch_bytes(&self) -> u64 {
         let used = self.shared.logged.load(Ordering::SeqCst).saturating_sub(self.read);
-        let room = (self.log.len() as u64).saturating_sub(used);
-        let least = if self.pointless > POINTLESS { self.log.len() as u64 / LARGE_PART } else { 0 };
+        let log = self.log.len() as u64;
+        let room = log.saturating_sub(used);
+        let large = if room < log / ROOMY_PART { LARGE_BATCH.0 } else { LARGE_BATCH.1 };
+        let least = if self.pointless > POINTLESS { (log / LARGE_PART).min(large) } else { 0 };
         (room / ROOM_PART).max(least).clamp(LEAST_BATCH, digest::MAX_BATCH_BYTES)
     }
 

@@ -35,7 +35,7 @@ fn make(folder: &Path, bytes: u64, log_bytes: u64) {
     let options = CreateOptions {
         media: vec![medium],
         log_memory: Some(folder.to_owned()),
-        log_bytes,
+        log_bytes: Some(log_bytes),
         durability: None,
     };
     create(&folder.join("store"), &options, &mut |_| {}).expect("a file system");

@@ -41,7 +41,12 @@ impl Folder {
     /// Makes a file system with one medium.
     fn create(&self, class: ClassName, bytes: u64, log_bytes: u64) -> Description {
         let media = vec![MediumDescription { class, path: self.0.join("data"), bytes }];
-        let options = CreateOptions { media, log_memory: Some(self.0.clone()), log_bytes, durability: None };
+        let options = CreateOptions {
+            media,
+            log_memory: Some(self.0.clone()),
+            log_bytes: Some(log_bytes),
+            durability: None,
+        };
         create(&self.0.join("fs"), &options, &mut |_| {}).expect("a file system")
     }
 

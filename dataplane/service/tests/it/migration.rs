@@ -47,7 +47,7 @@ impl Folders {
         let options = CreateOptions {
             media,
             log_memory: Some(self.0[0].clone()),
-            log_bytes: log * MIB,
+            log_bytes: Some(log * MIB),
             durability: None,
         };
         let store = self.0[1].join("store");

@@ -37,8 +37,12 @@ impl Folder {
         std::fs::create_dir_all(&path).expect("a folder");
         let folder = Self(path);
         let media = vec![MediumDescription { class, path: folder.0.join("data"), bytes }];
-        let options =
-            CreateOptions { media, log_memory: Some(folder.0.clone()), log_bytes: 1 << 20, durability: None };
+        let options = CreateOptions {
+            media,
+            log_memory: Some(folder.0.clone()),
+            log_bytes: Some(1 << 20),
+            durability: None,
+        };
         create(&folder.path(), &options, &mut |_| {}).expect("a file system");
         folder
     }

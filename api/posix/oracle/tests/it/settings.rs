@@ -1,7 +1,7 @@
 //! The two settings: the kernel, and the shim with a socket service.
 //!
-//! The shim is a dependency of the tests that is not linked: cargo builds it before them, so that no
-//! test uses a stale library. A test that ran cargo for it would get other features of its
+//! The shim is a dependency of the tests that is not linked: cargo builds it before them, so that
+//! no test uses a stale library. A test that ran cargo for it would get other features of its
 //! dependencies, and replace the library that other tests use.
 
 use std::ffi::OsString;

@@ -29,7 +29,7 @@ impl Folder {
         let options = CreateOptions {
             media,
             log_memory: Some(folder.0.clone()),
-            log_bytes: 16 << 20,
+            log_bytes: Some(16 << 20),
             durability: None,
         };
         create(&folder.0.join("fs"), &options, &mut |_| {}).expect("a file system");
