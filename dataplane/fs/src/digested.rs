@@ -6,7 +6,9 @@
 //!    Otherwise the read fails with what is damaged and where; no such byte is returned.
 //! 3. Data in memory are copied to the caller block by block, and each block is checked there,
 //!    where the processor's cache has it. Those of a disk are read in one request for each extent.
-//! 4. A directory's or file's items are neighbours, so that a listing and a sequential read touch
+//! 4. Blocks of disks that were read may be kept ([`Digested::keep_blocks`]). One that is kept is
+//!    verified like one that is read.
+//! 5. A directory's or file's items are neighbours, so that a listing and a sequential read touch
 //!    few nodes.
 
 use std::ops::Range;
@@ -22,8 +24,11 @@ use crate::inode::InodeNumber;
 use crate::items::{self, Extent, LogState};
 use crate::limits::{BLOCK, MAX_XATTR_VALUE};
 use crate::name::{Cookie, NameKey, SLOTS};
-use crate::pool::{Copier, Pool, Reader, Run};
+use crate::pool::{BlockCache, Copier, Pool, Reader, Run};
 use crate::tree::Key;
+
+/// Blocks that are read at least where a file is read in sequence, of one extent.
+const AHEAD: u64 = 32;
 
 /// Items and blocks: the pool of the digest, or a reader of what it committed.
 ///
@@ -58,6 +63,8 @@ pub struct Digested<S> {
     heat: Option<Counting>,
     /// A block of which a part is wanted.
     block: Box<[u8; BLOCK]>,
+    /// Blocks of slow media that were read, if they are kept.
+    cache: Option<BlockCache>,
 }
 
 /// A reader that counts what it reads.
@@ -125,7 +132,13 @@ fn of_file(fault: Fault, inode: InodeNumber, blocks: Range<u64>) -> Fault {
 impl<S> Digested<S> {
     /// What `store` has.
     pub fn new(store: S) -> Self {
-        Self { store, heat: None, block: Box::new([0; BLOCK]) }
+        Self { store, heat: None, block: Box::new([0; BLOCK]), cache: None }
+    }
+
+    /// Keeps so many blocks that were read from slow media, so that a read of the same soon is none
+    /// of the medium.
+    pub fn keep_blocks(&mut self, blocks: usize) {
+        self.cache = Some(BlockCache::new(blocks));
     }
 
     /// Counts in `heat` what is read from now on.
@@ -200,6 +213,46 @@ impl<S: Store> Digested<S> {
             }
         }
         Ok(true)
+    }
+
+    /// Copies a part of an extent as [`Digested::copy_extent`] does, if all of it was kept and
+    /// still has its checksums.
+    fn copy_kept(&mut self, inode: InodeNumber, extent: &Extent, skip: usize, out: &mut [u8]) -> bool {
+        let Some(cache) = &mut self.cache else { return false };
+        let mut done = 0;
+        for index in 0..extent.checksums.len() {
+            let place = (extent.run.medium, extent.run.start + index as u32);
+            let Some(block) =
+                cache.get(place).filter(|block| verify(inode, extent, index, &block[..]).is_ok())
+            else {
+                return false;
+            };
+            let wanted = (index * BLOCK).max(skip)..((index + 1) * BLOCK).min(skip + out.len());
+            let part = &block[wanted.start - index * BLOCK..wanted.end - index * BLOCK];
+            out[done..done + part.len()].copy_from_slice(part);
+            done += part.len();
+        }
+        true
+    }
+
+    /// Keeps blocks that were read and have their checksums.
+    fn keep(&mut self, extent: &Extent, data: &[u8]) {
+        let Some(cache) = &mut self.cache else { return };
+        let (blocks, _) = data.as_chunks::<BLOCK>();
+        for (block, number) in blocks.iter().zip(extent.run.start..) {
+            cache.put((extent.run.medium, number), block);
+        }
+    }
+
+    /// The part of an extent to read where `part` is wanted: more behind it, if what is before it
+    /// was read lately.
+    fn ahead(&self, extent: &Extent, part: &Extent) -> Extent {
+        let before = part.run.start.checked_sub(1).filter(|_| part.first > extent.first);
+        let is_sequence = before.zip(self.cache.as_ref());
+        if is_sequence.is_some_and(|(block, cache)| cache.has((part.run.medium, block))) {
+            return extent.part(part.first, part.end().max(part.first + AHEAD).min(extent.end()));
+        }
+        extent.part(part.first, part.end())
     }
 
     /// How far a log was applied.
@@ -343,9 +396,13 @@ impl<S: Store> Base for Digested<S> {
             let wanted = &mut rest[..(stop - start) as usize];
             if part.is_unwritten() {
                 wanted.fill(0);
-            } else if !self.copy_extent(inode, &part, skip, wanted)? {
-                let data = self.read_extent(inode, &part)?;
+            } else if !self.copy_extent(inode, &part, skip, wanted)?
+                && !self.copy_kept(inode, &part, skip, wanted)
+            {
+                let ahead = self.ahead(&extent, &part);
+                let data = self.read_extent(inode, &ahead)?;
                 wanted.copy_from_slice(&data[skip..][..wanted.len()]);
+                self.keep(&ahead, &data);
             }
             at = stop;
         }

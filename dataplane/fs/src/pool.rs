@@ -22,6 +22,7 @@
 //! to; say that a commit is durable before all media are flushed; take a stale or misplaced node
 //! for the current one; return a block twice.
 
+mod block_cache;
 mod change;
 mod check;
 mod commit;
@@ -43,6 +44,7 @@ mod state;
 mod superblock;
 mod watermarks;
 
+pub(crate) use block_cache::BlockCache;
 pub use check::{Findings, Runs, check};
 pub(crate) use check::{Item, check_items};
 pub use copier::Copier;

@@ -22,6 +22,9 @@ use crate::lease::{ClientNumber, Mode, Release};
 use crate::log::LogWriter;
 use crate::pool::Reader;
 
+/// Blocks of disks that the client keeps: few, so that they change often.
+const KEPT_BLOCKS: usize = 64;
+
 /// The module's header describes it.
 pub struct InlineShared<D: DiskQueue, M> {
     shared: Rc<RefCell<SharedDigest<D, M>>>,
@@ -42,7 +45,9 @@ impl<D: DiskQueue, M: Medium> InlineShared<D, M> {
         reader: Reader<D>,
         numbers: u64,
     ) -> Self {
-        Self { shared, client, base: Digested::new(reader), numbers, budget: 0, faults: Vec::new() }
+        let mut base = Digested::new(reader);
+        base.keep_blocks(KEPT_BLOCKS);
+        Self { shared, client, base, numbers, budget: 0, faults: Vec::new() }
     }
 
     /// What went wrong so far.

@@ -14,6 +14,7 @@ use sietch_fs::pool::{Reader, Root};
 use sietch_fs::{Digested, Fault};
 
 use super::digester::Shared;
+use super::media::KEPT_BLOCKS;
 use super::syncs::Syncs;
 
 /// See the module's account.
@@ -34,6 +35,7 @@ impl Local {
     ) -> Self {
         let mut base = Digested::new(reader);
         base.count_in(heat);
+        base.keep_blocks(KEPT_BLOCKS);
         Self { shared, base, syncs }
     }
 

@@ -15,6 +15,10 @@ use super::error::StoreError;
 /// The type of a tmpfs in `statfs(2)` (`TMPFS_MAGIC`, linux/magic.h).
 const TMPFS: i64 = 0x0102_1994;
 
+/// Blocks of disks that a client keeps: 32 MiB. Where the kernel keeps them too, as for a mount, it
+/// answers most reads itself.
+pub(super) const KEPT_BLOCKS: usize = 8192;
+
 /// A medium whose file is locked for this process.
 pub(super) struct Medium {
     file: OwnedFd,

@@ -30,7 +30,7 @@ use super::messages::{Answer, Hello, Notice, Progress, Request, VERSION, Welcome
 use crate::fs::description::Durability;
 use crate::fs::error::StoreError;
 use crate::fs::logs::DISK_BLOCK;
-use crate::fs::media::{self, Medium};
+use crate::fs::media::{self, KEPT_BLOCKS, Medium};
 use crate::fs::syncs::Syncs;
 
 /// The part of a log after which the service gets to know of it again.
@@ -268,7 +268,8 @@ impl Remote {
         }
         let progress = &welcome.progress;
         let root = progress.root().ok_or_else(|| failed("it named no root"))?;
-        let base = Digested::new(Reader::new(members, root)?);
+        let mut base = Digested::new(Reader::new(members, root)?);
+        base.keep_blocks(KEPT_BLOCKS);
         let receiving = socket.try_clone().map_err(|error| failed(&error.to_string()))?;
         opening.note(&receiving);
         let delivered = Arc::clone(&inbox);
