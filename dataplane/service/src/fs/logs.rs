@@ -2,7 +2,8 @@
 //! memory does not survive a loss of power.
 //!
 //! Log 1 is in the description. The files of the others are beside its files, with the number
-//! behind the name. They stay when their client has ended, for the next one with that number.
+//! behind the name. They stay when their client has ended, for the next one with that number. They
+//! are in memory, so a new one has [`CLIENT_LOG`] bytes at most.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ pub(super) const LOG: u32 = 1;
 /// Bytes that a disk writes in one piece, at most.
 pub(super) const DISK_BLOCK: usize = 4096;
 
+/// Bytes of the log of one of several clients, at most, when it is made.
+const CLIENT_LOG: u64 = 64 << 20;
+
 /// The log with this number.
 pub(super) fn numbered(log: &LogDescription, number: u32) -> LogDescription {
     let with_number = |path: &Path| {
@@ -27,11 +31,14 @@ pub(super) fn numbered(log: &LogDescription, number: u32) -> LogDescription {
     };
     match number {
         LOG => log.clone(),
-        _ => LogDescription {
-            memory: with_number(&log.memory),
-            disk: log.disk.as_deref().map(with_number),
-            ..log.clone()
-        },
+        _ => {
+            let (memory, disk) = (with_number(&log.memory), log.disk.as_deref().map(with_number));
+            // A log that is there keeps its size, if only its copy is left, too.
+            let files = [Some(&memory), disk.as_ref()].into_iter().flatten();
+            let found = files.filter_map(|path| path.symlink_metadata().ok()).map(|found| found.len()).next();
+            let bytes = found.unwrap_or(log.bytes.min(CLIENT_LOG));
+            LogDescription { memory, disk, bytes, ..log.clone() }
+        }
     }
 }
 
@@ -53,5 +60,27 @@ impl Files {
         // The memory last: a log with memory has its copy.
         let disk = log.disk.as_ref().map(open).transpose()?;
         Ok(Self { disk, memory: open(&log.memory)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_of_a_client_is_small_and_keeps_its_size() {
+        let folder = std::env::temp_dir().join(format!("sietch-logs-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("make a folder");
+        let (memory, disk) = (folder.join("memory"), Some(folder.join("disk")));
+        let log = LogDescription { memory, disk, bytes: 256 << 20, seed: 7 };
+        assert_eq!((numbered(&log, LOG).bytes, numbered(&log, 2).bytes), (256 << 20, CLIENT_LOG));
+        let small = LogDescription { bytes: 1 << 20, ..log.clone() };
+        assert_eq!(numbered(&small, 2).bytes, 1 << 20);
+        // As it was made by a description of another size; after a loss of power only the copy is
+        // there.
+        let copy = numbered(&log, 3).disk.expect("a copy");
+        std::fs::File::create(&copy).and_then(|file| file.set_len(128 << 20)).expect("make a file");
+        assert_eq!(numbered(&log, 3).bytes, 128 << 20);
+        std::fs::remove_dir_all(&folder).expect("remove the folder");
     }
 }
