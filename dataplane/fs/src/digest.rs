@@ -315,6 +315,7 @@ impl<D: DiskQueue> Digest<D> {
                 flush.state(inode, &state)?;
             }
             let (written, findings) = (flush.written(), flush.into_findings());
+            digest.digested.store.set_demand(0);
             let key = items::log_key(log);
             digest.digested.store.insert(key, &items::write_log(batch.state))?;
             digest.digested.store.commit(digest.counters)?;

@@ -115,6 +115,8 @@ pub(super) struct Flush<'a, D: DiskQueue, M> {
     log: &'a M,
     /// Changes of the tree, and blocks, that the batch needs: a reservation leaves them alone.
     demand: (u64, u64),
+    /// Blocks of them that were not taken yet.
+    left: u64,
     written: u64,
     /// Blocks of which a part is lost.
     lost: Vec<(InodeNumber, u64)>,
@@ -130,11 +132,13 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         log: &'a M,
         demand: (u64, u64),
     ) -> Self {
+        digested.store.set_demand(demand.1);
         Self {
             digested,
             counters,
             log,
             demand,
+            left: demand.1,
             written: 0,
             lost: Vec::new(),
             damage: Vec::new(),
@@ -377,6 +381,8 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         }
         // At most CHUNK.
         let run = self.digested.store.allocate(Class::Nvm, (end - blocks.start) as u32)?;
+        self.left = self.left.saturating_sub(u64::from(run.blocks));
+        self.digested.store.set_demand(self.left);
         self.cut(inode, new, blocks.start..blocks.start + u64::from(run.blocks), usize::MAX)?;
         Ok(run)
     }

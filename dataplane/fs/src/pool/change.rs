@@ -134,6 +134,12 @@ impl<D: DiskQueue> Pool<D> {
         std::mem::replace(&mut self.uses_reserve, may)
     }
 
+    /// The current batch still takes so many blocks for data, for which [`Pool::has_room`] found
+    /// room: no more than what is beyond them becomes node blocks.
+    pub fn set_demand(&mut self, blocks: u64) {
+        self.demand = blocks;
+    }
+
     /// Whether so many changes of the tree, and runs of so many blocks, surely fit now. That is
     /// without what is reserved, unless [`Pool::use_reserve`] says otherwise, and without what was
     /// freed and may not be used again yet. A caller that must not fail half way asks first.
@@ -144,6 +150,8 @@ impl<D: DiskQueue> Pool<D> {
         let needed = reserve + nodes + 2 * self.tree.blocks_per_change() + self.commit_need();
         // Node blocks that are missing are taken from the data space of the home.
         let missing = needed.saturating_sub(self.nodes.free());
+        // The last chunk has a few blocks more.
+        let missing = if missing > 0 { missing + u64::from(MIN_CHUNK) } else { 0 };
         let home = self.data.home_in_chunks().saturating_sub(self.data.on_home(blocks));
         home >= missing && self.data_room(self.uses_reserve) >= blocks.saturating_add(missing)
     }
@@ -217,10 +225,13 @@ impl<D: DiskQueue> Pool<D> {
 
     /// Takes a chunk from the data space of the home. Returns whether there was one.
     pub(super) fn add_chunk(&mut self, uses_reserve: bool) -> Result<bool, Fault> {
-        let most = u64::from(chunk_blocks(self.superblock.blocks)).min(self.data_room(uses_reserve));
+        let room = self.data_room(uses_reserve);
+        let most = u64::from(chunk_blocks(self.superblock.blocks)).min(room);
         // Its item needs blocks before it gives some.
         let missing = self.tree.blocks_per_change().saturating_sub(self.nodes.free());
         let least = missing.max(u64::from(MIN_CHUNK));
+        // A large chunk must not take what the batch needs for data.
+        let most = most.min(room.saturating_sub(self.demand).max(least));
         // Both are at most 256, or there is none.
         let (least, most) = (least.min(u64::from(u32::MAX)) as u32, most as u32);
         let Some(run) = self.data.allocate_on(0, least, most) else { return Ok(false) };

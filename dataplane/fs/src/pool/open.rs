@@ -64,6 +64,7 @@ impl<D: DiskQueue> Pool<D> {
             readers: root.generation,
             mover: u64::MAX,
             uses_reserve: false,
+            demand: 0,
             stopped: None,
         };
         pool.load()?;

@@ -25,6 +25,8 @@ pub struct Pool<D> {
     pub(super) mover: u64,
     /// Whether changes may take what is reserved for removals.
     pub(super) uses_reserve: bool,
+    /// Data blocks that the current batch still takes: no chunk of nodes is made of them.
+    pub(super) demand: u64,
     /// The fault that ended all changes.
     pub(super) stopped: Option<String>,
 }

@@ -355,6 +355,65 @@ fn the_tree_grows_where_free_space_is_in_pieces() {
     assert_whole(&mut pool);
 }
 
+/// Runs of a batch, at most.
+const RUNS: u64 = 8;
+
+/// Changes and runs that surely fit, in a pool that is full, also where freed blocks are held for
+/// readers.
+fn what_has_room_fits(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut pool = new_pool(&[1200 + random.below(1800) as usize], 4096);
+    let (mut runs, mut batches) = (Vec::new(), 0);
+    let mut number = 0;
+    for _ in 0..1500 {
+        if random.chance(300) {
+            pool.readers_at(pool.root().generation);
+        }
+        let (inserts, blocks) = (random.below(12), random.below(40));
+        pool.use_reserve(random.chance(300));
+        // Each run has an item.
+        if !pool.has_room(inserts + RUNS, blocks) {
+            pool.readers_at(pool.root().generation);
+            pool.use_reserve(true);
+            for _ in 0..random.below(3).min(runs.len() as u64) {
+                let (key, run) = runs.swap_remove(random.index(runs.len()));
+                pool.remove(key).and_then(|_| pool.free(run)).expect("removing needs no room");
+            }
+            pool.commit(Counters::default()).expect("so does the commit");
+            continue;
+        }
+        batches += 1;
+        pool.set_demand(blocks);
+        let (mut inserted, mut left, mut pieces) = (0, blocks, 0);
+        while inserted < inserts || (left > 0 && pieces < RUNS) {
+            number += 1;
+            if inserted < inserts && (left == 0 || pieces == RUNS || random.chance(500)) {
+                let key = Key { object: 2 + random.below(1 << 20), kind: 7, offset: number };
+                pool.insert(key, &[7; 60]).expect("a change fits");
+                inserted += 1;
+                continue;
+            }
+            let run = pool.allocate(Class::Nvm, left as u32).expect("a run fits");
+            let key = Key { object: 1, kind: KIND_RUN, offset: number };
+            pool.insert(key, &run_bytes(run)).expect("its item fits");
+            left -= u64::from(run.blocks);
+            pool.set_demand(left);
+            pieces += 1;
+            runs.push((key, run));
+        }
+        pool.set_demand(0);
+        pool.commit(Counters::default()).expect("the commit fits");
+    }
+    assert!(batches > 20, "{batches} batches");
+    assert_whole(&mut pool);
+}
+
+#[test]
+fn what_has_room_fits_in_a_full_pool() {
+    let name = "pool::tests::what_has_room_fits_in_a_full_pool";
+    seeds::run(name, &[], Budget { seeds: 60, seconds: 8 }, what_has_room_fits);
+}
+
 /// A tree of three levels. Ranges of it are emptied, so that first children of nodes go, and filled
 /// again with more than was there, so that what covers the range then splits.
 #[test]

@@ -12,7 +12,9 @@ use sietch_fs::file_system::{
     Allocation, AttributeChange, Handle, NewInode, OpenMode, RenameMode, WriteAt, XattrMode,
 };
 use sietch_fs::inode::{InodeNumber, Kind};
+use sietch_fs::lease::ClientNumber;
 use sietch_fs_oracle::program::generate::Mix;
+use sietch_sim::Memory;
 use sietch_sim::seeds::{self, Budget};
 
 use super::world::{Plan, World};
@@ -189,13 +191,41 @@ impl Competitor<'_> {
     }
 }
 
+/// A client that only reads, and seldom advances: blocks are free and may not be used yet.
+struct Reader<'a>(&'a World);
+
+impl<'a> Reader<'a> {
+    const NUMBER: ClientNumber = ClientNumber(50);
+
+    fn new(world: &'a World) -> Self {
+        let memory = Memory::new(64 << 10).joined(&world.media.pool);
+        world.core.borrow_mut().join(Self::NUMBER, memory, 1).expect("a new epoch");
+        Self(world)
+    }
+
+    /// Advances now and then. If it was ended for not doing so, it comes again.
+    fn act(&self) {
+        if self.0.core.borrow().ended(Self::NUMBER).is_some() {
+            self.0.service(|core| core.died(Self::NUMBER));
+            Self::new(self.0);
+        }
+        if self.0.chance(150) {
+            let mut core = self.0.core.borrow_mut();
+            let newest = core.digest_mut().root().generation;
+            core.reads(Self::NUMBER, newest);
+        }
+    }
+}
+
 /// Returns the calls that found no room.
 fn run(seed: u64) -> Result<u64, String> {
     let clients = 2 + (seed % 3) as usize;
-    let plan = Plan::new(clients, seed, Mix::ALL);
+    let mut plan = Plan::new(clients, seed, Mix::ALL);
+    plan.times.answer = 50_000_000;
     let pool = [3 << 20, 5 << 20, 8 << 20][(seed / 3 % 3) as usize];
     let world = World::new(Plan { pool, log: 2 << 20, log_sizes: 3, ..plan });
     world.is_quiet.set(true);
+    let reader = (seed % 2 == 1).then(|| Reader::new(&world));
     let mut all: Vec<_> = (0..clients)
         .map(|index| Competitor {
             world: &world,
@@ -206,6 +236,7 @@ fn run(seed: u64) -> Result<u64, String> {
         })
         .collect();
     for _ in 0..250 {
+        reader.iter().for_each(Reader::act);
         let index = world.random.borrow_mut().index(clients);
         let competitor = &mut all[index];
         let what = world.random.borrow_mut().below(12);
@@ -213,7 +244,8 @@ fn run(seed: u64) -> Result<u64, String> {
             0..=6 => competitor.change(),
             7..=9 => competitor.change_names(),
             10 => competitor.remove(),
-            _ if world.chance(100) => {
+            // The end of one waits for readers.
+            _ if reader.is_none() && world.chance(100) => {
                 world.die(index);
                 competitor.files.clear();
             }
@@ -231,6 +263,9 @@ fn run(seed: u64) -> Result<u64, String> {
         world.result()?;
     }
     all.iter().for_each(Competitor::verify);
+    if reader.is_some() {
+        world.core.borrow_mut().reads(Reader::NUMBER, u64::MAX);
+    }
     world.settle();
     all.iter().for_each(Competitor::verify);
     world.result()?;
