@@ -153,13 +153,17 @@ pub fn attach(folder: &Path) -> Result<Attached, StoreError> {
 }
 
 /// As [`attach`], within a program that knows nothing of it, and may fork: the client has no
-/// io_uring, and all of its descriptors are known.
+/// io_uring, and all of its descriptors are known. Their numbers are beyond those that the program
+/// gets and expects: the lowest free ones.
 ///
 /// # Errors
 /// As of [`attach`].
 pub fn attach_within(folder: &Path) -> Result<Attached, StoreError> {
     attach_by(folder, Opening { is_within: true, descriptors: Vec::new() }, PATIENCE)
 }
+
+/// Numbers from here on are within the soft limit that most programs have (1024).
+const LOWEST_WITHIN: RawFd = 512;
 
 /// How a client opens files.
 struct Opening {
@@ -170,6 +174,13 @@ struct Opening {
 impl Opening {
     fn note(&mut self, file: impl AsFd) {
         self.descriptors.push(file.as_fd().as_raw_fd());
+    }
+
+    /// Gives a descriptor its number. Where there is no higher one it stays as it is.
+    fn place(&self, file: OwnedFd) -> OwnedFd {
+        let placed =
+            self.is_within.then(|| rustix::io::fcntl_dupfd_cloexec(&file, LOWEST_WITHIN).ok()).flatten();
+        placed.unwrap_or(file)
     }
 
     fn area(&mut self, file: OwnedFd, bytes: u64) -> Result<AreaQueue, OpenError> {
@@ -192,7 +203,8 @@ fn attach_by(folder: &Path, mut opening: Opening, patience: Duration) -> Result<
     let path = folder.join(SOCKET);
     let failed = |cause: String| StoreError::Service { path: path.clone(), cause };
     let deadline = Instant::now() + patience;
-    let mut socket = connect(&path, deadline).map_err(failed)?;
+    let socket = connect(&path, deadline).map_err(failed)?;
+    let mut socket = UnixStream::from(opening.place(socket.into()));
     let service =
         rustix::net::sockopt::socket_peercred(&socket).map_err(|error| failed(error.to_string()))?;
     if service.uid != rustix::process::geteuid() && !service.uid.is_root() {
@@ -211,8 +223,8 @@ fn attach_by(folder: &Path, mut opening: Opening, patience: Duration) -> Result<
     let inbox = Arc::new(Inbox::new(welcome.progress.clone()));
     let log = welcome.log;
     let inbox_of_client = Arc::clone(&inbox);
-    let (remote, writer) =
-        Remote::new(*welcome, frame.descriptors, socket, inbox_of_client, &path, &mut opening)?;
+    let descriptors = frame.descriptors.into_iter().map(|file| opening.place(file)).collect();
+    let (remote, writer) = Remote::new(*welcome, descriptors, socket, inbox_of_client, &path, &mut opening)?;
     let client = Client::new(remote, writer, log);
     let attention = Attention { inbox, seen: 0 };
     let descriptors = opening.descriptors;
@@ -271,6 +283,7 @@ impl Remote {
         let mut base = Digested::new(Reader::new(members, root)?);
         base.keep_blocks(KEPT_BLOCKS);
         let receiving = socket.try_clone().map_err(|error| failed(&error.to_string()))?;
+        let receiving = UnixStream::from(opening.place(receiving.into()));
         opening.note(&receiving);
         let delivered = Arc::clone(&inbox);
         let receiver = std::thread::Builder::new()
