@@ -32,6 +32,7 @@ use sietch_fs::file_system::{
     AttributeChange, Handle, NewInode, OpenMode, Seek, SyncPoint, WriteAt, XattrMode, sync_shared,
 };
 use sietch_fs::inode::{Attributes, Kind};
+use sietch_fs::lease::Mode;
 use sietch_fs::limits::MAX_RECORD_DATA;
 use sietch_fs::name::MAX_NAME;
 
@@ -125,6 +126,13 @@ impl<F: FileSystem> Requests<F> {
     fn sync(&self) -> Result<(), fuser::Errno> {
         let begin = |point: &mut SyncPoint| self.shared.run(|state| state.file_system.begin_sync(point));
         sync_shared(begin).map_err(errno)
+    }
+
+    /// Makes durable what any client has changed of an inode: that of another one is when its lease
+    /// has passed.
+    fn sync_inode(&self, number: INodeNo) -> Result<(), fuser::Errno> {
+        self.run(|state| state.file_system.hold(inode(number), Mode::Shared))?;
+        self.sync()
     }
 
     /// Replies with an inode that the kernel knows from now on.
@@ -488,8 +496,8 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         reply_empty(closed, reply);
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply_empty(self.sync(), reply);
+    fn fsync(&self, _: &Request, number: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply_empty(self.sync_inode(number), reply);
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -548,8 +556,8 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         reply_empty(closed, reply);
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply_empty(self.sync(), reply);
+    fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply_empty(self.sync_inode(number), reply);
     }
 
     fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
