@@ -12,6 +12,7 @@
 //! 4. The position of a descriptor stays the kernel's: a call at the position reads it and sets it
 //!    (`lseek(2)`). So dup, fork, exec and stdio see one position. A description that another
 //!    process may have is read and written at its position by the kernel alone.
+//!    Descriptors 0 to 2 are the kernel's: the C library closes them past this library.
 //! 5. A file that this process maps is the kernel's from then on; the mount gets to know
 //!    ([`sietch_fs::direct`]).
 //! 6. A thread looks after each client, so that leases pass on while the program computes.

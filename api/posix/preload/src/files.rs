@@ -97,6 +97,9 @@ export! {
     __fxstat64(_version: c_int, fd: c_int, to: *mut libc::stat) -> c_int => files::fstat(fd, to);
     mmap(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void => files::mmap(at, length, protection, flags, fd, offset);
     mmap64(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void => files::mmap(at, length, protection, flags, fd, offset);
+    system(command: *const c_char) -> c_int => files::system(command);
+    fclose(stream: *mut c_void) -> c_int => files::fclose(stream);
+    popen(command: *const c_char, kind: *const c_char) -> *mut c_void => files::popen(command, kind);
     copy_file_range(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t => files::copy_file_range(from, from_offset, to, to_offset, length, flags);
     setrlimit(resource: c_uint, limit: *const libc::rlimit) -> c_int => files::setrlimit(0, resource, limit, std::ptr::null_mut());
     setrlimit64(resource: c_uint, limit: *const libc::rlimit) -> c_int => files::setrlimit(0, resource, limit, std::ptr::null_mut());

@@ -76,11 +76,11 @@ export! {
     send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t => data::sendto(fd, from, length, flags, std::ptr::null(), 0);
     __send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t => data::sendto(fd, from, length, flags, std::ptr::null(), 0);
     sendto(fd: c_int, from: *const c_void, length: size_t, flags: c_int, name: *const sockaddr, name_length: socklen_t) -> ssize_t => data::sendto(fd, from, length, flags, name, name_length);
-    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t => data::sendmsg(fd, message, flags);
-    __sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t => data::sendmsg(fd, message, flags);
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t => calls::sendmsg(fd, message, flags);
+    __sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t => calls::sendmsg(fd, message, flags);
     recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t => data::recvmsg(fd, message, flags);
     __recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t => data::recvmsg(fd, message, flags);
-    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int => data::sendmmsg(fd, messages, count, flags);
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int => calls::sendmmsg(fd, messages, count, flags);
     recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int => data::recvmmsg(fd, messages, count, flags, timeout);
     sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => calls::sendfile(out, from, offset, count);
     sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => calls::sendfile(out, from, offset, count);

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use crate::context;
+use crate::files::mounts;
 use crate::signal::{disposition, handlers};
 use crate::system::sys::{Errno, set_errno, to_c_int};
 
@@ -15,7 +16,7 @@ pub use crate::signal::longjmp::jump as longjmp;
 pub unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     // SAFETY: the caller upholds this function's contract.
     to_c_int(unsafe {
-        if context::get().is_some() {
+        if context::get().is_some() || mounts::are_any() {
             handlers::action(signal, new, old)
         } else {
             disposition::original(signal, new, old)

@@ -10,6 +10,9 @@
 //!    second answer came after the last lease.
 //! 4. [`with_client`] does a call under a valid claim, without waiting. Where the lease is gone the
 //!    claim ends, and the kernel does the call.
+//! 5. The kernel does not know a size that the client has changed. It computes with it where it
+//!    appends, and where sizes are limited. So it asks the mount before its first call after a
+//!    client's write ([`prepare_kernel`]).
 
 use std::ffi::c_int;
 
@@ -22,8 +25,8 @@ use sietch_fs::lease::Mode;
 use super::state::{Claim, File, Open, State, with};
 use super::{mounts, words};
 use crate::signal::{faults, handlers};
-use crate::system::seccomp;
 use crate::system::sys::Errno;
+use crate::system::{kernel, seccomp};
 
 /// How many times as many calls a process has made when it first becomes a client: its log takes
 /// about ten milliseconds to set up.
@@ -93,20 +96,29 @@ pub(crate) fn with_client<T>(
     mut work: impl FnMut(&mut Call<'_>) -> Result<T, Errno>,
 ) -> Done<T> {
     if handlers::is_running() || seccomp::is_restricted() {
+        prepare_kernel(fd);
         return Done::Kernel(None);
     }
     let mut is_due = false;
     for attempt in 0..2 {
+        let mut is_behind = false;
         let done = with(|state| {
             let Some(number) = state.of(fd) else { return Done::Kernel(None) };
-            match state.try_call(number, need, &mut work) {
-                Some(result) => Done::Here(result),
-                None => {
-                    is_due = attempt == 0 && state.count(number, need);
-                    Done::Kernel(if is_due { None } else { state.kernel_call(number, need) })
-                }
+            state.note_flags(number, fd);
+            if let Some(result) = state.try_call(number, need, &mut work) {
+                return Done::Here(result);
             }
+            is_due = attempt == 0 && state.count(number, need);
+            if is_due {
+                return Done::Kernel(None);
+            }
+            // A limit concerns what another process has changed, too.
+            is_behind = state.take_behind(number) || mounts::is_limited();
+            Done::Kernel(state.kernel_call(number, need))
         });
+        if is_behind {
+            mounts::refresh(fd);
+        }
         if matches!(done, Done::Here(_)) || !is_due {
             return done;
         }
@@ -116,7 +128,25 @@ pub(crate) fn with_client<T>(
     Done::Kernel(None)
 }
 
+/// The kernel does a call that was not given to [`with_client`].
+pub(crate) fn prepare_kernel(fd: c_int) {
+    let is_behind =
+        with(|state| state.of(fd).is_some_and(|number| state.take_behind(number) || mounts::is_limited()));
+    if is_behind {
+        mounts::refresh(fd);
+    }
+}
+
 impl State {
+    /// Another process may have changed the flags of a description that it has, too.
+    fn note_flags(&mut self, number: usize, fd: c_int) {
+        if let Some(file) = self.file(number).filter(|file| file.is_shared)
+            && let Ok(flags) = kernel::fcntl(fd, libc::F_GETFL, 0)
+        {
+            file.appends = flags & libc::O_APPEND as usize != 0;
+        }
+    }
+
     /// Does a call under a valid claim. `None`: there is none.
     fn try_call<T>(
         &mut self,
@@ -148,12 +178,36 @@ impl State {
             }
             return None;
         }
-        if result.is_ok()
-            && let Some(file) = self.file(number)
-        {
-            file.calls = 0;
+        if result.is_ok() {
+            self.did(number, open, need);
         }
         Some(result)
+    }
+
+    /// The client has done a call.
+    fn did(&mut self, number: usize, open: Open, need: Need) {
+        let Some(file) = self.file(number) else { return };
+        file.calls = 0;
+        let (device, inode) = (file.device, file.inode);
+        let claim = self.stores.get_mut(open.store).and_then(|store| store.claims.get_mut(&inode));
+        if need.access == Access::Write
+            && let Some(claim) = claim.filter(|claim| !claim.has_written)
+        {
+            claim.has_written = true;
+            self.behind.insert((device, inode));
+        }
+    }
+
+    /// Whether the kernel has to ask for the size of a file; it does then.
+    fn take_behind(&mut self, number: usize) -> bool {
+        let Some(file) = self.file(number) else { return false };
+        let (device, inode) = (file.device, file.inode);
+        let is_behind = self.behind.remove(&(device, inode));
+        if is_behind {
+            let claims = self.stores.iter_mut().filter_map(|store| store.claims.get_mut(&inode));
+            claims.for_each(|claim| claim.has_written = false);
+        }
+        is_behind
     }
 
     /// Counts a call that the kernel does; whether a claim is due.
@@ -227,7 +281,7 @@ impl State {
         let claim = self.claims;
         let store = self.stores.get_mut(at)?;
         let serial = store.serial;
-        store.claims.insert(inode, Claim { number: claim, is_valid: false });
+        store.claims.insert(inode, Claim { number: claim, is_valid: false, has_written: false });
         store.hold(inode, mode).ok()?;
         let open = OpenMode { read: may_read, write: may_write, truncate: false };
         let attributes = self.stores.get_mut(at)?.run(|client| plain(client, way.inode)).ok()?;

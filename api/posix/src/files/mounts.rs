@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use sietch_fs::direct::{MAP, MAX_WAY, WAY, Way};
 
 use crate::context;
+use crate::system::seccomp;
 use crate::system::sys::{self, Errno, address, address_mut, signed};
 
 /// Mounts at most.
@@ -81,7 +82,8 @@ pub(crate) fn are_any() -> bool {
 
 /// The file behind a descriptor, if it is a regular one of a mount.
 pub(crate) fn identify(fd: c_int) -> Option<Identity> {
-    if !are_any() {
+    // `statx(2)` may be forbidden.
+    if !are_any() || seccomp::is_restricted() {
         return None;
     }
     let (found, mode) = status(fd, address(c"".as_ptr()), libc::AT_EMPTY_PATH)?;
@@ -110,6 +112,9 @@ pub(crate) fn say_mapped(fd: c_int) {
 
 /// Has the kernel ask the mount for the attributes of a file, so that it knows the size.
 pub(crate) fn refresh(fd: c_int) {
+    if seccomp::is_restricted() {
+        return;
+    }
     // SAFETY: zeros are a value of it.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
     let flags = signed(libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC);

@@ -21,6 +21,10 @@ use crate::system::{fork, kernel};
 /// How long a file system that could not be reached is left alone, in nanoseconds.
 const RETRY_AFTER: u64 = 1_000_000_000;
 
+/// The last descriptor of the C library's standard streams, which closes and opens these numbers
+/// past this library (`fclose(3)`, `freopen(3)`): they stay the kernel's.
+const LAST_STANDARD: c_int = 2;
+
 /// A file system that this process became a client of.
 pub struct AttachedStore {
     /// Its operations.
@@ -118,6 +122,8 @@ pub(crate) struct Store {
 pub(crate) struct Claim {
     pub(crate) number: u64,
     pub(crate) is_valid: bool,
+    /// Since the kernel has asked for the size.
+    pub(crate) has_written: bool,
 }
 
 /// The module's header describes it.
@@ -129,6 +135,8 @@ pub(crate) struct State {
     pub(crate) stores: Vec<Store>,
     /// Inodes that this process maps, by device.
     pub(crate) mapped: BTreeSet<(u64, u64)>,
+    /// Inodes of which the kernel does not know the size, by device.
+    pub(crate) behind: BTreeSet<(u64, u64)>,
     /// Claims that were begun.
     pub(crate) claims: u64,
     /// Calls that the kernel did.
@@ -141,6 +149,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     closed: Vec::new(),
     stores: Vec::new(),
     mapped: BTreeSet::new(),
+    behind: BTreeSet::new(),
     claims: 0,
     calls: 0,
 });
@@ -188,7 +197,7 @@ impl State {
             self.files.len() - 1
         });
         let word = u32::try_from(number + 1).unwrap_or(words::HIDDEN);
-        if word != words::HIDDEN && words::set(fd, word) {
+        if word != words::HIDDEN && fd > LAST_STANDARD && words::set(fd, word) {
             self.files[number] = Some(file);
         } else {
             self.free.push(number);
@@ -200,8 +209,18 @@ impl State {
         let Some(number) = self.of(old) else { return };
         let Some(file) = self.file(number) else { return };
         file.references += 1;
-        if !words::set(new, number as u32 + 1) {
+        if new <= LAST_STANDARD {
+            file.is_shared = true;
             self.drop_reference(number);
+        } else if !words::set(new, number as u32 + 1) {
+            self.drop_reference(number);
+        }
+    }
+
+    /// Something else than the calls of this library may use the description of a descriptor.
+    pub(crate) fn share_one(&mut self, fd: c_int) {
+        if let Some(file) = self.of(fd).and_then(|number| self.file(number)) {
+            file.is_shared = true;
         }
     }
 
@@ -381,13 +400,15 @@ pub(crate) fn stores() -> usize {
     with(|state| state.stores.len())
 }
 
-/// Calls the client of a file system, if there is one.
+/// Calls the client of a file system, if there is one. What one that was ended has written is the
+/// service's.
 pub(crate) fn with_store<T>(
     at: usize,
     work: impl FnOnce(&mut (dyn Leased + Send)) -> Result<T, Errno>,
 ) -> Option<Result<T, Errno>> {
     with(|state| {
-        let store = state.stores.get_mut(at).filter(|store| store.client.is_some())?;
+        let is_going = |store: &&mut Store| store.client.as_ref().is_some_and(|client| client.is_going());
+        let store = state.stores.get_mut(at).filter(is_going)?;
         Some(store.run(work))
     })
 }
@@ -416,6 +437,11 @@ fn look_after(at: usize, serial: u64, mut wait: Box<dyn FnMut() -> bool + Send>)
             return;
         }
     }
+    // The next service needs the files that this client has locked.
+    with(|state| {
+        let store = state.stores.get_mut(at).filter(|store| store.serial == serial);
+        store.into_iter().for_each(Store::leave);
+    });
 }
 
 /// What a fork holds: the lock, taken by the thread that forks, in which no handler runs meanwhile.

@@ -138,6 +138,9 @@ calls! {
     mmap = SYS_mmap(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
     copy_file_range = SYS_copy_file_range(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t;
     mkostemps = SYS_getpid(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
+    system = SYS_getpid(command: *const c_char) -> c_int;
+    popen = SYS_getpid(command: *const c_char, kind: *const c_char) -> *mut c_void;
+    fclose = SYS_getpid(stream: *mut c_void) -> c_int;
     fdopen = SYS_getpid(fd: c_int, mode: *const c_char) -> *mut c_void;
 }
 

@@ -14,9 +14,9 @@ use sietch_fs::limits::MAX_RECORD_DATA;
 
 use crate::calls::data;
 use crate::calls::files::status::{self, Extent};
-use crate::files::claim::{Access, Call, Done, Need, with_client};
+use crate::files::claim::{Access, Call, Done, Need, prepare_kernel, with_client};
 use crate::files::position::{now, seek};
-use crate::files::words;
+use crate::files::{mounts, words};
 use crate::signal::user_memory;
 use crate::system::originals;
 use crate::system::sys::{self, Errno, Outcome};
@@ -39,6 +39,14 @@ enum Place {
 }
 
 impl Place {
+    /// Whether an offset has room for so many bytes; if not, the kernel refuses the call.
+    fn has_room(self, bytes: usize) -> bool {
+        match self {
+            Self::Position(_) => true,
+            Self::Offset(offset) => is_within(offset, bytes),
+        }
+    }
+
     fn need(self, access: Access) -> Need {
         Need { access, at_position: matches!(self, Self::Position(_)) }
     }
@@ -59,6 +67,11 @@ impl Place {
             Self::Offset(_) => Ok(()),
         }
     }
+}
+
+/// Whether the last of so many bytes has an offset.
+fn is_within(offset: u64, bytes: usize) -> bool {
+    offset.checked_add(bytes as u64).is_some_and(|end| off_t::try_from(end).is_ok())
 }
 
 /// The bytes of the program that a call moves, if all of them can be reached.
@@ -132,6 +145,9 @@ fn write_at(call: &mut Call<'_>, at: WriteAt, from: &[u8]) -> Result<(usize, u64
 
 fn read_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Outcome {
     let offset = place.get()?;
+    if !is_within(offset, pieces.bytes) {
+        return Err(libc::EINVAL);
+    }
     let mut done = 0;
     for piece in pieces.iter() {
         if piece.iov_len == 0 {
@@ -156,6 +172,11 @@ fn read_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Outcome {
 
 fn write_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Outcome {
     let at = if call.appends { WriteAt::End } else { WriteAt::Offset(place.get()?) };
+    if let WriteAt::Offset(offset) = at
+        && !is_within(offset, pieces.bytes)
+    {
+        return Err(libc::EINVAL);
+    }
     if pieces.bytes == 0 {
         return Ok(0);
     }
@@ -191,7 +212,8 @@ fn written(fd: c_int, bytes: usize, syncs: bool) -> ssize_t {
 /// As `readv(2)`.
 unsafe fn read_by_client(fd: c_int, place: Place, first: *const iovec, count: c_int) -> Done<usize> {
     // SAFETY: the caller upholds this function's contract.
-    let Some(pieces) = (unsafe { Pieces::new(first, count, can_be_written) }) else {
+    let pieces = unsafe { Pieces::new(first, count, can_be_written) };
+    let Some(pieces) = pieces.filter(|pieces| place.has_room(pieces.bytes)) else {
         return Done::Kernel(None);
     };
     with_client(fd, place.need(Access::Read), |call| read_pieces(call, place, &pieces))
@@ -201,7 +223,11 @@ unsafe fn read_by_client(fd: c_int, place: Place, first: *const iovec, count: c_
 /// As `writev(2)`.
 unsafe fn write_by_client(fd: c_int, place: Place, first: *const iovec, count: c_int) -> Done<(usize, bool)> {
     // SAFETY: the caller upholds this function's contract.
-    let Some(pieces) = (unsafe { Pieces::new(first, count, can_be_read) }) else { return Done::Kernel(None) };
+    let pieces = unsafe { Pieces::new(first, count, can_be_read) };
+    let Some(pieces) = pieces.filter(|pieces| place.has_room(pieces.bytes)) else {
+        prepare_kernel(fd);
+        return Done::Kernel(None);
+    };
     with_client(fd, place.need(Access::Write), |call| {
         write_pieces(call, place, &pieces).map(|bytes| (bytes, call.syncs))
     })
@@ -354,6 +380,10 @@ pub unsafe fn preadv2(fd: c_int, first: *const iovec, count: c_int, offset: off_
 pub unsafe fn pwritev2(fd: c_int, first: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller upholds this function's contract.
     let kernel = || unsafe { data::pwritev2(fd, first, count, offset, flags) };
+    if flags & libc::RWF_APPEND != 0 && mounts::identify(fd).is_some() {
+        // The kernel says to the mount where the end is.
+        mounts::refresh(fd);
+    }
     let place = if offset == -1 { Some(Place::Position(fd)) } else { place_of(offset) };
     let Some(place) = place.filter(|_| is_ours(fd) && flags == 0) else { return kernel() };
     // SAFETY: as above.

@@ -8,7 +8,7 @@ use crate::calls::{data, descriptor, process};
 use crate::context;
 use crate::files::state::{self, with};
 use crate::files::{mounts, words};
-use crate::system::sys;
+use crate::system::{originals, sys};
 
 /// The constructor, after that of the sockets.
 pub fn begin() {
@@ -135,9 +135,27 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
 /// # Safety
 /// As `fdopen(3)`.
 pub unsafe fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
+    if words::get(fd) != 0 {
+        // Duplicates stay.
+        with(|state| state.share_one(fd));
+    }
     forget_file(fd);
     // SAFETY: the caller upholds this function's contract.
     unsafe { data::fdopen(fd, mode) }
+}
+
+/// `fclose(3)`: the C library closes the descriptor past this library. The number may have become a
+/// file's that the program opened.
+///
+/// # Safety
+/// As `fclose(3)`.
+pub unsafe fn fclose(stream: *mut c_void) -> c_int {
+    if mounts::are_any() && !stream.is_null() {
+        // SAFETY: the caller upholds this function's contract.
+        forget_file(unsafe { libc::fileno(stream.cast()) });
+    }
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { originals::fclose(stream) }
 }
 
 fn forget_file(fd: c_int) {

@@ -30,12 +30,19 @@ fn attributes(client: &mut (dyn Leased + Send), inode: InodeNumber) -> Result<At
 }
 
 /// `fsync(2)` and `fdatasync(2)`. While this process has the lease, all that was written is in the
-/// log of its client, or durable: a lease passes when it is. Else it is the mount's.
+/// log of its client, or durable: a lease passes when it is. Else it is the mount's, and this
+/// process may have written by another descriptor what is in its log still.
 pub fn fsync(fd: c_int, extent: Extent) -> c_int {
     if words::get(fd) != 0
         && let Some(result) = sync_by_client(fd)
     {
         return sys::to_c_int(result.map(|()| 0));
+    }
+    if state::stores() != 0
+        && mounts::identify(fd).is_some()
+        && let Err(errno) = sync_clients()
+    {
+        return sys::to_c_int(Err(errno));
     }
     // SAFETY: touches no memory.
     unsafe {
@@ -138,7 +145,7 @@ pub fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
     let done = with_client(fd, Need { access: Access::None, at_position: true }, |call| {
         let size = attributes(call.client, call.inode)?.size;
         let end = off_t::try_from(size).ok().and_then(|size| size.checked_add(offset));
-        seek(fd, end.ok_or(libc::EOVERFLOW)?, libc::SEEK_SET)
+        seek(fd, end.ok_or(libc::EINVAL)?, libc::SEEK_SET)
     });
     match done {
         Done::Here(outcome) => sys::to_c(outcome) as off_t,

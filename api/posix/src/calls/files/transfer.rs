@@ -6,11 +6,12 @@ use std::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
 
 use crate::calls::data;
-use crate::files::{mounts, words};
+use crate::files::mounts;
 use crate::system::originals;
 
 fn refresh(fd: c_int) {
-    if words::get(fd) != 0 {
+    // Also where the library does not know the descriptor: it was inherited, or is a stream's.
+    if mounts::identify(fd).is_some() {
         mounts::refresh(fd);
     }
 }

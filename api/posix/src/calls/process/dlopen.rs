@@ -14,7 +14,7 @@ use std::ffi::c_void;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use sietch_protocol::socket_service::SOCKET_VARIABLE;
+use sietch_protocol::socket_service::{FILES_VARIABLE, SOCKET_VARIABLE};
 
 use crate::context;
 use crate::system::originals;
@@ -49,7 +49,8 @@ fn target(pointer: &AtomicPtr<c_void>, name: &str) -> Target {
         }
     }
     // Before the constructor has run, only the environment says so.
-    let under_sietch = context::get().is_some() || context::variable(SOCKET_VARIABLE).is_some();
+    let is_set = |name| context::variable(name).is_some();
+    let under_sietch = context::get().is_some() || is_set(SOCKET_VARIABLE) || is_set(FILES_VARIABLE);
     Target { function, keeps: kept(under_sietch) }
 }
 
