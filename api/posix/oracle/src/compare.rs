@@ -69,6 +69,12 @@ pub(crate) fn side_by_side(program: &Program, kernel: &[String], shim: &[String]
             text += &format!("        kernel: {one}\n        shim:   {other}\n");
         }
     }
+    for number in program.steps.len()..kernel.len().max(shim.len()) {
+        let (one, other) = (kernel.get(number), shim.get(number));
+        if one != other {
+            text += &format!("    kernel: {one:?}\n    shim:   {other:?}\n");
+        }
+    }
     for (name, lines) in [("kernel", &kernel), ("shim", &shim)] {
         if let Some(last) = lines.last().filter(|line| number(line) == usize::MAX) {
             text += &format!("    {name}: {last}\n");

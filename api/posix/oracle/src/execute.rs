@@ -16,15 +16,17 @@
 
 mod actor;
 mod address;
-mod content;
 mod descriptors;
 mod director;
 mod errno;
+mod files;
+mod mappings;
 mod pipes;
 mod processes;
 mod readiness;
 mod signals;
 mod slots;
+mod streams;
 mod syscalls;
 mod transfer;
 

@@ -14,6 +14,7 @@
 //!    * closing a descriptor that another thread polls;
 //!    * connecting a socket again after a refused non-blocking connect.
 
+pub mod files;
 mod model;
 mod random;
 mod scenes;

@@ -14,7 +14,10 @@ pub(crate) mod words;
 use std::fmt::{self, Display, Formatter};
 
 use options::SocketOption;
-use words::{Address, Control, Events, Family, Faulty, Kind, MessageFlags, Slot, SocketFlags, Watched, Word};
+use words::{
+    Access, Address, Control, Events, Family, Faulty, InHandler, Kind, MessageFlags, Name, OpenFlags,
+    Reserve, Sharing, Slot, SocketFlags, StreamMode, VectorFlags, Watched, Whence, Word,
+};
 
 macro_rules! operations {
     ($( $(#[$doc:meta])* $variant:ident = $name:literal { $( $field:ident : $type:ty ),* $(,)? } )*) => {
@@ -173,4 +176,72 @@ operations! {
     Fill = "fill" { fd: Slot }
     /// Receives exactly what `fill` sent from the other slot.
     Drain = "drain" { fd: Slot, sender: Slot }
+    /// `open` of a name in the folder of the executor.
+    Open = "open" { to: Slot, name: Name, access: Access, flags: OpenFlags }
+    /// `mkstemp` in the folder of the executor.
+    Mkstemp = "mkstemp" { to: Slot }
+    /// `pread`.
+    Pread = "pread" { fd: Slot, length: i64, offset: i64 }
+    /// `pwrite`.
+    Pwrite = "pwrite" { fd: Slot, length: i64, offset: i64 }
+    /// `preadv` into two buffers.
+    Preadv = "preadv" { fd: Slot, first: i64, second: i64, offset: i64 }
+    /// `pwritev` of two buffers.
+    Pwritev = "pwritev" { fd: Slot, first: i64, second: i64, offset: i64 }
+    /// `preadv2` into two buffers.
+    Preadv2 = "preadv2" { fd: Slot, first: i64, second: i64, offset: i64, flags: VectorFlags }
+    /// `pwritev2` of two buffers.
+    Pwritev2 = "pwritev2" { fd: Slot, first: i64, second: i64, offset: i64, flags: VectorFlags }
+    /// `lseek`.
+    Lseek = "lseek" { fd: Slot, offset: i64, whence: Whence }
+    /// `ftruncate`.
+    Ftruncate = "ftruncate" { fd: Slot, length: i64 }
+    /// `truncate`.
+    Truncate = "truncate" { name: Name, length: i64 }
+    /// `fallocate`.
+    Fallocate = "fallocate" { fd: Slot, how: Reserve, offset: i64, length: i64 }
+    /// `fstat`: kind, size and links.
+    Fstat = "fstat" { fd: Slot }
+    /// `stat`: kind, size and links.
+    Stat = "stat" { name: Name }
+    /// `fsync`.
+    Fsync = "fsync" { fd: Slot }
+    /// `fdatasync`.
+    Fdatasync = "fdatasync" { fd: Slot }
+    /// `unlink`.
+    Unlink = "unlink" { name: Name }
+    /// `rename`.
+    Rename = "rename" { from: Name, to: Name }
+    /// `link`.
+    Link = "link" { from: Name, to: Name }
+    /// `copy_file_range`, at the position where an offset is -1.
+    CopyRange = "copy_file_range" { input: Slot, from: i64, out: Slot, to: i64, length: i64 }
+    /// `mmap` for reading and writing, or for reading alone.
+    Map = "mmap" { map: i64, fd: Slot, offset: i64, length: i64, sharing: Sharing }
+    /// Reads mapped memory; memory that cannot be read is an error.
+    MapRead = "map_read" { map: i64, at: i64, length: i64 }
+    /// Writes mapped memory; memory that cannot be written is an error.
+    MapWrite = "map_write" { map: i64, at: i64, length: i64 }
+    /// `msync`.
+    Msync = "msync" { map: i64 }
+    /// `munmap`.
+    Unmap = "munmap" { map: i64 }
+    /// `fopen`.
+    StreamOpen = "fopen" { stream: i64, name: Name, mode: StreamMode }
+    /// `fdopen`.
+    StreamOf = "fdopen" { stream: i64, fd: Slot, mode: StreamMode }
+    /// `fread`.
+    StreamRead = "fread" { stream: i64, length: i64 }
+    /// `fwrite`.
+    StreamWrite = "fwrite" { stream: i64, length: i64 }
+    /// `fflush`.
+    StreamFlush = "fflush" { stream: i64 }
+    /// `fseek`.
+    StreamSeek = "fseek" { stream: i64, offset: i64, whence: Whence }
+    /// `fclose`.
+    StreamClose = "fclose" { stream: i64 }
+    /// `setrlimit` of the size of files, without a limit if negative.
+    Limit = "limit" { bytes: i64 }
+    /// A call within a signal handler.
+    InHandler = "in_handler" { call: InHandler, fd: Slot, length: i64 }
 }

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::operation::Operation;
+use crate::operation::words::{Name, Word as _};
 
 /// The thread or process that carries out a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub(crate) enum Step {
     Join(Actor),
     /// Kills a child with `SIGKILL` and waits for it.
     Kill(Actor),
+    /// Has the session read a file, in a process without the shim.
+    Look(Name),
 }
 
 impl Display for Step {
@@ -70,6 +73,7 @@ impl Display for Step {
             }
             Self::Join(actor) => write!(f, "join {actor}"),
             Self::Kill(actor) => write!(f, "kill {actor}"),
+            Self::Look(name) => write!(f, "look {name}"),
         }
     }
 }
@@ -81,6 +85,7 @@ impl Step {
         let first = words.next()?;
         let step = match first {
             "join" => Self::Join(Actor::read(words.next()?)?),
+            "look" => Self::Look(Name::read(words.next()?)?),
             "kill" => Self::Kill(Actor::read(words.next()?)?),
             _ => {
                 let actor = Actor::read(first)?;

@@ -17,10 +17,12 @@ use crate::minimise::minimise;
 use crate::program::Program;
 use crate::session::{Session, Setting};
 
-/// Milliseconds after which a call is interrupted.
+/// Milliseconds after which a socket call is interrupted.
 const TICK: u32 = 40;
 /// The same for repetitions, where a slow machine must not matter.
 const LONG_TICK: u32 = 300;
+/// The same for files: none of these calls waits for another actor.
+const FILE_TICK: u32 = 10_000;
 /// How often a program that differed is repeated.
 const REPETITIONS: usize = 10;
 /// How many repetitions must differ for a failure. Other load on the machine delays calls now and
@@ -36,6 +38,8 @@ pub struct Suite {
     pub kernel: Setting,
     /// The shim's setting.
     pub shim: Setting,
+    /// What the programs do.
+    pub subject: Subject,
     /// The seed of the first program; each further program has the next seed.
     pub seed: u64,
     /// The most programs to run.
@@ -48,6 +52,33 @@ pub struct Suite {
     pub workers: usize,
     /// Seeds to skip.
     pub except: &'static [u64],
+}
+
+/// What programs do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Subject {
+    /// Socket calls.
+    #[default]
+    Sockets,
+    /// Calls on files.
+    Files,
+}
+
+impl Subject {
+    fn program(self, seed: u64) -> Program {
+        match self {
+            Self::Sockets => generate::program(seed),
+            Self::Files => generate::files::program(seed),
+        }
+    }
+
+    /// The tick of the first run, and that of a repetition.
+    fn ticks(self) -> (u32, u32) {
+        match self {
+            Self::Sockets => (TICK, LONG_TICK),
+            Self::Files => (FILE_TICK, FILE_TICK),
+        }
+    }
 }
 
 /// What the shim's results must satisfy.
@@ -84,6 +115,7 @@ enum Verdict {
 
 /// A pair of executors.
 pub struct Pair {
+    subject: Subject,
     kernel: Session,
     shim: Session,
 }
@@ -97,8 +129,8 @@ impl Pair {
     ///
     /// # Errors
     /// One cannot be started.
-    pub fn start(kernel: &Setting, shim: &Setting) -> std::io::Result<Self> {
-        Ok(Self { kernel: Session::start(kernel)?, shim: Session::start(shim)? })
+    pub fn start(subject: Subject, kernel: &Setting, shim: &Setting) -> std::io::Result<Self> {
+        Ok(Self { subject, kernel: Session::start(kernel)?, shim: Session::start(shim)? })
     }
 
     /// The results of a program in both settings.
@@ -127,7 +159,7 @@ impl Pair {
     }
 
     fn check_alive(&mut self, program: &Program) -> std::io::Result<Verdict> {
-        let (kernel, shim) = self.run(program, TICK)?;
+        let (kernel, shim) = self.run(program, self.subject.ticks().0)?;
         let dead = ended_early(&shim) && !ended_early(&kernel);
         Ok(if dead { Verdict::Differs(side_by_side(program, &kernel, &shim)) } else { Verdict::Same })
     }
@@ -135,7 +167,7 @@ impl Pair {
     fn verdict(&mut self, program: &Program) -> std::io::Result<Verdict> {
         let found = {
             let _shared = REPEATING.read().unwrap_or_else(PoisonError::into_inner);
-            let (first, other) = self.run(program, TICK)?;
+            let (first, other) = self.run(program, self.subject.ticks().0)?;
             difference(&first, &other)
         };
         let Some(found) = found else { return Ok(Verdict::Same) };
@@ -143,7 +175,7 @@ impl Pair {
         let mut before: Option<Vec<String>> = None;
         let (mut differed, mut doubts) = (0, None);
         for _ in 0..REPETITIONS {
-            let (one, other) = self.run(program, LONG_TICK)?;
+            let (one, other) = self.run(program, self.subject.ticks().1)?;
             let kernel = before.get_or_insert_with(|| one.clone());
             if let Some(found) = difference(kernel, &one) {
                 doubts = Some(found);
@@ -176,7 +208,7 @@ impl Suite {
         let (next, begun) = (AtomicU64::new(0), Instant::now());
         let summary = Mutex::new(Summary::default());
         let work = || -> std::io::Result<()> {
-            let mut pair = Pair::start(&self.kernel, &self.shim)?;
+            let mut pair = Pair::start(self.subject, &self.kernel, &self.shim)?;
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let enough = lock(&summary).failures.len() >= most_failures;
@@ -187,7 +219,7 @@ impl Suite {
                 if self.except.contains(&seed) {
                     continue;
                 }
-                let program = generate::program(seed);
+                let program = self.subject.program(seed);
                 let verdict = match self.demand {
                     Demand::Same => pair.verdict(&program)?,
                     Demand::Alive => pair.check_alive(&program)?,

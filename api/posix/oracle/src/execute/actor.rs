@@ -5,13 +5,15 @@
 //! 2. The first line of an actor is `+ PROCESS THREAD`. The command `reset` closes every descriptor
 //!    of a program; its answer is `=`.
 //! 3. A result ends with ` !N` if N signals of the director interrupted the call, and with `
-//!    sigpipe` if the call raised `SIGPIPE`.
+//!    sigpipe` or ` sigxfsz` if the call raised that signal.
 
 use std::process::ExitCode;
 
 use super::errno::Returned;
 use super::pipes::{self, FIRST_PIPE, Pipes};
-use super::{descriptors, processes, readiness, signals, slots, syscalls, transfer};
+use super::{
+    descriptors, files, mappings, processes, readiness, signals, slots, streams, syscalls, transfer,
+};
 use crate::operation::Operation;
 use crate::program::Actor;
 
@@ -53,6 +55,9 @@ fn result(actor: Actor, index: usize, operation: &Operation) -> String {
     let text = descriptors::perform(index, operation)
         .or_else(|| transfer::perform(index, operation))
         .or_else(|| readiness::perform(operation))
+        .or_else(|| files::perform(index, operation))
+        .or_else(|| mappings::perform(index, operation))
+        .or_else(|| streams::perform(index, operation))
         .or_else(|| processes::perform(actor, operation))
         .or_else(|| match operation {
             Operation::Fork { child } => Some(fork(u8::try_from(*child).unwrap_or(1))),
@@ -65,7 +70,8 @@ fn result(actor: Actor, index: usize, operation: &Operation) -> String {
         count => format!(" !{count}"),
     };
     let pipe = if after.pipes > before.pipes { " sigpipe" } else { "" };
-    format!("{text}{interrupts}{pipe}")
+    let limit = if after.limits > before.limits { " sigxfsz" } else { "" };
+    format!("{text}{interrupts}{pipe}{limit}")
 }
 
 /// Forks; the child is an actor of its own.
@@ -88,6 +94,9 @@ fn fork(child: u8) -> String {
 
 /// Closes every descriptor that a program left open.
 fn reset() {
+    files::reset();
+    mappings::reset();
+    streams::reset();
     syscalls::close_range(3, u32::try_from(FIRST_PIPE - 1).unwrap_or(0));
     slots::clear();
     signals::install(false);

@@ -10,10 +10,10 @@
 //! An invalid descriptor or length is passed on as it is: the kernel's error is part of the result.
 
 use super::address::{self, CANARY, ROOM};
-use super::content;
 use super::errno::Returned;
 use super::slots::{descriptor, encoded, note_port, put, put_new};
 use super::syscalls::{self, Naming, int};
+use crate::content;
 use crate::operation::Operation;
 use crate::operation::options::{Compared, SocketOption};
 use crate::operation::words::{Faulty, Slot};
@@ -271,6 +271,9 @@ fn faulty_data(name: &str, fd: i32) -> Returned {
             "read" => Returned::of_length(libc::read(fd, null, 10)),
             "write" => Returned::of_length(libc::write(fd, null, 10)),
             "recv" => Returned::of_length(libc::recv(fd, null, 10, libc::MSG_DONTWAIT)),
+            "pread" => Returned::of_length(libc::pread(fd, null, 10, 0)),
+            "pwrite" => Returned::of_length(libc::pwrite(fd, null, 10, 0)),
+            "fstat" => Returned::of(libc::fstat(fd, null.cast())),
             "readv" => Returned::of_length(libc::readv(fd, vectors.as_ptr(), 2)),
             "writev" => Returned::of_length(libc::writev(fd, vectors.as_ptr(), 2)),
             _ => Returned::of_length(libc::send(fd, null, 10, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)),

@@ -2,7 +2,8 @@
 //!
 //! The input is `program TICK` (milliseconds), the program's steps, `end`. The director answers
 //! each step that has a result with `NUMBER RESULT`, and the program with `end`. If no signal
-//! interrupts a call, it writes `hung` and ends the process.
+//! interrupts a call, it writes `hung` and ends the process. For a step `look` it writes `look
+//! NAME`, and the next line of its input is the result.
 
 use std::fs::File;
 use std::io::{BufRead as _, Write as _};
@@ -88,13 +89,13 @@ pub(super) fn run() -> ExitCode {
     }
     let mut director = Director { actors, tick: 40, output: Vec::new() };
     let mut steps = Vec::new();
-    for line in std::io::stdin().lock().lines() {
-        let Ok(line) = line else { break };
+    let mut input = std::io::stdin().lock().lines().map_while(Result::ok);
+    while let Some(line) = input.next() {
         if let Some(tick) = line.strip_prefix("program ") {
             director.tick = tick.parse().unwrap_or(40);
             steps.clear();
         } else if line == "end" {
-            let whole = director.program(&steps);
+            let whole = director.program(&steps, &mut input);
             let mut text = director.output.join("\n");
             text += if whole { "\nend\n" } else { "\nhung\n" };
             director.output.clear();
@@ -203,7 +204,7 @@ impl Remote {
 
 impl Director {
     /// Carries out a program; false if a call hangs.
-    fn program(&mut self, steps: &[Option<Step>]) -> bool {
+    fn program(&mut self, steps: &[Option<Step>], input: &mut impl Iterator<Item = String>) -> bool {
         for (number, step) in steps.iter().enumerate() {
             let (result, whole) = match step {
                 None => ("no step".to_owned(), true),
@@ -212,6 +213,10 @@ impl Director {
                 }
                 Some(Step::Join(actor)) => self.join(actor.index()),
                 Some(Step::Kill(actor)) => (self.kill(actor.index()), true),
+                Some(Step::Look(name)) => {
+                    println!("look {name}");
+                    (input.next().unwrap_or_default(), true)
+                }
             };
             self.output.push(format!("{number} {result}"));
             if !whole {

@@ -41,7 +41,7 @@ impl Display for Returned {
     }
 }
 
-/// The name of an errno that socket calls return, else its number.
+/// The name of an errno that these calls return, else its number.
 pub(super) fn name(errno: i32) -> String {
     const NAMES: &[(i32, &str)] = &[
         (0, "0"),
@@ -92,6 +92,15 @@ pub(super) fn name(errno: i32) -> String {
         (libc::ENOTCONN, "ENOTCONN"),
         (libc::ENODEV, "ENODEV"),
         (libc::ESTALE, "ESTALE"),
+        (libc::ENXIO, "ENXIO"),
+        (libc::EXDEV, "EXDEV"),
+        (libc::ENOTDIR, "ENOTDIR"),
+        (libc::EISDIR, "EISDIR"),
+        (libc::ETXTBSY, "ETXTBSY"),
+        (libc::EFBIG, "EFBIG"),
+        (libc::ENOSPC, "ENOSPC"),
+        (libc::EROFS, "EROFS"),
+        (libc::EOVERFLOW, "EOVERFLOW"),
     ];
     NAMES
         .iter()

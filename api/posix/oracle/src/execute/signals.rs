@@ -1,4 +1,4 @@
-//! The signals by which the director interrupts calls, and `SIGPIPE`.
+//! The signals by which the director interrupts calls, `SIGPIPE` and `SIGXFSZ`.
 //!
 //! Each is counted for the thread that it reaches. A handler touches nothing but a cell of its
 //! thread.
@@ -17,10 +17,12 @@ pub(super) struct Counts {
     pub(super) interrupts: u32,
     /// `SIGPIPE`.
     pub(super) pipes: u32,
+    /// `SIGXFSZ`.
+    pub(super) limits: u32,
 }
 
 thread_local! {
-    static COUNTS: Cell<Counts> = const { Cell::new(Counts { interrupts: 0, pipes: 0 }) };
+    static COUNTS: Cell<Counts> = const { Cell::new(Counts { interrupts: 0, pipes: 0, limits: 0 }) };
 }
 
 extern "C" fn count(signal: libc::c_int) {
@@ -28,6 +30,8 @@ extern "C" fn count(signal: libc::c_int) {
         let mut counts = cell.get();
         if signal == libc::SIGPIPE {
             counts.pipes += 1;
+        } else if signal == libc::SIGXFSZ {
+            counts.limits += 1;
         } else {
             counts.interrupts += 1;
         }
@@ -45,9 +49,9 @@ pub(super) fn set_counts(counts: Counts) {
     COUNTS.with(|cell| cell.set(counts));
 }
 
-/// Takes the three signals; `restart` is for the first alone.
+/// Takes these signals; `restart` is for the first alone.
 pub(super) fn install(restart: bool) {
-    for signal in [FIRST, SECOND, libc::SIGPIPE] {
+    for signal in [FIRST, SECOND, libc::SIGPIPE, libc::SIGXFSZ] {
         let flags = if restart && signal == FIRST { libc::SA_RESTART } else { 0 };
         // SAFETY: `sigaction` is plain data whose zeros are an empty mask. `count` only touches a
         // cell of its own thread, so it may interrupt anything: the cell has neither a destructor

@@ -4,10 +4,10 @@
 //! hash of the received bytes.
 
 use super::address::{self, CANARY, ROOM};
-use super::content;
 use super::errno::{self, Returned};
 use super::slots::{descriptor, encoded, put_new, set_filled, take_filled};
 use super::{signals, syscalls};
+use crate::content;
 use crate::operation::Operation;
 use crate::operation::words::{MessageFlags, Slot};
 
@@ -60,7 +60,8 @@ fn sent(fd: Slot, returned: Returned) -> String {
     returned.to_string()
 }
 
-fn received(returned: Returned, bytes: &[u8]) -> String {
+/// What a receiving call returned, with a hash of the bytes.
+pub(super) fn received(returned: Returned, bytes: &[u8]) -> String {
     if !returned.is_ok() {
         return returned.to_string();
     }

@@ -196,12 +196,70 @@ choice! {
         "sendmsg", "recvmsg", "bind", "connect", "getsockname", "getpeername",
         "getsockopt", "setsockopt", "epoll_ctl", "epoll_wait", "poll", "fionread",
         "socketpair", "accept", "read", "write", "recv", "send", "readv", "writev",
+        "pread", "pwrite", "fstat",
+    }
+}
+
+choice! {
+    /// A file in the folder of the executor.
+    Name { "a", "b", "c", "d" }
+}
+
+choice! {
+    /// The access mode of `open`.
+    Access { "r" => libc::O_RDONLY, "w" => libc::O_WRONLY, "rw" => libc::O_RDWR }
+}
+
+choice! {
+    /// The last argument of `lseek`.
+    Whence {
+        "set" => libc::SEEK_SET, "cur" => libc::SEEK_CUR, "end" => libc::SEEK_END,
+        "data" => libc::SEEK_DATA, "hole" => libc::SEEK_HOLE, "none" => 9,
+    }
+}
+
+choice! {
+    /// What `fallocate` does.
+    Reserve {
+        "all" => 0, "keep" => libc::FALLOC_FL_KEEP_SIZE,
+        "punch" => libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE,
+    }
+}
+
+choice! {
+    /// How `mmap` maps: shared for reading and writing, shared for reading, or private.
+    Sharing { "shared", "read", "private" }
+}
+
+choice! {
+    /// The mode of `fopen` and `fdopen`.
+    StreamMode { "r", "r+", "w", "w+", "a", "a+" }
+}
+
+choice! {
+    /// A call within a signal handler.
+    InHandler { "read", "write", "pread", "pwrite", "fsync", "fstat", "close", "dup", "ftruncate" }
+}
+
+flags! {
+    /// Flags of `open`, without the access mode.
+    OpenFlags {
+        "creat" => libc::O_CREAT, "excl" => libc::O_EXCL, "trunc" => libc::O_TRUNC, "append" => libc::O_APPEND,
+        "sync" => libc::O_SYNC, "dsync" => libc::O_DSYNC, "cloexec" => libc::O_CLOEXEC, "path" => libc::O_PATH,
     }
 }
 
 flags! {
-    /// `SOCK_*` flags.
-    SocketFlags { "nonblock" => libc::SOCK_NONBLOCK, "cloexec" => libc::SOCK_CLOEXEC }
+    /// Flags of `preadv2` and `pwritev2`.
+    VectorFlags {
+        "hipri" => libc::RWF_HIPRI, "dsync" => libc::RWF_DSYNC, "sync" => libc::RWF_SYNC,
+        "append" => libc::RWF_APPEND,
+    }
+}
+
+flags! {
+    /// `SOCK_*` flags, and what else `F_SETFL` takes.
+    SocketFlags { "nonblock" => libc::SOCK_NONBLOCK, "cloexec" => libc::SOCK_CLOEXEC, "append" => libc::O_APPEND }
 }
 
 flags! {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sietch_posix_oracle::generate;
 use sietch_posix_oracle::program::Program;
 use sietch_posix_oracle::session::{Session, Setting};
-use sietch_posix_oracle::suite::{Demand, Suite};
+use sietch_posix_oracle::suite::{Demand, Subject, Suite};
 
 fn plain() -> Setting {
     Setting::plain(Path::new(env!("CARGO_BIN_EXE_sietch-socket-calls")))
@@ -23,6 +23,7 @@ fn the_kernel_agrees_with_itself() {
         kernel: plain(),
         shim: plain(),
         // The same programs each time.
+        subject: Subject::Sockets,
         seed: number("SIETCH_POSIX_SEED", 1),
         programs: number("SIETCH_POSIX_KERNEL_PROGRAMS", 300),
         time: Duration::from_secs(600),

@@ -6,7 +6,7 @@
 
 use sietch_posix_oracle::program::Program;
 use sietch_posix_oracle::session::{Session, Setting};
-use sietch_posix_oracle::suite::Pair;
+use sietch_posix_oracle::suite::{Pair, Subject};
 
 use crate::settings;
 
@@ -53,7 +53,7 @@ fn connected(line: &str) -> String {
 fn same(name: &str, other: &Setting) {
     let programs = programs();
     let (_, program) = programs.iter().find(|(each, _)| *each == name).expect("a program of that name");
-    let mut pair = Pair::start(&settings::kernel(), other).expect("executors");
+    let mut pair = Pair::start(Subject::Sockets, &settings::kernel(), other).expect("executors");
     if let Some(text) = pair.differs(program).expect("executors") {
         panic!("{name}\n{text}");
     }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use sietch_posix_oracle::suite::{Demand, Suite, Summary};
+use sietch_posix_oracle::suite::{Demand, Subject, Suite, Summary};
 use sietch_sim::seeds;
 
 use crate::settings;
@@ -28,6 +28,7 @@ fn run(demand: Demand) -> Summary {
     let suite = Suite {
         kernel: settings::kernel(),
         shim: settings::shim(),
+        subject: Subject::Sockets,
         seed: number("SIETCH_POSIX_SEED", seeds::first(FIRST)),
         programs: number("SIETCH_SIM_SEEDS", PROGRAMS),
         time: Duration::from_secs(number("SIETCH_SIM_SECONDS", 60)),
