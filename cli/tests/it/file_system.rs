@@ -13,7 +13,7 @@ use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Whether file systems can be mounted here; it says if not.
-fn can_mount() -> bool {
+pub(crate) fn can_mount() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !can {
         println!("SKIPPED: mounting needs root and /dev/fuse");
@@ -22,13 +22,13 @@ fn can_mount() -> bool {
 }
 
 /// The folders of a test, and what is mounted there.
-struct Testbed {
-    folder: PathBuf,
+pub(crate) struct Testbed {
+    pub(crate) folder: PathBuf,
     mounted: Option<Child>,
 }
 
 impl Testbed {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("sietch-fs-{name}-{}", std::process::id()));
         let testbed = Self { folder, mounted: None };
         testbed.clear();
@@ -46,21 +46,21 @@ impl Testbed {
         testbed
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 
-    fn sietch(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn sietch(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sietch"));
         command.arg("fs").args(arguments).current_dir(&self.folder).stdin(Stdio::null());
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.sietch(arguments).output().expect("start sietch")
     }
 
-    fn create(&self, medium: &str) {
+    pub(crate) fn create(&self, medium: &str) {
         self.create_with(medium, &[]);
     }
 
@@ -92,7 +92,7 @@ impl Testbed {
         assert_eq!(status.success(), signal == Signal::TERM, "{status}");
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join("mnt").join(name)
     }
 
@@ -229,11 +229,11 @@ fn a_file_system_is_not_made_twice_nor_opened_twice() {
 }
 
 /// A process of `sietch fs` that runs until it is killed.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
     /// Starts it, and waits for its line.
-    fn start(testbed: &Testbed, arguments: &[&str]) -> Self {
+    pub(crate) fn start(testbed: &Testbed, arguments: &[&str]) -> Self {
         let mut child = testbed.sietch(arguments).stdout(Stdio::piped()).spawn().expect("start sietch");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
@@ -241,12 +241,12 @@ impl Running {
         Self(child)
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).expect("a signal");
     }
 
     /// Waits for its end, which must come by itself.
-    fn ended(&mut self) -> bool {
+    pub(crate) fn ended(&mut self) -> bool {
         let patience = Instant::now() + Duration::from_secs(30);
         loop {
             if let Some(status) = self.0.try_wait().expect("wait") {
