@@ -43,10 +43,36 @@ fn the_kernel_agrees_with_itself() {
 }
 
 #[test]
+fn the_kernel_agrees_with_itself_about_files() {
+    let folder = std::env::temp_dir().join(format!("sietch-file-calls-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let setting = Setting { folder: Some(folder.clone()), ..plain() };
+    let suite = Suite {
+        kernel: setting.clone(),
+        shim: setting,
+        subject: Subject::Files,
+        seed: number("SIETCH_POSIX_SEED", 1),
+        programs: number("SIETCH_POSIX_KERNEL_PROGRAMS", 100),
+        time: Duration::from_secs(600),
+        demand: Demand::Same,
+        workers: 2,
+        except: &[],
+    };
+    let summary = suite.run(3).expect("executors");
+    std::fs::remove_dir_all(&folder).expect("remove the folder");
+    println!("{summary:?}");
+    assert!(summary.failures.is_empty(), "{}", summary.failures.join("\n"));
+    assert_eq!(summary.undetermined + summary.once, 0);
+    assert!(summary.steps > 10 * summary.programs, "programs of files have many steps");
+}
+
+#[test]
 fn every_program_is_written_and_read_back() {
     for seed in 0..2000 {
         let program = generate::program(seed);
         assert_eq!(Program::read(&program.to_string()), Ok(program), "seed {seed}");
+        let program = generate::files::program(seed);
+        assert_eq!(Program::read(&program.to_string()), Ok(program), "seed {seed}, files");
     }
 }
 
