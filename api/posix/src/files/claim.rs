@@ -178,6 +178,12 @@ impl State {
             }
             return None;
         }
+        // The client was ended meanwhile. Its log may have what it was doing, so the kernel does
+        // the call again unless that makes a difference: it does where it appends.
+        let is_repeatable = need.access != Access::Write || !appends;
+        if result.is_err() && is_repeatable && !self.is_going(open) {
+            return None;
+        }
         if result.is_ok() {
             self.did(number, open, need);
         }

@@ -168,7 +168,7 @@ int main(int arguments, char **words) {
     int append = !strcmp(mode, "append") || !strcmp(mode, "handler");
     file = open(words[2], O_RDWR | O_CREAT | O_CLOEXEC | (append ? O_APPEND : 0), 0644);
     if (file < 0) fail("open");
-    if (!strcmp(mode, "append")) puts_all((void *)(intptr_t)letter);
+    if (!strcmp(mode, "append") || !strcmp(mode, "writes")) puts_all((void *)(intptr_t)letter);
     else if (!strcmp(mode, "threads")) threads(letter);
     else if (!strcmp(mode, "forks")) forks(letter);
     else if (!strcmp(mode, "handler")) handler(letter);
