@@ -100,7 +100,7 @@ pub(crate) struct FsCreateArguments {
     #[arg(long, value_name = "PATH=SIZE")]
     pub hdd: Vec<MediumArgument>,
 
-    /// Bytes of the log [default: an eighth of the fastest medium, from 64mib to 256mib, and less
+    /// Bytes of the log [default: an eighth of the fastest medium, from 64mib to 128mib, and less
     /// where its memory is small]
     #[arg(long, value_name = "SIZE")]
     pub log: Option<Bytes>,

@@ -170,7 +170,7 @@ complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_su
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l nvm -d 'A file in persistent memory (a file system mounted with -o dax), or on a tmpfs that stands in for it and survives no loss of power; may be repeated' -r
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l ssd -d 'A file on a solid-state disk; may be repeated' -r
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l hdd -d 'A file on a rotating disk; may be repeated' -r
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l log -d 'Bytes of the log [default: an eighth of the fastest medium, from 64mib to 256mib, and less where its memory is small]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l log -d 'Bytes of the log [default: an eighth of the fastest medium, from 64mib to 128mib, and less where its memory is small]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l log-memory -d 'The folder for the memory of the log [default: that of the first --nvm, else /dev/shm]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l durability -d 'Without --nvm: when an operation survives a loss of power [default: fsync]' -r -f -a "operation\t'When it returns: each change waits for the disk'
 fsync\t'When fsync returns'"

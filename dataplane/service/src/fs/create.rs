@@ -36,7 +36,7 @@ const MEDIUM_PART: u64 = 8;
 const MEMORY_PART: u64 = 16;
 /// Bytes of the log, at least and at most, where nothing else is wanted. In the most, a busy mail
 /// server writes for a second, and most of its files live for less.
-const LOG_BYTES: (u64, u64) = (64 << 20, 256 << 20);
+const LOG_BYTES: (u64, u64) = (64 << 20, 128 << 20);
 
 /// Bytes of the log of a file system whose fastest medium has `medium` bytes, with `room` bytes
 /// where the memory of the log is.
@@ -151,8 +151,8 @@ mod tests {
         let cases = [
             (GIB / 64, 32 * GIB, 64 << 20),
             (GIB, 32 * GIB, 128 << 20),
-            (20 * GIB, 32 * GIB, 256 << 20),
-            (20 * GIB, 2 * GIB, 128 << 20),
+            (20 * GIB, 32 * GIB, 128 << 20),
+            (20 * GIB, 3 * GIB / 2, 96 << 20),
             (20 * GIB, GIB / 2, 64 << 20),
         ];
         for (medium, room, expected) in cases {

@@ -3,10 +3,10 @@
 //! 1. It sleeps until the client has logged up to a position that it has asked for
 //!    ([`Shared::wake_at`]). An idle file system therefore costs nothing, and a client that logs
 //!    pays one comparison.
-//! 2. After the first record it lets others gather for [`LINGER`], or until half of the log is
-//!    full, or until a client waits. The less room the log has, the smaller are the batches: a
-//!    client that waits for room waits for one batch. Where many records become pointless, batches
-//!    stay large.
+//! 2. After the first record it lets others gather for [`LINGER`], or until a quarter of the log is
+//!    full, or until a client waits; half of it where many records become pointless. The less room
+//!    the log has, the smaller are the batches: a client that waits for room waits for one batch.
+//!    Where many records become pointless, batches stay large.
 //! 3. After each commit, of whatever, it publishes position and root. Blocks that the commit
 //!    replaced are used again when the client has taken notice: so it must be able to.
 //! 4. If a medium fails, or the log has an invalid record or lacks one, it publishes that and ends:
@@ -35,19 +35,23 @@ use super::requests::{Digesting, Requests};
 
 /// How long records gather: long enough for a file that is written, synchronised and removed.
 const LINGER: Duration = Duration::from_millis(500);
-/// The part of the log at which the digest begins at once. Before, it would compete with the writer
-/// for cores and for the disk, and copy data that are soon overwritten or removed.
-const FULL_ENOUGH: u64 = 2;
+/// The part of the log at which the digest begins at once. The room that is left is the writer's
+/// while the digest works.
+const FULL_ENOUGH: u64 = 4;
+/// That part where data become pointless: later, fewer of them are left.
+const HALF_FULL: u64 = 2;
 /// A batch takes this part of the room that the log has left. So it is done before a client that
 /// logs three times as fast as the digest is out of room.
 const ROOM_PART: u64 = 3;
+/// Bytes of a batch, at most, if its data are not pointless. A client drops from its overlay what a
+/// batch had, all at once, and no operation goes on meanwhile.
+const BATCH: u64 = 16 << 20;
 /// Where later records make this part of the data pointless, a large batch is less work than many
 /// small ones. It takes this part of the log also where there is no room.
 const POINTLESS: f64 = 0.125;
 const LARGE_PART: u64 = 2;
 /// Bytes of such a batch, at most: where a client may wait for room before it is done, and where
-/// the log has this part of itself left. A client drops from its overlay what a batch had, all at
-/// once, and no operation goes on meanwhile.
+/// the log has this part of itself left.
 const LARGE_BATCH: (u64, u64) = (32 << 20, 64 << 20);
 const ROOMY_PART: u64 = 4;
 /// What a batch counts in the average of what was pointless.
@@ -436,7 +440,8 @@ impl Work {
     /// Sleeps until there is something to do.
     fn sleep(&mut self) -> Wake {
         let shared = &self.shared;
-        let threshold = self.log.len() as u64 / FULL_ENOUGH;
+        let part = if self.pointless > POINTLESS { HALF_FULL } else { FULL_ENOUGH };
+        let threshold = self.log.len() as u64 / part;
         let mut deadline = self.gathering_since.map(|since| since + LINGER);
         shared.requests.set_busy(false);
         let mut state = shared.state();
@@ -535,7 +540,7 @@ impl Work {
         let room = log.saturating_sub(used);
         let large = if room < log / ROOMY_PART { LARGE_BATCH.0 } else { LARGE_BATCH.1 };
         let least = if self.pointless > POINTLESS { (log / LARGE_PART).min(large) } else { 0 };
-        (room / ROOM_PART).max(least).clamp(LEAST_BATCH, digest::MAX_BATCH_BYTES)
+        (room / ROOM_PART).min(BATCH).max(least).clamp(LEAST_BATCH, digest::MAX_BATCH_BYTES)
     }
 
     /// Removes some of what was freed.
