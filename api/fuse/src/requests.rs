@@ -266,6 +266,11 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let set = self.change_as(&permitted(request), |state, caller| {
             set_attributes(state, caller, request, number, handle, change)
         });
+        if change.mtime.is_some() && self.service.is_some() {
+            // The kernel finds by size and mtime that a client has changed a file: one that is set
+            // back hides it.
+            self.stale.add(number);
+        }
         self.reply_attributes(set, reply);
     }
 
@@ -679,7 +684,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
 
     fn ioctl(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         _handle: FileHandle,
         _flags: IoctlFlags,
@@ -688,7 +693,11 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         room: u32,
         reply: ReplyIoctl,
     ) {
-        let Some(folder) = self.service.clone() else { return reply.error(fuser::Errno::ENOTTY) };
+        // Another user cannot become a client, and shall not take leases from those who are.
+        let may_ask = request.uid() == 0 || request.uid() == rustix::process::geteuid().as_raw();
+        let Some(folder) = self.service.clone().filter(|_| may_ask) else {
+            return reply.error(fuser::Errno::ENOTTY);
+        };
         let inode = inode(number);
         let answer = match command {
             direct::WAY => self

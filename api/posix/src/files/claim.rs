@@ -130,8 +130,14 @@ pub(crate) fn with_client<T>(
 
 /// The kernel does a call that was not given to [`with_client`].
 pub(crate) fn prepare_kernel(fd: c_int) {
-    let is_behind =
-        with(|state| state.of(fd).is_some_and(|number| state.take_behind(number) || mounts::is_limited()));
+    let is_behind = with(|state| {
+        state.of(fd).is_some_and(|number| {
+            // In a handler nothing is given back to the heap.
+            let is_behind =
+                if handlers::is_running() { state.is_behind(number) } else { state.take_behind(number) };
+            is_behind || mounts::is_limited()
+        })
+    });
     if is_behind {
         mounts::refresh(fd);
     }
@@ -204,6 +210,11 @@ impl State {
         }
     }
 
+    fn is_behind(&mut self, number: usize) -> bool {
+        let key = self.file(number).map(|file| (file.device, file.inode));
+        key.is_some_and(|key| self.behind.contains(&key))
+    }
+
     /// Whether the kernel has to ask for the size of a file; it does then.
     fn take_behind(&mut self, number: usize) -> bool {
         let Some(file) = self.file(number) else { return false };
@@ -248,7 +259,7 @@ impl File {
     fn may(&self, need: Need) -> bool {
         let writes = need.access == Access::Write;
         let has_position =
-            !need.at_position || self.in_kernel == 0 && (!self.is_shared || self.appends && writes);
+            !need.at_position || self.has_position() || self.in_kernel == 0 && self.appends && writes;
         let has_mode = match need.access {
             Access::Read => self.may_read,
             Access::Write => self.may_write && !mounts::is_limited(),

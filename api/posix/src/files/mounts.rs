@@ -74,6 +74,11 @@ pub(crate) fn add(device: u64) {
     }
 }
 
+/// No file is taken from the kernel from now on.
+pub(crate) fn forget_all() {
+    COUNT.store(0, Release);
+}
+
 /// Whether there is any mount.
 #[inline]
 pub(crate) fn are_any() -> bool {

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -15,6 +16,7 @@ use sietch_fs::inode::InodeNumber;
 use super::mounts::{self, Identity};
 use super::words;
 use crate::signal::handlers::{self, Section};
+use crate::system::cancellation::Whole;
 use crate::system::sys::Errno;
 use crate::system::{fork, kernel};
 
@@ -70,6 +72,11 @@ pub(crate) struct File {
 }
 
 impl File {
+    /// Whether no other process, and no call of the kernel's, uses the position.
+    pub(crate) fn has_position(&self) -> bool {
+        self.in_kernel == 0 && !self.is_shared
+    }
+
     /// A file that was opened: whether for reading and for writing, whether with `O_APPEND` and
     /// with `O_DSYNC`.
     pub(crate) fn new(
@@ -143,29 +150,39 @@ pub(crate) struct State {
     pub(crate) calls: u32,
 }
 
-static STATE: Mutex<State> = Mutex::new(State {
-    files: Vec::new(),
-    free: Vec::new(),
-    closed: Vec::new(),
-    stores: Vec::new(),
-    mapped: BTreeSet::new(),
-    behind: BTreeSet::new(),
-    claims: 0,
-    calls: 0,
-});
+impl State {
+    const EMPTY: Self = Self {
+        files: Vec::new(),
+        free: Vec::new(),
+        closed: Vec::new(),
+        stores: Vec::new(),
+        mapped: BTreeSet::new(),
+        behind: BTreeSet::new(),
+        claims: 0,
+        calls: 0,
+    };
+}
+
+static STATE: Mutex<State> = Mutex::new(State::EMPTY);
+
+/// That of a child of a fork in which no handler ran: another thread of its parent may have had the
+/// lock, and nothing releases it there. Such a process has no files here.
+static ORPHANED: Mutex<State> = Mutex::new(State::EMPTY);
+static IS_ORPHANED: AtomicBool = AtomicBool::new(false);
 
 /// Runs `work` with everything that is known. No handler of the program runs in this thread
-/// meanwhile.
+/// meanwhile, and it is not cancelled.
 pub(crate) fn with<T>(work: impl FnOnce(&mut State) -> T) -> T {
+    let _whole = Whole::begin();
     let _section = Section::enter();
-    let mut state = lock();
     // A child that was made by a system call: no handler has run.
     if let Some(own) = fork::own_word_of_files()
         && own.load(Relaxed) == 0
     {
         own.store(1, Relaxed);
-        state.leave_to_parent();
+        orphan();
     }
+    let mut state = lock();
     if !state.closed.is_empty() && !handlers::is_running() {
         state.sweep();
     }
@@ -173,7 +190,20 @@ pub(crate) fn with<T>(work: impl FnOnce(&mut State) -> T) -> T {
 }
 
 fn lock() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+    let state = if IS_ORPHANED.load(Relaxed) { &ORPHANED } else { &STATE };
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives all files to the kernel, and leaves the clients to the parent.
+#[cold]
+fn orphan() {
+    IS_ORPHANED.store(true, Relaxed);
+    mounts::forget_all();
+    for fd in words::range(0, u32::MAX) {
+        if words::take(fd) == words::HIDDEN {
+            let _ = kernel::close(fd);
+        }
+    }
 }
 
 impl State {

@@ -18,8 +18,8 @@ use crate::files::claim::{Access, Call, Done, Need, prepare_kernel, with_client}
 use crate::files::position::{now, seek};
 use crate::files::{mounts, words};
 use crate::signal::user_memory;
-use crate::system::originals;
 use crate::system::sys::{self, Errno, Outcome};
+use crate::system::{cancellation, originals};
 
 /// Most bytes of a call (`MAX_RW_COUNT`).
 const MAX_BYTES: usize = 0x7fff_f000;
@@ -188,7 +188,9 @@ fn write_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Outcome {
     let (done, end) = match (filled.next(), filled.next()) {
         (Some(one), None) => write_at(call, at, slice(&one))?,
         _ => {
-            let mut gathered = Vec::with_capacity(pieces.bytes);
+            let mut gathered = Vec::new();
+            // Without memory the kernel writes: EAGAIN ends the claim.
+            gathered.try_reserve_exact(pieces.bytes).map_err(|_| libc::EAGAIN)?;
             pieces
                 .iter()
                 .filter(|piece| piece.iov_len != 0)
@@ -248,6 +250,8 @@ unsafe fn read_or(
     (first, count): (*const iovec, c_int),
     kernel: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
+    // SAFETY: there is nothing to drop.
+    unsafe { cancellation::point() };
     // SAFETY: the caller upholds this function's contract.
     match unsafe { read_by_client(fd, place, first, count) } {
         Done::Here(outcome) => sys::to_c(outcome),
@@ -265,6 +269,8 @@ unsafe fn write_or(
     (first, count): (*const iovec, c_int),
     kernel: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
+    // SAFETY: there is nothing to drop.
+    unsafe { cancellation::point() };
     // SAFETY: the caller upholds this function's contract.
     match unsafe { write_by_client(fd, place, first, count) } {
         Done::Here(Ok((bytes, syncs))) => written(fd, bytes, syncs),

@@ -92,20 +92,36 @@ pub fn dup(old: c_int) -> c_int {
     duplicated(old, descriptor::dup(old))
 }
 
-/// `dup2(2)`.
-pub fn dup2(old: c_int, new: c_int) -> c_int {
+/// A descriptor takes the place of another one by `duplicate`. No read or write of this process is
+/// between its two ends then: its position would be that of another file.
+fn replaced(old: c_int, new: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
     if words::get(new) == words::HIDDEN {
         take_back(new.cast_unsigned(), new.cast_unsigned());
     }
-    duplicated(old, descriptor::dup2(old, new))
+    if old == new || words::get(old) == 0 && words::get(new) == 0 {
+        return duplicate();
+    }
+    with(|state| {
+        let before = words::take(new);
+        let answer = duplicate();
+        if answer >= 0 {
+            state.close(before);
+            state.duplicate(old, new);
+        } else if before != 0 {
+            words::set(new, before);
+        }
+        answer
+    })
+}
+
+/// `dup2(2)`.
+pub fn dup2(old: c_int, new: c_int) -> c_int {
+    replaced(old, new, || descriptor::dup2(old, new))
 }
 
 /// `dup3(2)`.
 pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if words::get(new) == words::HIDDEN {
-        take_back(new.cast_unsigned(), new.cast_unsigned());
-    }
-    duplicated(old, descriptor::dup3(old, new, flags))
+    replaced(old, new, || descriptor::dup3(old, new, flags))
 }
 
 /// `fcntl(2)`.

@@ -12,7 +12,8 @@ use sietch_fs::limits::BLOCK;
 use crate::files::claim::{Access, Done, Need, with_client};
 use crate::files::position::{now, seek};
 use crate::files::{mounts, state, words};
-use crate::signal::user_memory;
+use crate::signal::{handlers, user_memory};
+use crate::system::cancellation::Whole;
 use crate::system::originals;
 use crate::system::sys::{self, Errno, address, address_mut, signed};
 
@@ -38,7 +39,9 @@ pub fn fsync(fd: c_int, extent: Extent) -> c_int {
     {
         return sys::to_c_int(result.map(|()| 0));
     }
-    if state::stores() != 0
+    // In a handler nothing can be taken from the heap. The mount waits for what this process has.
+    if !handlers::is_running()
+        && state::stores() != 0
         && mounts::identify(fd).is_some()
         && let Err(errno) = sync_clients()
     {
@@ -55,6 +58,7 @@ pub fn fsync(fd: c_int, extent: Extent) -> c_int {
 
 /// `None`: it is the kernel's.
 fn sync_by_client(fd: c_int) -> Option<Result<(), Errno>> {
+    let _whole = Whole::begin();
     let mut point = SyncPoint::default();
     loop {
         let begun = with_client(fd, Need::NONE, |call| {
@@ -77,6 +81,7 @@ fn sync_by_client(fd: c_int) -> Option<Result<(), Errno>> {
 
 /// Makes durable what every client of this process has.
 fn sync_clients() -> Result<(), Errno> {
+    let _whole = Whole::begin();
     for at in 0..state::stores() {
         let mut point = SyncPoint::default();
         loop {
@@ -136,8 +141,13 @@ pub fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
         return kernel();
     }
     if matches!(whence, libc::SEEK_SET | libc::SEEK_CUR) {
-        // Not between the two ends of a read or write of another thread.
-        return sys::to_c(state::with(|_| seek(fd, offset, whence))) as off_t;
+        // Not between the two ends of a read or write of another thread. Where the kernel may do
+        // one, it has a lock of its own, and may wait with it for this process.
+        let own = state::with(|state| {
+            let file = state.of(fd).and_then(|number| state.file(number));
+            file.is_some_and(|file| file.has_position()).then(|| seek(fd, offset, whence))
+        });
+        return own.map_or_else(kernel, |outcome| sys::to_c(outcome) as off_t);
     }
     if whence != libc::SEEK_END {
         return kernel();
