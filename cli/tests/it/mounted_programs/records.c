@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -159,6 +160,57 @@ static void waits(const char *name) {
     pause();
 }
 
+// Two threads write at the position of a descriptor. Another file takes its number again and again,
+// as when a log is rotated: NAME, NAME.1 and so on.
+static void rotates(const char *name, char letter) {
+    pthread_t each[2];
+    for (int at = 0; at < 2; at++)
+        if (pthread_create(&each[at], NULL, puts_all, (void *)(intptr_t)(letter + at))) fail("pthread_create");
+    for (int at = 1; at <= 40; at++) {
+        char next[4096];
+        snprintf(next, sizeof next, "%s.%d", name, at);
+        int other = open(next, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+        if (other < 0) fail("open");
+        usleep(2000);
+        if (dup2(other, file) != file || close(other)) fail("dup2");
+    }
+    for (int at = 0; at < 2; at++) pthread_join(each[at], NULL);
+}
+
+static void *overwrites(void *unused) {
+    (void)unused;
+    char bytes[RECORD];
+    record(bytes, 'X', 0);
+    for (;;)
+        if (pwrite(file, bytes, RECORD, 0) != RECORD) fail("pwrite");
+    return NULL;
+}
+
+// A thread that does nothing but write is cancelled.
+static void cancels(void) {
+    pthread_t thread;
+    void *result;
+    if (pthread_create(&thread, NULL, overwrites, NULL)) fail("pthread_create");
+    usleep(100000);
+    if (pthread_cancel(thread) || pthread_join(thread, &result) || result != PTHREAD_CANCELED) fail("cancel");
+}
+
+// Children that a system call makes write, while another thread of the parent does.
+static void clones(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, overwrites, NULL)) fail("pthread_create");
+    usleep(100000);
+    for (int at = 0; at < 20; at++) {
+        pid_t child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (child < 0) fail("clone");
+        char bytes[RECORD];
+        record(bytes, 'Y', at);
+        if (!child) _exit(pwrite(file, bytes, RECORD, RECORD * (at + 1)) == RECORD ? 0 : 6);
+        int status;
+        if (waitpid(child, &status, 0) != child || status) _exit(5);
+    }
+}
+
 int main(int arguments, char **words) {
     if (arguments < 5) return 2;
     const char *mode = words[1];
@@ -178,6 +230,9 @@ int main(int arguments, char **words) {
     else if (!strcmp(mode, "syncs")) syncs(words[2], letter);
     else if (!strcmp(mode, "holds")) holds(letter);
     else if (!strcmp(mode, "waits")) waits(words[2]);
+    else if (!strcmp(mode, "rotates")) rotates(words[2], letter);
+    else if (!strcmp(mode, "cancels")) cancels();
+    else if (!strcmp(mode, "clones")) clones();
     else return 2;
     return close(file) ? 3 : 0;
 }
