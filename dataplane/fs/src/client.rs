@@ -340,14 +340,22 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         let end = self.log.next_position();
         let mut waits = 0;
         while !self.fits(blocks) {
-            if S::IS_SHARED && self.request_room(blocks)? {
+            let before = self.log.reclaimed();
+            if S::IS_SHARED && (self.request_room(blocks)? || self.fits(blocks)) {
                 continue;
             }
             if waits == ROOM_WAITS {
                 return Err(Errno::NOSPC);
             }
             self.service.logged(end);
-            let position = self.service.wait()?.ok_or(Errno::NOSPC)?;
+            let Some(position) = self.service.wait()? else {
+                // What the answer counted may have been digested before it came.
+                if self.log.reclaimed() == before {
+                    return Err(Errno::NOSPC);
+                }
+                waits += 1;
+                continue;
+            };
             self.digested(position);
             // A full pool takes few records at a time, so many digests may come before.
             waits += u32::from(position >= end);

@@ -171,7 +171,7 @@ static void rotates(const char *name, char letter) {
         snprintf(next, sizeof next, "%s.%d", name, at);
         int other = open(next, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
         if (other < 0) fail("open");
-        usleep(2000);
+        usleep(100);
         if (dup2(other, file) != file || close(other)) fail("dup2");
     }
     for (int at = 0; at < 2; at++) pthread_join(each[at], NULL);
@@ -195,20 +195,33 @@ static void cancels(void) {
     if (pthread_cancel(thread) || pthread_join(thread, &result) || result != PTHREAD_CANCELED) fail("cancel");
 }
 
-// Children that a system call makes write, while another thread of the parent does.
-static void clones(void) {
+static volatile int ends;
+
+static void *rereads(void *unused) {
+    (void)unused;
+    char bytes[RECORD];
+    while (!ends)
+        if (pread(file, bytes, RECORD, 0) != RECORD) fail("pread");
+    return NULL;
+}
+
+// Children that a system call makes write, while another thread of the parent reads all the time.
+static void clones(char letter) {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, overwrites, NULL)) fail("pthread_create");
+    put(letter, 0);
+    if (pthread_create(&thread, NULL, rereads, NULL)) fail("pthread_create");
     usleep(100000);
-    for (int at = 0; at < 20; at++) {
+    for (int at = 1; at <= 20; at++) {
         pid_t child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
         if (child < 0) fail("clone");
         char bytes[RECORD];
-        record(bytes, 'Y', at);
-        if (!child) _exit(pwrite(file, bytes, RECORD, RECORD * (at + 1)) == RECORD ? 0 : 6);
+        record(bytes, letter, at);
+        if (!child) _exit(pwrite(file, bytes, RECORD, RECORD * at) == RECORD ? 0 : 6);
         int status;
         if (waitpid(child, &status, 0) != child || status) _exit(5);
     }
+    ends = 1;
+    pthread_join(thread, NULL);
 }
 
 int main(int arguments, char **words) {
@@ -232,7 +245,7 @@ int main(int arguments, char **words) {
     else if (!strcmp(mode, "waits")) waits(words[2]);
     else if (!strcmp(mode, "rotates")) rotates(words[2], letter);
     else if (!strcmp(mode, "cancels")) cancels();
-    else if (!strcmp(mode, "clones")) clones();
+    else if (!strcmp(mode, "clones")) clones(letter);
     else return 2;
     return close(file) ? 3 : 0;
 }
