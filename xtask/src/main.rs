@@ -37,7 +37,7 @@ usage: cargo xtask COMMAND
   ordinary         runs the tests that depend on privileges as an ordinary user (needs root)
   packetdrill [FILE]
                    runs the conformance scripts under Google's packetdrill: FILE, or the one in PATH
-  soak [SUITE]     long runs with fresh seeds: fresh, net, storage, kv, fuzz, interop, posix, fs, or all (default)
+  soak [SUITE]     long runs with fresh seeds: fresh, net, storage, kv, fuzz, interop, posix, files, fs, or all (default)
   suites [MODULE]  runs CPython's socket tests, or one module, on the kernel and under `sietch run` (needs root)
   tidy             checks the rules that no compiler checks";
 
