@@ -30,7 +30,7 @@ static CALLS_NOW: AtomicU32 = AtomicU32::new(CALLS);
 static DEVICES: [AtomicU64; MAX_MOUNTS] = [const { AtomicU64::new(0) }; MAX_MOUNTS];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the process may have more files than it may write: `RLIMIT_FSIZE` is the kernel's.
+/// Whether the size of files is limited (`RLIMIT_FSIZE`): then all writes are the kernel's.
 static IS_LIMITED: AtomicBool = AtomicBool::new(false);
 
 /// What is known of a descriptor.
