@@ -196,7 +196,7 @@ fn pack(root: &Path, kernel: &Kernel, to: &Path) -> Result<(), String> {
         // This program as the build has just made it, which may differ from the running one.
         (target.join("xtask"), "init".to_owned()),
         (target.join("sietch"), "bin/sietch".to_owned()),
-        // A build of the tests makes the library as a dependency, and puts no copy beside the programs.
+        // A build of the tests makes the library as a dependency, with no copy beside programs.
         (target.join("deps/libsietch_posix.so"), "bin/libsietch_posix.so".to_owned()),
     ];
     for name in PROGRAMS {

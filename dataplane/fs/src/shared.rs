@@ -14,7 +14,9 @@
 //! 5. Clients read the root that they know; blocks that later commits replaced are used again when
 //!    all have advanced. A digest that needs such blocks asks them to. A client that does not
 //!    advance in time is ended.
-//! 6. A record that needs more room than its client has been given ends that client. So does one
+//! 6. A client that lacks room waits until the logs of the clients that were promised it are
+//!    digested, a batch of each in a step.
+//! 7. A record that needs more room than its client has been given ends that client. So does one
 //!    for which the pool has no room all the same, before anything of it is applied.
 //!
 //! What it must never do: take a record of a client after its leases ended; free an inode that a
@@ -192,7 +194,8 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
             .map(|(client, _)| (*client, "to advance"))
             .collect();
         let leases = self.table.tick(self.now).into_iter().map(|client| (client, "to release a lease"));
-        let rooms = self.rooms.late(self.now).into_iter().map(|client| (client, "to return room"));
+        let rooms = self.rooms.late(self.now, self.room_deadline());
+        let rooms = rooms.into_iter().map(|client| (client, "to return room"));
         let mut late: BTreeMap<ClientNumber, &str> = BTreeMap::new();
         late.extend(readers.into_iter().chain(rooms).chain(leases));
         for (client, what) in &late {
@@ -239,8 +242,22 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
                 }
             }
         }
+        for client in self.rooms.owing() {
+            has_digested = true;
+            match self.digest(client) {
+                Ok(batch) if batch.more => {}
+                Ok(_) => self.rooms.digested(client, self.room_deadline()),
+                Err(DigestError::Held) => is_held = true,
+                Err(error) => return Err(error),
+            }
+        }
         self.deliver()?;
         if is_held { Err(DigestError::Held) } else { Ok(has_digested) }
+    }
+
+    /// Whether [`SharedDigest::step`] has more to do, if it is called again.
+    pub fn has_steps(&self) -> bool {
+        !self.rooms.owing().is_empty()
     }
 
     /// Digests one batch of a client's log. A log that cannot be digested further ends its client.
@@ -428,7 +445,8 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// Takes notice of a commit.
     fn committed(&mut self) {
         let root = self.digest.root();
-        self.rooms.set_usable(root.free.saturating_sub(spare_blocks(root.total)));
+        let usable = root.free.saturating_sub(spare_blocks(root.total));
+        self.rooms.set_usable(usable, self.room_deadline());
         self.read_by();
     }
 

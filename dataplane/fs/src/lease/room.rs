@@ -11,11 +11,14 @@
 //!    ask for each operation.
 //! 4. The digest refuses a record that needs more than is left of its client's budget
 //!    ([`super::Judge::budget`]).
-//! 5. When not enough is left, all others are asked for what they have not promised. What then is
-//!    not there is refused. Requests are served in their order.
+//! 5. Requests are served in their order. When not enough is left, all others are asked for what
+//!    they have not promised. What they have promised may be more than their records take: their
+//!    logs are digested ([`Rooms::owing`]), and then they are asked once more. While a client
+//!    waits, nothing of what was promised and not needed stays with the others. What then is not
+//!    there is refused, and so is a request that waits for the digest beyond its deadline.
 //!
-//! What it must never do: share out a block twice; let a client that does not answer keep others
-//! waiting for ever.
+//! What it must never do: share out a block twice; let a client that does not answer, or that goes
+//! on to log, keep others waiting for ever.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -41,13 +44,33 @@ pub struct Rooms {
     budgets: BTreeMap<ClientNumber, u64>,
     /// Blocks that records of a client took beyond their promise.
     debts: BTreeMap<ClientNumber, u64>,
-    /// Clients, and the budget that each wants to have.
-    queue: VecDeque<(ClientNumber, u64)>,
-    /// Of the first request: clients that were asked and have not answered; `None`: not asked yet.
-    asked: Option<BTreeSet<ClientNumber>>,
-    /// Until when they must answer.
-    deadline: u64,
+    /// Clients that wait.
+    queue: VecDeque<Request>,
+    /// What was done for the first of them.
+    stage: Stage,
     events: VecDeque<(ClientNumber, RoomEvent)>,
+}
+
+/// A client that wants a larger budget.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    client: ClientNumber,
+    /// The budget that it wants to have.
+    wanted: u64,
+    /// It does not wait for the digest of other logs beyond this time.
+    until: u64,
+}
+
+/// What was done for the first request.
+#[derive(Debug, Default)]
+enum Stage {
+    /// Nothing.
+    #[default]
+    New,
+    /// These clients were asked, and have not answered. They must until the time.
+    Asking { asked: BTreeSet<ClientNumber>, until: u64, is_last: bool },
+    /// The logs of these clients are to be digested.
+    Digesting(BTreeSet<ClientNumber>),
 }
 
 impl Rooms {
@@ -61,30 +84,32 @@ impl Rooms {
         self.budgets.remove(&client);
         self.debts.remove(&client);
         self.events.retain(|(to, _)| *to != client);
-        if self.queue.front().is_some_and(|(first, _)| *first == client) {
-            self.asked = None;
+        if self.queue.front().is_some_and(|first| first.client == client) {
+            self.stage = Stage::New;
         }
-        self.queue.retain(|(waiting, _)| *waiting != client);
-        if let Some(asked) = &mut self.asked {
-            asked.remove(&client);
-        }
+        self.queue.retain(|waiting| waiting.client != client);
+        self.answered(client);
+        self.digested(client, until);
+    }
+
+    /// So many blocks can be shared out now, budgets included. Clients that are asked for room
+    /// then must answer before `until`.
+    pub fn set_usable(&mut self, usable: u64, until: u64) {
+        self.usable = usable;
         self.settle(until);
     }
 
-    /// So many blocks can be shared out now, budgets included.
-    pub fn set_usable(&mut self, usable: u64) {
-        self.usable = usable;
-    }
-
     /// Records of a client were digested. They were promised so many blocks, and the pool has this
-    /// many less or more free than before.
+    /// many less or more free than before. [`Rooms::set_usable`] follows.
     pub fn spent(&mut self, client: ClientNumber, promised: u64, (before, after): (u64, u64)) {
         let Some(budget) = self.budgets.get_mut(&client) else { return };
         let debt = self.debts.entry(client).or_default();
         let took = debt.saturating_add(before).saturating_sub(after);
         let paid = took.min(promised);
         *debt = took - paid;
-        *budget = budget.saturating_sub(paid);
+        // While no request waits, the client keeps what its records did not need.
+        let leaves = if self.queue.is_empty() { paid } else { promised };
+        *budget = budget.saturating_sub(leaves);
     }
 
     /// What a client may promise.
@@ -93,14 +118,14 @@ impl Rooms {
     }
 
     /// A client wants a budget of so many blocks. The answer is an event. Others that are asked for
-    /// room answer before `until`.
+    /// room answer before `until`, and their logs are digested until then.
     pub fn request(&mut self, client: ClientNumber, blocks: u64, until: u64) {
         if !self.budgets.contains_key(&client) {
             return;
         }
-        match self.queue.iter_mut().find(|(waiting, _)| *waiting == client) {
-            Some((_, wanted)) => *wanted = blocks,
-            None => self.queue.push_back((client, blocks)),
+        match self.queue.iter_mut().find(|waiting| waiting.client == client) {
+            Some(waiting) => waiting.wanted = blocks,
+            None => self.queue.push_back(Request { client, wanted: blocks, until }),
         }
         self.settle(until);
     }
@@ -110,27 +135,56 @@ impl Rooms {
         if let Some(budget) = self.budgets.get_mut(&client) {
             *budget = keeps.min(*budget);
         }
-        if let Some(asked) = &mut self.asked {
+        self.answered(client);
+        self.settle(until);
+    }
+
+    fn answered(&mut self, client: ClientNumber) {
+        if let Stage::Asking { asked, .. } = &mut self.stage {
             asked.remove(&client);
+        }
+    }
+
+    /// The clients whose logs are to be digested for one that waits.
+    pub fn owing(&self) -> Vec<ClientNumber> {
+        match &self.stage {
+            Stage::Digesting(owing) => owing.iter().copied().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The log of a client has no record that is not digested, or had none a moment ago.
+    pub fn digested(&mut self, client: ClientNumber, until: u64) {
+        if let Stage::Digesting(owing) = &mut self.stage {
+            owing.remove(&client);
         }
         self.settle(until);
     }
 
     /// The clients that were asked and have not answered in time, once: each must be fenced, and
-    /// [`Rooms::gone`] called for it.
-    pub fn late(&mut self, now: u64) -> Vec<ClientNumber> {
-        match &self.asked {
-            Some(asked) if now >= self.deadline => {
-                self.deadline = u64::MAX;
-                asked.iter().copied().collect()
+    /// [`Rooms::gone`] called for it. A request that waited too long for the digest is refused.
+    pub fn late(&mut self, now: u64, next: u64) -> Vec<ClientNumber> {
+        match &mut self.stage {
+            Stage::Asking { asked, until, .. } if now >= *until => {
+                *until = u64::MAX;
+                return asked.iter().copied().collect();
             }
-            _ => Vec::new(),
+            Stage::Digesting(owing) if self.queue.front().is_some_and(|first| now >= first.until) => {
+                owing.clear();
+                self.settle(next);
+            }
+            _ => {}
         }
+        Vec::new()
     }
 
-    /// The next time at which [`Rooms::late`] may have clients.
+    /// The next time at which [`Rooms::late`] may have something to do.
     pub fn next_time(&self) -> Option<u64> {
-        self.asked.as_ref().map(|_| self.deadline)
+        match &self.stage {
+            Stage::New => None,
+            Stage::Asking { until, .. } => Some(*until),
+            Stage::Digesting(_) => self.queue.front().map(|first| first.until),
+        }
     }
 
     /// The next thing to notify a client of.
@@ -138,34 +192,43 @@ impl Rooms {
         self.events.pop_front()
     }
 
-    /// Serves requests as far as that is possible.
+    /// Serves requests as far as that is possible. Clients that are asked answer before `until`.
     fn settle(&mut self, until: u64) {
-        while let Some((client, wanted)) = self.queue.front().copied() {
+        while let Some(Request { client, wanted, .. }) = self.queue.front().copied() {
             let shared_out: u64 = self.budgets.values().sum();
             let left = self.usable.saturating_sub(shared_out);
             let budget = self.budgets.entry(client).or_default();
             let missing = wanted.saturating_sub(*budget);
             let is_served = missing <= left;
-            // No client can return as much as that: none is asked.
-            let is_there = wanted <= self.usable;
             if is_served {
                 *budget += missing + ((left - missing) / 2).min(MAX_BUDGET_STEP);
-            } else if is_there {
-                let asked = self.asked.get_or_insert_with(|| {
-                    let others =
-                        self.budgets.iter().filter(|(other, budget)| **other != client && **budget > 0);
-                    let others: BTreeSet<_> = others.map(|(other, _)| *other).collect();
-                    self.events.extend(others.iter().map(|other| (*other, RoomEvent::Recall)));
-                    self.deadline = until;
-                    others
-                });
-                if !asked.is_empty() {
-                    return;
-                }
+            } else if wanted <= self.usable && !self.has_tried_all(client, until) {
+                // No client can return more than is usable: then none is asked.
+                return;
             }
             self.queue.pop_front();
-            self.asked = None;
+            self.stage = Stage::New;
             self.events.push_back((client, RoomEvent::Answer(is_served)));
+        }
+    }
+
+    /// Whether nothing more can be done for the first request, of `client`. If something can, it
+    /// has begun.
+    fn has_tried_all(&mut self, client: ClientNumber, until: u64) -> bool {
+        loop {
+            let others = || self.budgets.iter().filter(|(other, budget)| **other != client && **budget > 0);
+            self.stage = match &self.stage {
+                Stage::Asking { asked, .. } if !asked.is_empty() => return false,
+                Stage::Digesting(owing) if !owing.is_empty() => return false,
+                Stage::Asking { is_last: true, .. } => return true,
+                Stage::Asking { .. } => Stage::Digesting(others().map(|(other, _)| *other).collect()),
+                stage @ (Stage::New | Stage::Digesting(_)) => {
+                    let is_last = matches!(stage, Stage::Digesting(_));
+                    let asked: BTreeSet<_> = others().map(|(other, _)| *other).collect();
+                    self.events.extend(asked.iter().map(|other| (*other, RoomEvent::Recall)));
+                    Stage::Asking { asked, until, is_last }
+                }
+            };
         }
     }
 }
@@ -183,7 +246,7 @@ mod tests {
         let mut rooms = Rooms::default();
         rooms.join(A);
         rooms.join(B);
-        rooms.set_usable(usable);
+        rooms.set_usable(usable, 0);
         rooms
     }
 
@@ -208,16 +271,58 @@ mod tests {
         rooms.event();
         rooms.request(B, 50, 7);
         assert_eq!(rooms.event(), Some((A, RoomEvent::Recall)));
-        assert_eq!((rooms.late(6), rooms.late(7)), (vec![], vec![A]));
-        rooms.returned(A, 55, 0);
+        assert_eq!((rooms.late(6, 0), rooms.late(7, 0)), (vec![], vec![A]));
+        rooms.returned(A, 55, 9);
+        assert_eq!((rooms.owing(), rooms.event()), (vec![A], None));
+        // Its log has nothing that takes less than was promised.
+        rooms.digested(A, 9);
+        assert_eq!(rooms.event(), Some((A, RoomEvent::Recall)));
+        rooms.returned(A, 55, 9);
         assert_eq!(rooms.event(), Some((B, RoomEvent::Answer(false))));
         // A client that does not answer is fenced, and its room is there.
         rooms.request(B, 50, 0);
         rooms.event();
-        rooms.set_usable(90);
+        rooms.set_usable(90, 0);
         rooms.gone(A, 0);
         assert_eq!(rooms.event(), Some((B, RoomEvent::Answer(true))));
-        assert!(rooms.late(u64::MAX).is_empty());
+        assert!(rooms.late(u64::MAX, 0).is_empty());
+    }
+
+    /// Small records take less than they were promised: a client that waits gets the rest, also if
+    /// their client goes on to log.
+    #[test]
+    fn what_was_promised_and_not_needed_goes_to_the_client_that_waits() {
+        let mut rooms = rooms(100);
+        rooms.request(A, 100, 0);
+        rooms.event();
+        rooms.request(B, 50, 7);
+        assert_eq!(rooms.event(), Some((A, RoomEvent::Recall)));
+        rooms.returned(A, 100, 0);
+        assert_eq!(rooms.owing(), [A]);
+        rooms.spent(A, 40, (100, 99));
+        rooms.set_usable(99, 0);
+        assert_eq!((rooms.event(), rooms.budget(A)), (None, 60));
+        rooms.request(A, 80, 7);
+        rooms.spent(A, 20, (99, 99));
+        rooms.set_usable(99, 0);
+        assert_eq!(rooms.event(), Some((B, RoomEvent::Answer(true))));
+        assert!(rooms.budget(A) + rooms.budget(B) <= 99);
+    }
+
+    #[test]
+    fn a_request_waits_for_the_digest_until_its_deadline() {
+        let mut rooms = rooms(100);
+        rooms.request(A, 100, 0);
+        rooms.event();
+        rooms.request(B, 50, 7);
+        rooms.event();
+        rooms.returned(A, 100, 0);
+        assert_eq!((rooms.owing(), rooms.next_time()), (vec![A], Some(7)));
+        assert_eq!((rooms.late(6, 9), rooms.event()), (vec![], None));
+        // What the digest took until then may be enough.
+        assert_eq!((rooms.late(7, 9), rooms.event()), (vec![], Some((A, RoomEvent::Recall))));
+        rooms.returned(A, 100, 0);
+        assert_eq!((rooms.event(), rooms.next_time()), (Some((B, RoomEvent::Answer(false))), None));
     }
 
     /// A chunk of node blocks is more than was promised: later records pay for it, and the client's
@@ -253,12 +358,13 @@ mod tests {
             for client in 0..3 {
                 rooms.join(ClientNumber(client));
             }
-            rooms.set_usable(free);
+            rooms.set_usable(free, 0);
             for (number, what, blocks) in steps {
                 let (client, index) = (ClientNumber(number), number as usize);
                 match what {
                     0 if promised[index] + blocks <= rooms.budget(client) => promised[index] += blocks,
                     0 | 1 => rooms.request(client, promised[index] + blocks, 0),
+                    2 if blocks % 2 == 0 => rooms.digested(client, 0),
                     2 => rooms.returned(client, promised[index], 0),
                     _ => {
                         // A part of what was promised is taken; the rest of that was not needed.
@@ -267,7 +373,7 @@ mod tests {
                         promised[index] -= digested;
                         rooms.spent(client, digested, (free, free - took));
                         free -= took;
-                        rooms.set_usable(free);
+                        rooms.set_usable(free, 0);
                     }
                 }
                 while let Some((to, event)) = rooms.event() {
@@ -316,7 +422,7 @@ mod tests {
                         let after = (free + 5).saturating_sub(promised * (blocks % 8) / 5);
                         rooms.spent(client, promised, (free, after));
                         free = after;
-                        rooms.set_usable(free.saturating_sub(100));
+                        rooms.set_usable(free.saturating_sub(100), 0);
                         peer.digested += count as u64;
                     }
                 }

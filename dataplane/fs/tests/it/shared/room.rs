@@ -297,3 +297,33 @@ fn clients_that_compete_for_room_are_never_ended() {
     let (seeds, refused) = (seeds.into_inner(), refused.into_inner());
     assert!(refused >= seeds, "the pools of {seeds} seeds get full: {refused} calls found no room");
 }
+
+/// A small record is promised more than it takes. A client that lacks room gets what the records of
+/// another one do not need: that one's log is digested for it.
+#[test]
+fn a_client_gets_room_that_records_of_another_did_not_need() {
+    for seed in 0..20 {
+        let plan = Plan::new(2, seed, Mix::ALL);
+        let world = World::new(Plan { pool: 3 << 20, log: 2 << 20, ..plan });
+        world.is_quiet.set(true);
+        let root = Credentials::root();
+        let caller = Caller { credentials: &root, now: BIRTH };
+        let new = |kind| NewInode { kind, mode: 0o700, device: 0, target: &[] };
+        // Each client has leases on what it uses, so nothing is digested for a lease.
+        let directory = world.call(1, |client| client.create(caller, ROOT, b"d", &new(Kind::Directory)));
+        let file = world.call(0, |client| client.create(caller, ROOT, b"f", &new(Kind::File)));
+        let (directory, file) = (directory.expect("a directory").inode, file.expect("a file").inode);
+        let handle = world.call(0, |client| client.open(caller, file, READ_WRITE)).expect("it exists");
+        // 700 of the 750 blocks that there are.
+        for _ in 0..350 {
+            let written = world.call(0, |client| client.write(caller, handle, WriteAt::End, b"small"));
+            assert!(written.is_ok(), "seed {seed}: {written:?}");
+        }
+        for number in 0..100_u8 {
+            let name = [b'a' + number / 26, b'a' + number % 26];
+            let made = world.call(1, |client| client.create(caller, directory, &name, &new(Kind::File)));
+            assert!(made.is_ok(), "seed {seed}, file {number}: {made:?}");
+        }
+        world.result().expect("nothing failed");
+    }
+}

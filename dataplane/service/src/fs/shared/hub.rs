@@ -157,6 +157,9 @@ impl Hub {
 
     /// How long nothing is to be done if no client says anything.
     fn patience(&self) -> Duration {
+        if self.shared.has_steps() && !self.is_held {
+            return Duration::ZERO;
+        }
         let now = Instant::now();
         let elapsed = self.begin.elapsed();
         let timer = self.shared.next_time().map(|time| Duration::from_nanos(time).saturating_sub(elapsed));
