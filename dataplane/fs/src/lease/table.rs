@@ -4,8 +4,9 @@
 //!    and has revoked what is in the way of the first request that cannot.
 //! 2. A grant has a serial. A release of an older serial is ignored: it crossed the grant.
 //! 3. An inode without an entry is held by the client that its number belongs to. The holder gets
-//!    an entry when another client asks. That client may not know the inode any more; then it
-//!    answers the revocation at once.
+//!    an entry when a client asks. If that is another one, the holder may not know the inode any
+//!    more; then it answers the revocation at once. If it is the holder itself, which gave the
+//!    lease up without an entry, it gets all of it: its log may have records that need it.
 //! 4. Times come from the caller. Revocations and their deadlines are in one ordered set.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -144,7 +145,7 @@ impl LeaseTable {
         mode: Mode,
         now: u64,
     ) -> Result<(), Refused> {
-        let owner = self.owner(inode).filter(|owner| *owner != client);
+        let owner = self.owner(inode);
         let state = self.clients.get_mut(&client).ok_or(Refused::Unknown)?;
         if client != ClientNumber::SERVICE && !state.waits.contains(&inode) {
             if state.waits.len() >= MAX_WAITING {

@@ -15,6 +15,9 @@ fn run(world: &World, operations: usize, deaths: u32) {
         }
         let index = world.random.borrow_mut().index(world.slots.len());
         world.run_one(index);
+        if world.chance(100) {
+            world.service(|core| core.digest(World::number(index)).map(drop));
+        }
         if world.chance(20) {
             world.compare(index);
         }
@@ -30,7 +33,7 @@ fn check(name: &str, mix: Mix, deaths: u32) {
         let clients = 2 + (seed % 3) as usize;
         let mut plan = Plan::new(clients, seed, mix);
         if seed % 5 == 0 {
-            plan.most = 8;
+            plan.most = 8 >> (seed % 3);
         }
         let world = World::new(plan);
         run(&world, 120, deaths);
