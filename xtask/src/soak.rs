@@ -37,7 +37,7 @@ struct Suite {
 /// root, and print that). Unmodified programs take some hours. Storage is the volume's metadata,
 /// the log, queue and map on disks and in persistent memory, the store on them, and killed
 /// processes.
-const SUITES: [Suite; 18] = [
+const SUITES: [Suite; 19] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "it") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "it") },
@@ -84,11 +84,12 @@ const SUITES: [Suite; 18] = [
     },
     // Random programs of calls on files of a mount, under the library and beside it.
     Suite {
-        filter: "mounted_programs::",
+        filter: "mounted_programs::random",
         seeds: "1000000",
         seconds: "3600",
         ..Suite::of("files", "sietch-cli", "it")
     },
+    Suite { filter: "mounted_programs::kills", seeds: "1000", ..Suite::of("files", "sietch-cli", "it") },
     // Random programs of file operations beside the kernel.
     // Crashes, and the client beside the model.
     Suite { filter: "power_loss", seconds: "3600", ..Suite::of("fs", "sietch-fs", "it") },

@@ -4,10 +4,12 @@
 //!    ([`Served`]): under the library, or on the mount alone. The library takes a file from the
 //!    kernel at the first call (`SIETCH_FILES_CALLS`), where it would wait for many.
 //! 2. Random programs of calls on files ([`random`]) must do there what they do in memory.
-//! 3. `records.c` writes numbered records: a lost, doubled or torn one is found ([`Records`]).
+//! 3. `records.c` writes numbered records: a lost, doubled or torn one is found.
+//! 4. Processes are killed at any moment ([`kills`]).
 //!
 //! Needs root, `/dev/fuse` and `cc`; otherwise each test prints SKIPPED and the reason.
 
+mod kills;
 mod random;
 mod records;
 

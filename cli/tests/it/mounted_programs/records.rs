@@ -12,17 +12,17 @@ use super::{PATIENCE, PAUSE, Program, Served, Side};
 use crate::file_system::Running;
 
 /// Bytes of a record.
-const RECORD: usize = 40;
+pub(super) const RECORD: usize = 40;
 
 /// The longest that a client may hold up others, and a moment more.
 const FENCED_AFTER: Duration = Duration::from_secs(7);
 
 /// Letters and numbers of the records in some bytes.
-struct Records(Vec<(u8, u64)>);
+pub(super) struct Records(Vec<(u8, u64)>);
 
 impl Records {
     /// Each record is whole, and none is there twice.
-    fn of(bytes: &[u8]) -> Self {
+    pub(super) fn of(bytes: &[u8]) -> Self {
         assert_eq!(bytes.len() % RECORD, 0, "the last record is torn");
         let records: Vec<_> = bytes.chunks(RECORD).map(parse).collect();
         let different: BTreeSet<_> = records.iter().collect();
@@ -34,7 +34,7 @@ impl Records {
         Self::of(&fs::read(path).expect("read the records"))
     }
 
-    fn numbers(&self, letter: u8) -> Vec<u64> {
+    pub(super) fn numbers(&self, letter: u8) -> Vec<u64> {
         self.0.iter().filter(|(each, _)| *each == letter).map(|(_, number)| *number).collect()
     }
 
@@ -52,12 +52,12 @@ fn parse(bytes: &[u8]) -> (u8, u64) {
 }
 
 /// The records of a program's output: those that it has written before its end.
-fn acknowledged(program: &Program) -> Records {
+pub(super) fn acknowledged(program: &Program) -> Records {
     let bytes = program.output();
     Records::of(&bytes[..bytes.len() - bytes.len() % RECORD])
 }
 
-fn missing(there: &Records, acknowledged: &Records) -> Vec<(u8, u64)> {
+pub(super) fn missing(there: &Records, acknowledged: &Records) -> Vec<(u8, u64)> {
     let there: BTreeSet<_> = there.0.iter().copied().collect();
     acknowledged.0.iter().copied().filter(|record| !there.contains(record)).collect()
 }
