@@ -6,10 +6,10 @@
 //!    recovers it.
 //! 3. `serve` opens it for several processes. A `mount` of what is served is a client of that, and
 //!    ends with it.
-//! 4. `pin` sets an attribute of a file in a mount. The mover of that mount follows it.
+//! 4. `grow` and `add` change the media of one that is not open: see [`fs_media`].
+//! 5. `pin` sets an attribute of a file in a mount. The mover of that mount follows it.
 
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use sietch_fs::FileSystem;
 use sietch_fuse::{Mount, Options};
 use sietch_service::fs::description::MediumDescription;
 use sietch_service::fs::{
-    self, ClassName, CreateOptions, Description, Durability, MediumUse, Moves, StoreError, Totals, shared,
+    self, ClassName, CreateOptions, Description, Durability, MediumUse, Moves, Totals, shared,
 };
 
 use crate::arguments::fs::{
@@ -25,6 +25,7 @@ use crate::arguments::fs::{
     PinClass,
 };
 use crate::error::Error;
+use crate::fs_media::{self, absolute, failed};
 use crate::output;
 use crate::privilege;
 use crate::signals;
@@ -46,14 +47,12 @@ pub(crate) fn run(command: &FsCommand) -> Result<(), Error> {
         FsCommand::Create(arguments) => create(arguments),
         FsCommand::Mount(arguments) => mount(arguments),
         FsCommand::Serve(arguments) => serve(arguments),
+        FsCommand::Grow(arguments) => fs_media::grow(arguments),
+        FsCommand::Add(arguments) => fs_media::add(arguments),
         FsCommand::Pin(arguments) => pin(arguments),
         // It has an exit status of its own: see `main`.
         FsCommand::Check(_) => Ok(()),
     }
-}
-
-fn absolute(path: &Path) -> Result<PathBuf, Error> {
-    std::path::absolute(path).map_err(Error::file(path, "name a file by its path"))
 }
 
 fn media(class: ClassName, given: &[MediumArgument]) -> Result<Vec<MediumDescription>, Error> {
@@ -77,9 +76,7 @@ fn create(arguments: &FsCreateArguments) -> Result<(), Error> {
     };
     let description = fs::create(&arguments.folder, &options, &mut |_| {}).map_err(failed)?;
     let mut text = format!("{} has a file system now:\n", arguments.folder.display());
-    for medium in &description.media {
-        text += &format!("  {}  {} bytes  {}\n", medium.class, medium.bytes, medium.path.display());
-    }
+    text += &fs_media::lines(&description.media);
     let log = &description.log;
     text += &format!("  log  {} bytes of memory  {}\n", log.bytes, log.memory.display());
     text += &match description.durability() {
@@ -290,8 +287,4 @@ fn moved(totals: &Totals, description: &Description) -> String {
     let (demoted, promoted) = (style::bytes(demoted * BLOCK), style::bytes(promoted * BLOCK));
     let lines = usage_lines(&media);
     format!("{lines}  moved to slower media: {demoted}; back to faster ones: {promoted}; in {runs} runs\n")
-}
-
-fn failed(error: StoreError) -> Error {
-    Error::FileSystem(Box::new(error))
 }

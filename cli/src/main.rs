@@ -17,6 +17,7 @@ mod down;
 mod error;
 mod fs;
 mod fs_check;
+mod fs_media;
 mod generate;
 mod mount;
 mod output;

@@ -22,9 +22,52 @@ pub(crate) enum FsCommand {
     /// nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is
     /// damaged, 2 if that is unknown: it is mounted, or cannot be opened
     Check(FsCheckArguments),
+    /// Make a medium larger: its file gets more bytes. The file system must not be mounted or
+    /// served
+    Grow(FsGrowArguments),
+    /// Add a medium: its file is made. The file system must not be mounted or served
+    Add(FsAddArguments),
     /// Say on which class of media the data of a mounted file belong, or of all files below a
     /// directory; they move there within seconds
     Pin(FsPinArguments),
+}
+
+/// The medium that gets larger.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FsGrowArguments {
+    /// The folder of the file system
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+
+    /// The file of the medium, as `fs.toml` in the folder names it
+    #[arg(long, value_name = "PATH")]
+    pub medium: PathBuf,
+
+    /// Bytes that it has then, in all
+    #[arg(long, value_name = "SIZE")]
+    pub size: Bytes,
+}
+
+/// The medium that is added.
+#[derive(Clone, Debug, Args)]
+#[command(group(clap::ArgGroup::new("added").required(true).args(["nvm", "ssd", "hdd"])))]
+pub(crate) struct FsAddArguments {
+    /// The folder of the file system
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+
+    /// A file in persistent memory (a file system mounted with -o dax), or on a tmpfs that stands
+    /// in for it and survives no loss of power
+    #[arg(long, value_name = "PATH=SIZE")]
+    pub nvm: Option<MediumArgument>,
+
+    /// A file on a solid-state disk
+    #[arg(long, value_name = "PATH=SIZE")]
+    pub ssd: Option<MediumArgument>,
+
+    /// A file on a rotating disk
+    #[arg(long, value_name = "PATH=SIZE")]
+    pub hdd: Option<MediumArgument>,
 }
 
 /// Where data belong.

@@ -7,6 +7,7 @@
 
 mod command_line;
 mod file_system;
+mod file_system_media;
 mod mounted_programs;
 mod run;
 mod sockets;

@@ -16,7 +16,8 @@
 //! 6. New data go to the fastest medium below its hard watermark ([`Watermarks`]). The mover copies
 //!    data to blocks that are set aside ([`Pool::set_aside`]) through queues of its own
 //!    ([`Copier`]).
-//! 7. A reserve of node blocks and of data blocks is for removals: a full pool can be emptied.
+//! 7. A medium can grow, join or leave ([`media_change`]), each by one commit.
+//! 8. A reserve of node blocks and of data blocks is for removals: a full pool can be emptied.
 //!
 //! What it must never do: write a block that the current generation, or that of a reader, refers
 //! to; say that a commit is durable before all media are flushed; take a stale or misplaced node
@@ -32,6 +33,8 @@ mod error;
 mod format;
 mod free_map;
 pub mod limits;
+mod media_change;
+mod media_table;
 mod medium;
 mod node_space;
 mod open;
@@ -40,6 +43,7 @@ mod reader;
 mod root;
 mod run;
 mod set_aside;
+mod slot;
 mod state;
 mod superblock;
 mod watermarks;
@@ -48,8 +52,9 @@ pub(crate) use block_cache::BlockCache;
 pub use check::{Findings, Runs, check};
 pub(crate) use check::{Item, check_items};
 pub use copier::Copier;
-pub use error::{FormatError, OpenError};
+pub use error::{FormatError, MediaError, OpenError};
 pub use format::{FormatOptions, format};
+pub use media_change::place_of;
 pub use medium::{Class, Member};
 pub use reader::Reader;
 pub use root::{Counters, Root};

@@ -14,12 +14,14 @@
 //! 6. Another thread moves data between the media ([`mover`]): cold ones to slower media, hot ones
 //!    back. It has queues of its own, and pauses while the foreground has work.
 //! 7. [`check()`] verifies a file system that is not open, and recovers nothing.
+//! 8. A medium can get larger, and others can join ([`media_change`]), while it is not open.
 //!
 //! What it must never do: keep a client waiting for the medium, unless its log is full; go on after
 //! a medium failed as if it had not.
 //!
 //! The layers, lowest first: `error`; `description`; `media`; `logs`, `requests`; `create`,
-//! `digester`, `recovery`, `syncs`; `local`, `mover`; `open`, `shared`; `check`.
+//! `digester`, `recovery`, `syncs`; `local`, `mover`; `open`, `shared`; `check`,
+//! `media_change`.
 
 mod check;
 mod create;
@@ -29,6 +31,7 @@ mod error;
 mod local;
 mod logs;
 mod media;
+mod media_change;
 mod mover;
 mod open;
 mod recovery;
@@ -38,10 +41,11 @@ mod syncs;
 
 pub use check::{Checked, Undigested, check};
 pub use create::{CreateOptions, create};
-pub use description::{ClassName, Description, Durability, Migration};
+pub use description::{Change, ClassName, Description, Durability, Migration};
 pub use digester::{Digester, Publications, Totals};
 pub use error::StoreError;
 pub use local::Local;
+pub use media_change::{add, grow};
 pub use open::{FileSystemClient, Running, open};
 pub use sietch_fs::limits::BLOCK;
 pub use sietch_fs::mover::Moves;

@@ -146,7 +146,11 @@ impl Walk {
     fn superblocks<D: DiskQueue>(&mut self, pool: &mut Pool<D>) {
         let own = pool.superblock;
         let home = copies(own.root.generation);
-        for (index, medium) in pool.media.iter_mut().enumerate() {
+        let is_foreign = |copy: &Superblock, slot: usize| {
+            let has_key = slot == 0 || own.key_of(slot) == Some(copy.root.generation);
+            copy.identity != own.identity || usize::from(copy.index) != slot || !has_key
+        };
+        for (index, medium) in pool.media.iter_mut().enumerate().filter(|(_, medium)| medium.blocks > 0) {
             // The other copies of the home are of an older generation, which may be torn.
             for block in (0..FIRST_BLOCK).filter(|block| index > 0 || home.contains(block)) {
                 let place = format!("{}: superblock at {}", medium.name, offset(block));
@@ -163,7 +167,7 @@ impl Walk {
                         let (found, wanted) = (copy.root.generation, own.root.generation);
                         self.findings.add(format!("{place}: it has generation {found}, not {wanted}"));
                     }
-                    Ok(copy) if copy.identity != own.identity || usize::from(copy.index) != index => {
+                    Ok(copy) if is_foreign(&copy, index) => {
                         self.findings.add(format!("{place}: it is that of another medium"));
                     }
                     Ok(_) => {}

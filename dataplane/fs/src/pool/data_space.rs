@@ -20,6 +20,8 @@ use super::watermarks::{MediumUse, Watermarks};
 #[derive(Debug)]
 struct MediumSpace {
     class: Class,
+    /// It gets new data only where no other medium has room.
+    is_leaving: bool,
     /// All blocks behind the superblocks.
     blocks: u64,
     watermarks: Watermarks,
@@ -28,6 +30,18 @@ struct MediumSpace {
 }
 
 impl MediumSpace {
+    /// A medium without blocks.
+    fn new(class: Class) -> Self {
+        Self {
+            class,
+            is_leaving: false,
+            blocks: 0,
+            watermarks: Watermarks::default(),
+            stored: FreeMap::default(),
+            available: FreeMap::default(),
+        }
+    }
+
     /// Blocks that may be handed out below the hard watermark. What is above it must stay in runs
     /// that can become chunks of nodes: fragments do not count.
     fn below_hard(&self) -> u64 {
@@ -50,14 +64,47 @@ pub(super) struct DataSpace {
 impl DataSpace {
     /// No free block, on media of these classes and sizes.
     pub(super) fn new(media: impl Iterator<Item = (Class, u64)>) -> Self {
-        let medium = |(class, blocks)| MediumSpace {
-            class,
-            blocks,
-            watermarks: Watermarks::default(),
-            stored: FreeMap::default(),
-            available: FreeMap::default(),
-        };
+        let medium = |(class, blocks)| MediumSpace { blocks, ..MediumSpace::new(class) };
         Self { media: media.map(medium).collect(), ..Self::default() }
+    }
+
+    /// A slot gets a medium of this class, without blocks. Slots before it may be empty.
+    pub(super) fn open(&mut self, slot: usize, class: Class) {
+        while self.media.len() <= slot {
+            self.media.push(MediumSpace::new(class));
+        }
+        self.media[slot] = MediumSpace::new(class);
+    }
+
+    /// A medium gets the blocks of a run behind its end. They are free, and available at once: no
+    /// generation has them.
+    pub(super) fn enlarge(&mut self, run: Run) {
+        let Some(space) = self.media.get_mut(usize::from(run.medium)) else { return };
+        let changed = &mut self.changed;
+        space.blocks += u64::from(run.blocks);
+        space.available.add(run.start, run.blocks, &mut |_| {});
+        space.stored.add(run.start, run.blocks, &mut |at| {
+            changed.insert((run.medium, at));
+        });
+    }
+
+    /// A slot loses its medium, all of whose blocks are free. Returns how many there were.
+    pub(super) fn close(&mut self, slot: usize) -> u64 {
+        let Some(space) = self.media.get_mut(slot) else { return 0 };
+        let is_there = |run: &Run| usize::from(run.medium) == slot;
+        // At most as many media as a byte counts.
+        self.changed.extend(space.stored.starts().map(|start| (slot as u8, start)));
+        self.held.retain(|(_, run)| !is_there(run));
+        self.aside.retain(|run| !is_there(run));
+        let emptied = std::mem::replace(space, MediumSpace::new(space.class));
+        emptied.blocks
+    }
+
+    /// See [`super::Pool::set_leaving`].
+    pub(super) fn set_leaving(&mut self, slot: usize) {
+        if let Some(space) = self.media.get_mut(slot) {
+            space.is_leaving = true;
+        }
     }
 
     /// Sets the watermarks of a medium, if it exists.
@@ -71,6 +118,7 @@ impl DataSpace {
     pub(super) fn usage(&self) -> Vec<MediumUse> {
         let usage = |space: &MediumSpace| MediumUse {
             class: space.class,
+            is_leaving: space.is_leaving,
             watermarks: space.watermarks,
             blocks: space.blocks,
             free: space.stored.free(),
@@ -128,10 +176,10 @@ impl DataSpace {
     /// Takes a run of up to so many blocks: on a medium of this class, else of the next slower one,
     /// else of a faster one; of equal classes where the run is longest. A medium above its hard
     /// watermark comes behind all that are below theirs, and the home last: only the home has room
-    /// for the tree.
+    /// for the tree. Behind all comes one that is leaving.
     pub(super) fn allocate(&mut self, class: Class, blocks: u32) -> Option<Run> {
         let rank = |other: Class| if other >= class { other as u8 } else { 0x80 - other as u8 };
-        let is_alone = self.media.len() == 1;
+        let is_alone = self.media.iter().filter(|space| space.blocks > 0).count() == 1;
         let candidates = self.media.iter().enumerate().filter_map(|(at, space)| {
             let below = if is_alone { u64::MAX } else { space.below_hard() };
             let is_full = below == 0;
@@ -142,7 +190,8 @@ impl DataSpace {
             let spare = space.available.free();
             // At most as many media as a byte counts.
             let run = Run { medium: at as u8, start, blocks: length };
-            let order = (is_full, is_full && at == 0, rank(space.class), std::cmp::Reverse((length, spare)));
+            let last = (space.is_leaving, is_full, is_full && at == 0);
+            let order = (last, rank(space.class), std::cmp::Reverse((length, spare)));
             Some((order, run))
         });
         let run = candidates.min_by_key(|(order, _)| *order)?.1;

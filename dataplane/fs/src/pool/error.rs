@@ -89,6 +89,14 @@ pub enum OpenError {
         /// Where it was given.
         given: usize,
     },
+    /// It left the pool, or never joined it, and another medium is in its slot.
+    #[error("{medium}: does not belong to the pool any more: another medium is medium {slot}; give that one")]
+    Left {
+        /// Which one.
+        medium: String,
+        /// Its slot, when it belonged to the pool.
+        slot: usize,
+    },
     /// Shorter than when it was formatted.
     #[error("{medium}: has {blocks} blocks and had {needed}; restore its size")]
     TooSmall {
@@ -108,6 +116,79 @@ pub enum OpenError {
         bytes: usize,
     },
     /// A medium failed, or what it holds is damaged.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// Why the media of a pool cannot be changed. The pool is as it was, but for
+/// [`MediaError::Fault`]: then opening it again says whether the change was made.
+#[derive(Debug, thiserror::Error)]
+pub enum MediaError {
+    /// No medium is in that slot.
+    #[error("the pool has no medium in slot {slot}")]
+    Unknown {
+        /// Which one.
+        slot: usize,
+    },
+    /// As many as a pool may have.
+    #[error("the pool has {most} media, and may not have more; take one out first")]
+    Count {
+        /// Media that a pool may have.
+        most: usize,
+    },
+    /// A medium only gets larger.
+    #[error("{medium}: has {now} blocks of 4096 bytes, and cannot have {blocks}: it only gets larger")]
+    NotLarger {
+        /// Which one.
+        medium: String,
+        /// Blocks that it should have.
+        blocks: u32,
+        /// Blocks that it has.
+        now: u32,
+    },
+    /// It is not so large.
+    #[error("{medium}: should have {blocks} blocks of 4096 bytes, and there are {capacity}")]
+    Capacity {
+        /// Which one.
+        medium: String,
+        /// Blocks that it should have.
+        blocks: u32,
+        /// Blocks that there are.
+        capacity: u32,
+    },
+    /// Too small.
+    #[error("{medium}: has {blocks} blocks of 4096 bytes and needs {needed}; choose a larger one")]
+    TooSmall {
+        /// Which one.
+        medium: String,
+        /// Blocks that it has.
+        blocks: u64,
+        /// Blocks that it needs.
+        needed: u64,
+    },
+    /// Its pieces are larger than a block.
+    #[error("{medium}: writes pieces of {bytes} bytes, more than 4096; choose another medium")]
+    Geometry {
+        /// Which one.
+        medium: String,
+        /// Bytes that it writes in one piece.
+        bytes: usize,
+    },
+    /// The home cannot leave.
+    #[error("{medium}: has the tree of the pool, which is nowhere else; only other media can leave")]
+    Home {
+        /// Which one.
+        medium: String,
+    },
+    /// It has data.
+    #[error("{medium}: has {blocks} blocks of data; move them first")]
+    InUse {
+        /// Which one.
+        medium: String,
+        /// Blocks in use.
+        blocks: u64,
+    },
+    /// A medium failed, or the home has no room for the change.
     #[error(transparent)]
     Fault(#[from] Fault),
 }

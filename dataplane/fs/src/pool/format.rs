@@ -112,6 +112,7 @@ fn make<D: DiskQueue>(media: &mut [Medium<D>], options: &FormatOptions) -> Resul
             free,
             total: counts.iter().map(|blocks| u64::from(blocks - FIRST_BLOCK)).sum(),
         },
+        table: None,
     };
     for (index, medium) in others.iter_mut().enumerate() {
         medium.write_durable(&all, &superblock(index + 1).write())?;

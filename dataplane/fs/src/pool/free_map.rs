@@ -30,6 +30,11 @@ impl FreeMap {
         self.by_start.len()
     }
 
+    /// Where the runs begin.
+    pub(super) fn starts(&self) -> impl Iterator<Item = u32> {
+        self.by_start.keys().copied()
+    }
+
     /// Length of the run that begins at `start`.
     pub(super) fn length(&self, start: u32) -> Option<u32> {
         self.by_start.get(&start).copied()

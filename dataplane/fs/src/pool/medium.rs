@@ -16,6 +16,7 @@ use sietch_disk::{BLOCK, Buffer, Completion, DiskQueue, MAX_PARTS, Operation, Pa
 
 use super::Run;
 use super::limits::{FIRST_BLOCK, MAX_RUN};
+use super::slot::Slot;
 use crate::error::Fault;
 use crate::tree::Store;
 
@@ -84,7 +85,7 @@ pub(super) struct Medium<D> {
     pub name: String,
     pub class: Class,
     pub blocks: u32,
-    disk: D,
+    disk: Slot<D>,
     completions: Vec<Completion>,
     requests: Vec<Request>,
     /// A write of data that is not submitted yet: one behind it may become a part of it.
@@ -108,11 +109,21 @@ pub(super) struct Medium<D> {
 impl<D: DiskQueue> Medium<D> {
     pub(super) fn new(member: Member<D>) -> Self {
         let Member { name, class, disk } = member;
-        let blocks = (disk.capacity() / BLOCK as u64).min(u64::from(u32::MAX)) as u32;
+        let mut medium = Self::over(name, class, Slot::Filled(disk));
+        medium.blocks = medium.capacity();
+        medium
+    }
+
+    /// An empty slot, without blocks.
+    pub(super) fn empty(slot: usize, class: Class) -> Self {
+        Self::over(format!("the empty slot {slot}"), class, Slot::Empty)
+    }
+
+    fn over(name: String, class: Class, disk: Slot<D>) -> Self {
         Self {
             name,
             class,
-            blocks,
+            blocks: 0,
             disk,
             completions: Vec::new(),
             requests: Vec::new(),
@@ -128,12 +139,20 @@ impl<D: DiskQueue> Medium<D> {
         }
     }
 
-    pub(super) fn disk_mut(&mut self) -> &mut D {
+    pub(super) fn disk_mut(&mut self) -> &mut Slot<D> {
         &mut self.disk
     }
 
-    pub(super) fn into_member(self) -> Member<D> {
-        Member { name: self.name, class: self.class, disk: self.disk }
+    /// Blocks that its queue has: those of the pool, and maybe more.
+    pub(super) fn capacity(&self) -> u32 {
+        // A number of a block has 32 bits.
+        (self.disk.capacity() / BLOCK as u64).min(u64::from(u32::MAX)) as u32
+    }
+
+    /// The medium, if the slot has one.
+    pub(super) fn into_member(self) -> Option<Member<D>> {
+        let disk = self.disk.into_disk()?;
+        Some(Member { name: self.name, class: self.class, disk })
     }
 
     fn fault(&self, action: &'static str, block: u32, length: usize, source: io::Error) -> Fault {

@@ -1,7 +1,7 @@
 //! Opening a pool.
 //!
-//! 1. The home's superblock says how many media there are. Each other one must be of the same pool,
-//!    at its place.
+//! 1. The home's superblock says which media there are. Each other one must be of the same pool, in
+//!    its slot, and the one that the home means. Slots without a medium have no block.
 //! 2. The home is flushed before anything else: the superblock that was found may be one that a
 //!    killed process had written, and that is not durable yet. A damaged copy of it is written
 //!    anew.
@@ -154,30 +154,58 @@ pub(super) fn identify<D: DiskQueue>(
         return Err(OpenError::Count { count, needed: 1 });
     };
     let superblock = newest(home)?;
-    let swapped = |medium: &Medium<D>, found: u8, given: usize| OpenError::Swapped {
-        medium: medium.name.clone(),
-        found: usize::from(found),
-        given,
-    };
     if superblock.index != 0 {
-        return Err(swapped(home, superblock.index, 0));
+        let found = usize::from(superblock.index);
+        return Err(OpenError::Swapped { medium: home.name.clone(), found, given: 0 });
     }
-    let needed = usize::from(superblock.media);
-    for (given, medium) in others.iter_mut().enumerate() {
-        let given = given + 1;
-        let other = newest(medium)?;
-        if other.identity != superblock.identity {
-            let (found, wanted) = (other.identity, superblock.identity);
-            return Err(OpenError::Foreign { medium: medium.name.clone(), found, wanted });
-        }
-        if usize::from(other.index) != given {
-            return Err(swapped(medium, other.index, given));
-        }
-        (medium.class, medium.blocks) = (other.class, other.blocks);
+    let slots = superblock.slots();
+    for (at, medium) in others.iter_mut().enumerate() {
+        // Where there are too many, that is said below.
+        let slot = slots.get(at).copied().unwrap_or(at + 1);
+        identify_other(&superblock, medium, slot)?;
     }
     (home.class, home.blocks) = (superblock.class, superblock.blocks);
+    let needed = 1 + slots.len();
     if count != needed || count > MAX_MEDIA {
         return Err(OpenError::Count { count, needed });
     }
-    Ok((media, superblock))
+    let home = home.class;
+    let mut in_slots: Vec<Medium<D>> = Vec::with_capacity(count);
+    for (medium, slot) in media.into_iter().zip(std::iter::once(0).chain(slots)) {
+        while in_slots.len() < slot {
+            in_slots.push(Medium::empty(in_slots.len(), home));
+        }
+        in_slots.push(medium);
+    }
+    Ok((in_slots, superblock))
+}
+
+/// Verifies that a medium is the one in this slot of the pool of `home`.
+fn identify_other<D: DiskQueue>(
+    home: &Superblock,
+    medium: &mut Medium<D>,
+    slot: usize,
+) -> Result<(), OpenError> {
+    let other = newest(medium)?;
+    if other.identity != home.identity {
+        let (found, wanted) = (other.identity, home.identity);
+        return Err(OpenError::Foreign { medium: medium.name.clone(), found, wanted });
+    }
+    let index = usize::from(other.index);
+    if index > 0 && home.key_of(index).is_some_and(|key| key != other.root.generation) {
+        return Err(OpenError::Left { medium: medium.name.clone(), slot: index });
+    }
+    if index != slot {
+        return Err(OpenError::Swapped { medium: medium.name.clone(), found: index, given: slot });
+    }
+    let (class, blocks) = match home.table.and_then(|table| table.get(slot)) {
+        Some(listed) => (listed.class, listed.blocks),
+        None => (other.class, other.blocks),
+    };
+    if medium.blocks < blocks {
+        let (has, needed) = (u64::from(medium.blocks), u64::from(blocks));
+        return Err(OpenError::TooSmall { medium: medium.name.clone(), blocks: has, needed });
+    }
+    (medium.class, medium.blocks) = (class, blocks);
+    Ok(())
 }

@@ -117,6 +117,6 @@ impl<D: DiskQueue> Reader<D> {
 
     /// Gives the media back.
     pub fn into_members(self) -> Vec<Member<D>> {
-        self.media.into_iter().map(Medium::into_member).collect()
+        self.media.into_iter().filter_map(Medium::into_member).collect()
     }
 }

@@ -13,9 +13,14 @@ use super::{MediumUse, Pool, Run, Watermarks};
 use crate::error::Fault;
 
 impl<D: DiskQueue> Pool<D> {
-    /// How full each medium is, the home first.
+    /// How full the medium of each slot is, the home first. An empty slot has no blocks.
     pub fn usage(&self) -> Vec<MediumUse> {
         self.data.usage()
+    }
+
+    /// How full each medium is, in the order in which they are given to [`Pool::open`].
+    pub fn media_usage(&self) -> Vec<MediumUse> {
+        self.usage().into_iter().filter(|medium| medium.blocks > 0).collect()
     }
 
     /// Sets the watermarks of a medium, if it exists. They are not stored.

@@ -147,7 +147,7 @@ impl<D: DiskQueue> Pool<D> {
 
     /// Gives the media back. What was not committed is lost.
     pub fn into_members(self) -> Vec<Member<D>> {
-        self.media.into_iter().map(Medium::into_member).collect()
+        self.media.into_iter().filter_map(Medium::into_member).collect()
     }
 
     pub(super) fn check_going(&self) -> Result<(), Fault> {

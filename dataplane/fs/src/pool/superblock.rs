@@ -4,6 +4,8 @@
 //!    [`sietch_disk::superblock_copies`]: generation `g` is in two copies, and `g + 1` in the other
 //!    two. Those of the other media are equal and never change.
 //! 2. The CRC32C of a copy covers all that follows it.
+//! 3. The home has version 2 and a [table](super::media_table) of the other media from the first
+//!    change of the media on. Before that it has version 1, as the other media always have.
 
 use crc_fast::CrcAlgorithm;
 use sietch_disk::superblock_copies::{self, CopyDamage};
@@ -12,6 +14,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::error::OpenError;
+use super::media_table::{FORMATTED, MediaTable, RawTable};
 use super::medium::{Class, Medium};
 use super::{Counters, Root};
 use crate::error::Fault;
@@ -19,8 +22,12 @@ use crate::limits::BLOCK;
 use crate::name::NameKey;
 use crate::tree::{MAX_LEVEL, Pointer};
 
-/// Version of the format that this code writes and reads.
-pub const VERSION: u32 = 1;
+/// Newest version of the format: of a home with a table of the media. This code reads and writes
+/// version 1 too.
+pub const VERSION: u32 = 2;
+
+/// Version of a superblock without a table.
+const WITHOUT_TABLE: u32 = 1;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHFS");
 
@@ -48,12 +55,14 @@ struct RawSuperblock {
     next_inode: U64,
     free: U64,
     total: U64,
-    reserved_too: [u8; BLOCK - 120],
+    table: RawTable,
+    reserved_too: [u8; BLOCK - 232],
 }
 
 const _: () = assert!(size_of::<RawSuperblock>() == BLOCK);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, name_key) == 72);
-const _: () = assert!(std::mem::offset_of!(RawSuperblock, reserved_too) == 120);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, table) == 120);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, reserved_too) == 232);
 const CHECKED_FROM: usize = 12;
 
 /// What a superblock says.
@@ -66,8 +75,10 @@ pub(super) struct Superblock {
     pub media: u8,
     pub class: Class,
     pub name_key: NameKey,
-    /// Of the home; elsewhere only its generation counts.
+    /// Of the home; elsewhere only its generation counts, which is the key of the medium.
     pub root: Root,
+    /// Of the home, once the media have changed.
+    pub table: Option<MediaTable>,
 }
 
 impl Superblock {
@@ -76,7 +87,7 @@ impl Superblock {
         let Root { generation, pointer, level, counters, free, total, .. } = self.root;
         let mut raw = RawSuperblock::new_zeroed();
         raw.magic = U64::new(MAGIC);
-        raw.version = U32::new(VERSION);
+        raw.version = U32::new(if self.table.is_some() { VERSION } else { WITHOUT_TABLE });
         raw.generation = U64::new(generation);
         raw.identity = self.identity.to_le_bytes();
         raw.blocks = U64::new(u64::from(self.blocks));
@@ -90,6 +101,9 @@ impl Superblock {
         raw.next_inode = U64::new(counters.next_inode);
         raw.free = U64::new(free);
         raw.total = U64::new(total);
+        if let Some(table) = &self.table {
+            raw.table = table.write();
+        }
         raw.checksum = U32::new(checksum(raw.as_bytes()));
         let mut bytes = Buffer::new(BLOCK);
         bytes.copy_from_slice(raw.as_bytes());
@@ -104,9 +118,11 @@ impl Superblock {
             let is_blank = bytes.iter().all(|byte| *byte == 0);
             return Err(if is_blank { CopyDamage::Blank } else { CopyDamage::Damaged });
         }
-        if raw.version.get() != VERSION {
-            return Err(CopyDamage::Version(raw.version.get()));
-        }
+        let table = match raw.version.get() {
+            WITHOUT_TABLE => None,
+            VERSION => Some(MediaTable::read(&raw.table)?),
+            other => return Err(CopyDamage::Version(other)),
+        };
         let identity = u128::from_le_bytes(raw.identity);
         let superblock = Self {
             identity,
@@ -128,11 +144,29 @@ impl Superblock {
                 free: raw.free.get(),
                 total: raw.total.get(),
             },
+            table,
         };
-        if superblock.root.level > MAX_LEVEL {
+        let is_other = table.is_some_and(|table| table.count() != superblock.media);
+        if superblock.root.level > MAX_LEVEL || is_other {
             return Err(CopyDamage::Damaged);
         }
         Ok(superblock)
+    }
+
+    /// The slots of the media, without that of the home.
+    pub(super) fn slots(&self) -> Vec<usize> {
+        match &self.table {
+            Some(table) => table.slots(),
+            None => (1..usize::from(self.media)).collect(),
+        }
+    }
+
+    /// The key of the medium in a slot beside that of the home.
+    pub(super) fn key_of(&self, slot: usize) -> Option<u64> {
+        match &self.table {
+            Some(table) => table.get(slot).map(|listed| listed.key),
+            None => (1..usize::from(self.media)).contains(&slot).then_some(FORMATTED),
+        }
     }
 }
 

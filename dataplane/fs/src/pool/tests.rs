@@ -1,6 +1,7 @@
 //! Random changes of a pool, against ordinary maps.
 
 mod hostile;
+mod media;
 
 use std::collections::BTreeMap;
 

@@ -62,6 +62,8 @@ impl Watermarks {
 pub struct MediumUse {
     /// What it is made of.
     pub class: Class,
+    /// All data should leave it: see [`super::Pool::set_leaving`].
+    pub is_leaving: bool,
     /// Its marks.
     pub watermarks: Watermarks,
     /// Blocks behind its superblocks.

@@ -4,6 +4,7 @@ mod crash;
 mod faults;
 mod golden;
 mod life;
+mod media;
 mod reader;
 mod speed;
 mod world;

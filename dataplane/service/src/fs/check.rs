@@ -60,13 +60,13 @@ impl Checked {
 /// # Errors
 /// See [`StoreError`]: it is open, or its pool cannot be opened.
 pub fn check(folder: &Path, data: bool) -> Result<Checked, StoreError> {
-    let description = Description::read(folder)?;
-    let media = description.media.iter().map(Medium::open).collect::<Result<Vec<_>, _>>()?;
+    let mut description = Description::read(folder)?;
+    let media = media::open_all(&mut description)?;
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let mut pool = Pool::open(members)?;
     let report = sietch_fs::check::check(&mut pool, Options { data })?;
     let names = description.media.iter().map(|medium| medium.path.display().to_string());
-    let usage = names.zip(pool.usage()).collect();
+    let usage = names.zip(pool.media_usage()).collect();
     let mut all = Undigested::default();
     let others = report.logs.iter().map(|(number, _)| *number).filter(|number| *number != LOG);
     for number in std::iter::once(LOG).chain(others) {

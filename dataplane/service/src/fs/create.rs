@@ -99,7 +99,8 @@ fn describe(folder: &Path, options: &CreateOptions) -> Result<Description, Store
         bytes,
         seed,
     };
-    Ok(Description { version: VERSION, media, log, durability: options.durability, migration: None })
+    let durability = options.durability;
+    Ok(Description { version: VERSION, media, log, durability, migration: None, change: None })
 }
 
 /// Bytes that are free in a folder.
@@ -109,7 +110,7 @@ fn room(folder: &Path) -> Result<u64, StoreError> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-fn random<const N: usize>(path: &Path) -> Result<[u8; N], StoreError> {
+pub(super) fn random<const N: usize>(path: &Path) -> Result<[u8; N], StoreError> {
     let mut bytes = [0; N];
     let fail = |source| StoreError::Io { path: path.to_owned(), action: "draw random numbers", source };
     // Requests of up to 256 bytes are not cut short.

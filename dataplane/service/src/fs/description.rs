@@ -82,6 +82,27 @@ pub struct MediumDescription {
     pub bytes: u64,
 }
 
+/// A change of the media that was begun. It is in the description until it is finished, so that a
+/// file system opens whatever a crash has left of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Change {
+    /// A medium gets larger.
+    Grow {
+        /// Its file.
+        path: PathBuf,
+        /// Bytes that it will have.
+        bytes: u64,
+    },
+    /// A medium joins.
+    Add(MediumDescription),
+    /// A medium leaves.
+    Drain {
+        /// Its file.
+        path: PathBuf,
+    },
+}
+
 /// The log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -141,6 +162,9 @@ pub struct Description {
     /// How data move between media.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<Migration>,
+    /// A change of the media that is not finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<Change>,
 }
 
 /// Reads a description that only this user may have written.
@@ -179,6 +203,11 @@ impl Description {
             VERSION => Ok(description),
             other => Err(wrong(format!("it has version {other}, and this program knows {VERSION}"))),
         }
+    }
+
+    /// The place of the medium with this file.
+    pub(super) fn place(&self, path: &Path) -> Option<usize> {
+        self.media.iter().position(|medium| medium.path == path)
     }
 
     /// When an operation survives a loss of power.

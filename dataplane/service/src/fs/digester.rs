@@ -607,7 +607,7 @@ impl Work {
 
     /// Publishes what was committed, and what a batch did.
     fn publish(&mut self, batch: Option<&Batch>) {
-        let media = self.digest.pool().usage();
+        let media = self.digest.pool().media_usage();
         self.shared.requests.set_pressed(media.iter().any(MediumUse::is_near_hard));
         let mut state = self.shared.state();
         state.root = self.digest.root();

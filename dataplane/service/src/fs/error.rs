@@ -8,7 +8,7 @@ use sietch_disk::area::AreaError;
 use sietch_fs::Fault;
 use sietch_fs::digest::DigestError;
 use sietch_fs::log::{MirrorError, RingError};
-use sietch_fs::pool::{FormatError, OpenError};
+use sietch_fs::pool::{FormatError, MediaError, OpenError};
 
 /// Why a file system cannot be made or opened.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +72,38 @@ pub enum StoreError {
     /// The media are not the pool.
     #[error(transparent)]
     Pool(#[from] OpenError),
+    /// The media cannot be changed.
+    #[error(transparent)]
+    Media(#[from] MediaError),
+    /// It is open.
+    #[error(
+        "{}: is in use: {used}; unmount it, or end `sietch fs serve`, and run this again",
+        path.display()
+    )]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+        /// What another process has open.
+        used: AreaError,
+    },
+    /// It has no such medium.
+    #[error("{}: has no medium {}; its media are {media}", path.display(), medium.display())]
+    NoMedium {
+        /// The folder.
+        path: PathBuf,
+        /// What was named.
+        medium: PathBuf,
+        /// The media that it has.
+        media: String,
+    },
+    /// A size that a medium cannot have.
+    #[error("{}: {cause}", path.display())]
+    Size {
+        /// The medium's file.
+        path: PathBuf,
+        /// Why not.
+        cause: String,
+    },
     /// A medium failed.
     #[error(transparent)]
     Fault(#[from] Fault),

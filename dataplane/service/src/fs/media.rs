@@ -7,9 +7,9 @@ use rustix::fs::{fstat, fstatfs};
 use rustix::process::geteuid;
 use sietch_disk::nvm::Mapped;
 use sietch_disk::{AreaQueue, NvmQueue, OpenError, area, open_area};
-use sietch_fs::pool::Member;
+use sietch_fs::pool::{Member, place_of};
 
-use super::description::{ClassName, MediumDescription};
+use super::description::{Change, ClassName, Description, MediumDescription};
 use super::error::StoreError;
 
 /// The type of a tmpfs in `statfs(2)` (`TMPFS_MAGIC`, linux/magic.h).
@@ -38,6 +38,11 @@ impl Medium {
     /// The medium behind a descriptor that the service has passed.
     pub(super) fn of_descriptor(file: OwnedFd, path: PathBuf, class: ClassName, bytes: u64) -> Self {
         Self { file, path, class, bytes }
+    }
+
+    /// Its file has more bytes now.
+    pub(super) fn set_bytes(&mut self, bytes: u64) {
+        self.bytes = bytes;
     }
 
     /// Its descriptor.
@@ -70,6 +75,43 @@ impl Medium {
         };
         Ok(Member { name: self.path.display().to_string(), class: self.class.into(), disk })
     }
+}
+
+/// Opens and locks the files of all media, the home first. Where a change of the media was cut
+/// short, the description is made that of the media that the pool has.
+pub(super) fn open_all(description: &mut Description) -> Result<Vec<Medium>, StoreError> {
+    match description.change.clone() {
+        None => {}
+        Some(Change::Grow { path, bytes }) => {
+            let is_longer = path.symlink_metadata().is_ok_and(|found| found.len() == bytes);
+            if let Some(place) = description.place(&path).filter(|_| is_longer) {
+                description.media[place].bytes = bytes;
+            }
+        }
+        Some(Change::Add(medium)) => {
+            let is_there = medium.path.symlink_metadata().is_ok_and(|found| found.len() == medium.bytes);
+            if is_there && let Some(place) = place_in_pool(description, &medium)? {
+                // A place behind those that are known is refused when the pool is opened.
+                description.media.insert(place.min(description.media.len()), medium);
+            }
+        }
+        Some(Change::Drain { path }) => {
+            if let Some(place) = description.place(&path).filter(|place| *place > 0) {
+                let medium = description.media[place].clone();
+                if place_in_pool(description, &medium)?.is_none() {
+                    description.media.remove(place);
+                }
+            }
+        }
+    }
+    description.media.iter().map(Medium::open).collect()
+}
+
+/// The place of a medium among those of the pool, if it belongs to the pool.
+fn place_in_pool(description: &Description, other: &MediumDescription) -> Result<Option<usize>, StoreError> {
+    let Some(home) = description.media.first() else { return Ok(None) };
+    let (home, other) = (Medium::open(home)?, Medium::open(other)?);
+    Ok(place_of(home.member()?, other.member()?)?)
 }
 
 /// Opens and locks a file that only this user may have written: what is in a folder like

@@ -14,7 +14,7 @@ use super::digester::Digester;
 use super::error::StoreError;
 use super::local::Local;
 use super::logs::{DISK_BLOCK, LOG};
-use super::media::Medium;
+use super::media::{self, Medium};
 use super::mover;
 use super::recovery::recover;
 use super::requests::Digesting;
@@ -40,8 +40,8 @@ pub struct Running {
 /// # Errors
 /// See [`StoreError`].
 pub fn open(folder: &Path) -> Result<Running, StoreError> {
-    let description = Description::read(folder)?;
-    let media = description.media.iter().map(Medium::open).collect::<Result<Vec<_>, _>>()?;
+    let mut description = Description::read(folder)?;
+    let media = media::open_all(&mut description)?;
     let members = || media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>();
     let (mut digest, logs, recovered) = recover(members()?, &description)?;
     let (memory, reader_memory, disk) = logs;

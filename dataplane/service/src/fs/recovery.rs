@@ -23,7 +23,7 @@ use sietch_fs::log::{LogIdentity, LogReader, Mirror};
 use sietch_fs::pool::{Member, Pool};
 use sietch_fs::{Digest, Fault};
 
-use super::description::{Description, LogDescription};
+use super::description::{Change, Description, LogDescription};
 use super::error::StoreError;
 use super::logs::{LOG, numbered};
 use super::media;
@@ -42,8 +42,15 @@ pub(super) fn recover(
     let mut pool = Pool::open(members)?;
     pool.readers_at(u64::MAX);
     let marks = description.migration.unwrap_or_default().watermarks().unwrap_or_default();
-    for medium in 0..description.media.len() {
-        pool.set_watermarks(medium, marks);
+    for slot in pool.slots() {
+        pool.set_watermarks(slot, marks);
+    }
+    // What was begun goes on: new data go elsewhere, and the mover takes the others away.
+    if let Some(Change::Drain { path }) = &description.change
+        && let Some(place) = description.place(path)
+        && let Some(slot) = pool.slots().get(place).copied()
+    {
+        pool.set_leaving(slot);
     }
     // Where an ordinary user made the file system, it is theirs to write to.
     let owner = (geteuid().as_raw(), getegid().as_raw());

@@ -22,6 +22,8 @@ pub(super) enum Phase {
     Format,
     Open,
     Commit,
+    /// The media are changed.
+    Media,
 }
 
 /// A place at which something is made durable.
@@ -82,15 +84,19 @@ pub(super) struct World {
 impl World {
     /// Zeroed media. An even seed has its home in memory.
     pub(super) fn new(seed: u64, ignored: Option<Fence>) -> Self {
+        Self::of([HOME, OTHER, OTHER], seed, ignored)
+    }
+
+    /// As [`World::new`], with media of so many blocks.
+    pub(super) fn of(blocks: [usize; MEDIA], seed: u64, ignored: Option<Fence>) -> Self {
         let mut random = Random::new(seed);
         let place = |at: usize| {
             if at == 0 && seed.is_multiple_of(2) {
-                return Place::Memory(Memory::new(HOME * BLOCK));
+                return Place::Memory(Memory::new(blocks[at] * BLOCK));
             }
             let tear = *random.pick(&[512, 64]);
             let depth = *random.pick(&[2, 16]);
-            let blocks = if at == 0 { HOME } else { OTHER };
-            let options = Options { tear, depth, physical: BLOCK, ..Options::new(blocks * BLOCK) };
+            let options = Options { tear, depth, physical: BLOCK, ..Options::new(blocks[at] * BLOCK) };
             Place::Disk(Media::new(options, random.fork()))
         };
         let places = (0..MEDIA).map(place).collect();
@@ -199,7 +205,7 @@ impl World {
                 Place::Disk(media) => Queue::Disk(media.open()),
                 Place::Memory(memory) => Queue::Memory(NvmQueue::over(memory.clone(), None)),
             };
-            let disk = Device { queue, place, medium, world: self.clone() };
+            let disk = Device { queue, place, medium, world: self.clone(), blocks: u64::MAX };
             Member { name: format!("medium {medium}"), class: classes[medium], disk }
         };
         places.into_iter().enumerate().map(member).collect()
@@ -217,9 +223,16 @@ pub(super) struct Device {
     place: Place,
     medium: usize,
     world: World,
+    /// No more than so many blocks are shown.
+    blocks: u64,
 }
 
 impl Device {
+    /// Shows no more than so many blocks.
+    pub(super) fn limit(&mut self, blocks: usize) {
+        self.blocks = blocks as u64;
+    }
+
     fn queue(&self) -> &dyn DiskQueue {
         match &self.queue {
             Queue::Disk(queue) => queue,
@@ -289,7 +302,7 @@ impl Device {
 
 impl DiskQueue for Device {
     fn capacity(&self) -> u64 {
-        self.queue().capacity()
+        self.queue().capacity().min(self.blocks.saturating_mul(BLOCK as u64))
     }
 
     fn block_size(&self) -> usize {

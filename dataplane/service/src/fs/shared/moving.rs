@@ -33,7 +33,7 @@ impl Moving {
             self.requests.want_blocks();
         }
         let has_changed = self.requests.serve(digest);
-        let media = digest.pool().usage();
+        let media = digest.pool().media_usage();
         self.requests.set_pressed(media.iter().any(MediumUse::is_near_hard));
         *self.media.lock().unwrap_or_else(PoisonError::into_inner) = media;
         self.generation.store(digest.root().generation, Ordering::Release);

@@ -108,8 +108,8 @@ impl Sessions {
 /// # Errors
 /// See [`StoreError`].
 pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Server, StoreError> {
-    let description = Description::read(folder)?;
-    let media = description.media.iter().map(Medium::open).collect::<Result<Vec<_>, _>>()?;
+    let mut description = Description::read(folder)?;
+    let media = media::open_all(&mut description)?;
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let (digest, _, recovered) = recover(members, &description)?;
     let root = digest.root();

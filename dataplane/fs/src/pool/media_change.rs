@@ -1,0 +1,201 @@
+//! Changes of the media themselves: one grows, one is added, one leaves.
+//!
+//! 1. Each change is one commit of the home: its superblock has the sizes and the
+//!    [table](super::media_table) of the media, and its tree has the free runs. A crash leaves the
+//!    media of before or those of after.
+//! 2. What the commit needs is made durable before it: the longer file of a medium that grows, and
+//!    the superblocks of one that is added. What it makes worthless is removed after it, by the
+//!    caller: the file of a medium that has left.
+//! 3. A medium leaves in two steps. While it is *leaving*, it gets no new data as long as another
+//!    one has room, and the mover takes its data to the others. When nothing is left on it,
+//!    [`Pool::remove_medium`] takes it out of the table.
+//! 4. The superblocks of another medium are written once, when it joins. How large it is later, the
+//!    table says.
+
+use sietch_disk::DiskQueue;
+
+use super::error::MediaError;
+use super::limits::{FIRST_BLOCK, MAX_MEDIA, MIN_MEDIUM};
+use super::media_table::{FORMATTED, Listed, MediaTable};
+use super::medium::{Medium, Member};
+use super::superblock::{Superblock, unsuitable};
+use super::{Pool, Root, Run};
+use crate::error::Fault;
+
+impl<D: DiskQueue> Pool<D> {
+    /// The slots of the media, in the order in which they are given to [`Pool::open`].
+    pub fn slots(&self) -> Vec<usize> {
+        (0..self.media.len()).filter(|slot| self.media[*slot].blocks > 0).collect()
+    }
+
+    /// Blocks of the medium in a slot; 0 if it has none.
+    pub fn blocks_of(&self, slot: usize) -> u32 {
+        self.media.get(slot).map_or(0, |medium| medium.blocks)
+    }
+
+    /// From now on, the medium in a slot gets no new data as long as another one has room, and the
+    /// mover takes its data away. It is not stored. The home stays: it has the tree.
+    pub fn set_leaving(&mut self, slot: usize) {
+        if slot > 0 {
+            self.data.set_leaving(slot);
+        }
+    }
+
+    /// Makes the medium in a slot larger: it has so many blocks from now on, which are there
+    /// already.
+    ///
+    /// # Errors
+    /// See [`MediaError`].
+    pub fn grow_medium(&mut self, slot: usize, blocks: u32) -> Result<Root, MediaError> {
+        self.check_unchanged()?;
+        let old = self.blocks_of(slot);
+        let Some(medium) = self.media.get_mut(slot).filter(|medium| medium.blocks > 0) else {
+            return Err(MediaError::Unknown { slot });
+        };
+        let name = medium.name.clone();
+        if blocks <= old {
+            return Err(MediaError::NotLarger { medium: name, blocks, now: old });
+        }
+        let capacity = medium.capacity();
+        if blocks > capacity {
+            return Err(MediaError::Capacity { medium: name, blocks, capacity });
+        }
+        if slot > 0 && !self.has_node_room(true)? {
+            return Err(self.full(self.tree.blocks_per_change()).into());
+        }
+        let more = blocks - old;
+        self.media[slot].blocks = blocks;
+        if slot == 0 {
+            self.superblock.blocks = blocks;
+        } else {
+            let mut table = self.table();
+            table.set(slot, table.get(slot).map(|listed| Listed { blocks, ..listed }));
+            self.superblock.table = Some(table);
+        }
+        // At most MAX_MEDIA slots.
+        self.data.enlarge(Run { medium: slot as u8, start: old, blocks: more });
+        self.superblock.root.total += u64::from(more);
+        Ok(self.commit(self.superblock.root.counters)?)
+    }
+
+    /// Adds a medium, whose content is lost, under a random key. Returns its slot.
+    ///
+    /// # Errors
+    /// See [`MediaError`].
+    pub fn add_medium(&mut self, member: Member<D>, key: u64) -> Result<usize, MediaError> {
+        self.check_unchanged()?;
+        let mut table = self.table();
+        let slot = table.empty_slot().ok_or(MediaError::Count { most: MAX_MEDIA })?;
+        let piece = unsuitable(member.disk.physical_block_size(), member.disk.block_size());
+        let mut medium = Medium::new(member);
+        if let Some(bytes) = piece {
+            return Err(MediaError::Geometry { medium: medium.name, bytes });
+        }
+        if u64::from(medium.blocks) < MIN_MEDIUM {
+            let (blocks, needed) = (u64::from(medium.blocks), MIN_MEDIUM);
+            return Err(MediaError::TooSmall { medium: medium.name, blocks, needed });
+        }
+        if !self.has_node_room(true)? {
+            return Err(self.full(self.tree.blocks_per_change()).into());
+        }
+        let (blocks, class) = (medium.blocks, medium.class);
+        table.set(slot, Some(Listed { key, blocks, class }));
+        let all: Vec<u32> = (0..FIRST_BLOCK).collect();
+        // At most MAX_MEDIA slots.
+        let (index, media) = (slot as u8, table.count());
+        let root = Root { generation: key, ..self.superblock.root };
+        let own = Superblock { blocks, index, media, class, root, table: None, ..self.superblock };
+        medium.write_durable(&all, &own.write())?;
+        self.put(slot, medium);
+        self.superblock.table = Some(table);
+        self.superblock.media = media;
+        let run = Run { medium: index, start: FIRST_BLOCK, blocks: blocks - FIRST_BLOCK };
+        self.data.enlarge(run);
+        self.superblock.root.total += u64::from(run.blocks);
+        self.commit(self.superblock.root.counters)?;
+        Ok(slot)
+    }
+
+    /// Takes the medium in a slot out of the pool, and gives it back. It must not have data.
+    ///
+    /// # Errors
+    /// See [`MediaError`].
+    pub fn remove_medium(&mut self, slot: usize) -> Result<Option<Member<D>>, MediaError> {
+        self.check_unchanged()?;
+        let used = self.usage().get(slot).filter(|found| found.blocks > 0).map(|found| found.used());
+        let (Some(used), Some(medium)) = (used, self.media.get(slot)) else {
+            return Err(MediaError::Unknown { slot });
+        };
+        if slot == 0 {
+            return Err(MediaError::Home { medium: medium.name.clone() });
+        }
+        if used > 0 {
+            return Err(MediaError::InUse { medium: medium.name.clone(), blocks: used });
+        }
+        if !self.has_node_room(true)? {
+            return Err(self.full(self.tree.blocks_per_change()).into());
+        }
+        let mut table = self.table();
+        table.set(slot, None);
+        self.superblock.media = table.count();
+        self.superblock.table = Some(table);
+        self.superblock.root.total -= self.data.close(slot);
+        let empty = Medium::empty(slot, self.media[0].class);
+        let medium = std::mem::replace(&mut self.media[slot], empty);
+        self.commit(self.superblock.root.counters)?;
+        Ok(medium.into_member())
+    }
+
+    /// The table, also where the pool has none yet.
+    fn table(&self) -> MediaTable {
+        self.superblock.table.unwrap_or_else(|| {
+            let mut table = MediaTable::default();
+            for (slot, medium) in self.media.iter().enumerate().skip(1) {
+                let Medium { blocks, class, .. } = *medium;
+                table.set(slot, Some(Listed { key: FORMATTED, blocks, class }));
+            }
+            table
+        })
+    }
+
+    fn put(&mut self, slot: usize, medium: Medium<D>) {
+        let class = medium.class;
+        while self.media.len() <= slot {
+            let empty = Medium::empty(self.media.len(), self.media[0].class);
+            self.media.push(empty);
+        }
+        self.media[slot] = medium;
+        self.data.open(slot, class);
+    }
+
+    /// The media change by a commit of their own.
+    fn check_unchanged(&self) -> Result<(), Fault> {
+        self.check_going()?;
+        if self.tree.dirty() > 0 {
+            let cause = "the media of a pool with changes cannot be changed; commit first".to_owned();
+            return Err(Fault::Refused { medium: self.home_name(), cause });
+        }
+        Ok(())
+    }
+}
+
+/// The place of `other` among the media of the pool of `home`, in the order in which they are given
+/// to [`Pool::open`]; `None`: it does not belong to the pool, or not any more.
+///
+/// # Errors
+/// The home holds no pool, or a medium cannot be read.
+pub fn place_of<D: DiskQueue>(home: Member<D>, other: Member<D>) -> Result<Option<usize>, super::OpenError> {
+    use super::OpenError;
+    let superblock = super::superblock::newest(&mut Medium::new(home))?;
+    let found = match super::superblock::newest(&mut Medium::new(other)) {
+        Ok(found) => found,
+        // It was made, and not more.
+        Err(OpenError::Blank { .. } | OpenError::Superblocks { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let slot = usize::from(found.index);
+    if found.identity != superblock.identity || superblock.key_of(slot) != Some(found.root.generation) {
+        return Ok(None);
+    }
+    Ok(superblock.slots().iter().position(|other| *other == slot).map(|at| at + 1))
+}

@@ -1,0 +1,217 @@
+//! Changes of the media of a file system that is not open: one grows, or one is added.
+//!
+//! 1. The files of the media are locked from the beginning to the end, so nothing else opens them.
+//! 2. The order of a change: the description says what is begun; the file is made or gets longer,
+//!    durably; one commit of the pool makes the change; the description says what the media are
+//!    now.
+//! 3. A crash leaves a change that is begun. The home says whether the pool has made it
+//!    ([`sietch_fs::pool::place_of`]), so the file system opens all the same, with the media of
+//!    before or those of after ([`media::open_all`]).
+//! 4. Each command first settles what another one has left: it finishes in the description what the
+//!    pool has made, and takes back what it has not. The same command, run again, then finishes.
+//!
+//! Records that are not digested stay in the log.
+
+use std::path::{Path, PathBuf};
+
+use sietch_disk::area::{self, AreaError};
+use sietch_disk::{AreaQueue, BLOCK};
+use sietch_fs::pool::limits::MAX_MEDIA;
+use sietch_fs::pool::{MediaError, Pool};
+
+use super::create::random;
+use super::description::{Change, Description, MediumDescription};
+use super::error::StoreError;
+use super::media::{self, Medium};
+
+/// How often the description is read again because another command has changed it meanwhile.
+const TRIES: usize = 3;
+
+/// A file system that is locked.
+struct Locked {
+    folder: PathBuf,
+    /// The media that the pool has.
+    description: Description,
+    media: Vec<Medium>,
+    pool: Pool<AreaQueue>,
+    /// The change that an earlier command had begun, if the pool has made it.
+    made: Option<Change>,
+    /// The change that an earlier command had begun, if the pool has not made it.
+    begun: Option<Change>,
+}
+
+/// Makes the medium with the file `path` larger, so that it has `bytes`.
+///
+/// # Errors
+/// See [`StoreError`]. The medium has its old size then, except after [`StoreError::Fault`]: the
+/// same call finishes what was begun.
+pub fn grow(folder: &Path, path: &Path, bytes: u64) -> Result<(), StoreError> {
+    let mut locked = Locked::new(folder)?;
+    let change = Change::Grow { path: path.to_owned(), bytes };
+    if locked.made.as_ref() == Some(&change) {
+        return Ok(());
+    }
+    let place = locked.place(path)?;
+    let old = locked.description.media[place].bytes;
+    let blocks = blocks(path, bytes)?;
+    if bytes <= old {
+        let cause = format!("has {old} bytes, and a medium only gets larger: name a size of more");
+        return Err(StoreError::Size { path: path.to_owned(), cause });
+    }
+    locked.begin(change)?;
+    if let Err(error) = area::extend(path, old, bytes) {
+        locked.end()?;
+        return Err(error.into());
+    }
+    locked.media[place].set_bytes(bytes);
+    locked.pool = open_pool(&locked.media)?;
+    let slot = locked.pool.slots()[place];
+    locked.pool.grow_medium(slot, blocks)?;
+    locked.description.media[place].bytes = bytes;
+    locked.end()
+}
+
+/// Adds a medium. `progress` gets the bytes of its file that are written so far.
+///
+/// # Errors
+/// See [`StoreError`]. The media are those of before then, except after [`StoreError::Fault`]: the
+/// same call finishes what was begun.
+pub fn add(
+    folder: &Path,
+    medium: &MediumDescription,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), StoreError> {
+    let mut locked = Locked::new(folder)?;
+    let change = Change::Add(medium.clone());
+    if locked.made.as_ref() == Some(&change) {
+        return Ok(());
+    }
+    blocks(&medium.path, medium.bytes)?;
+    if locked.media.len() >= MAX_MEDIA {
+        return Err(MediaError::Count { most: MAX_MEDIA }.into());
+    }
+    // The file that the same command has made before.
+    let is_made = locked.begun.as_ref() == Some(&change) && medium.path.symlink_metadata().is_ok();
+    if !is_made && medium.path.symlink_metadata().is_ok() {
+        return Err(AreaError::Exists { path: medium.path.clone() }.into());
+    }
+    locked.begin(change)?;
+    let made = if is_made { Ok(()) } else { area::create(&medium.path, medium.bytes, progress) };
+    if let Err(error) = made {
+        locked.end()?;
+        return Err(error.into());
+    }
+    let key = u64::from_le_bytes(random(folder)?);
+    let opened = Medium::open(medium)?;
+    let slot = match locked.pool.add_medium(opened.member()?, key) {
+        // Whether the pool has it, the next command sees.
+        Err(error @ MediaError::Fault(_)) => return Err(error.into()),
+        Err(error) => {
+            drop(std::fs::remove_file(&medium.path));
+            locked.end()?;
+            return Err(error.into());
+        }
+        Ok(slot) => slot,
+    };
+    let place = locked.pool.slots().iter().position(|other| *other == slot);
+    locked.description.media.insert(place.unwrap_or(locked.media.len()), medium.clone());
+    locked.end()
+}
+
+/// Blocks of a medium with so many bytes.
+fn blocks(path: &Path, bytes: u64) -> Result<u32, StoreError> {
+    let blocks = u32::try_from(bytes / BLOCK as u64).ok().filter(|_| bytes.is_multiple_of(BLOCK as u64));
+    blocks.filter(|blocks| *blocks > 0).ok_or_else(|| StoreError::Size {
+        path: path.to_owned(),
+        cause: format!("cannot have {bytes} bytes: name a multiple of 4096, less than 16tib"),
+    })
+}
+
+fn open_pool(media: &[Medium]) -> Result<Pool<AreaQueue>, StoreError> {
+    let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
+    let mut pool = Pool::open(members)?;
+    pool.readers_at(u64::MAX);
+    Ok(pool)
+}
+
+impl Locked {
+    /// Locks a file system, and settles what an earlier command has left.
+    fn new(folder: &Path) -> Result<Self, StoreError> {
+        for _ in 0..TRIES {
+            let written = Description::read(folder)?;
+            let mut description = written.clone();
+            let media = media::open_all(&mut description).map_err(|error| match error {
+                StoreError::Area(used @ AreaError::Busy { .. }) => {
+                    StoreError::InUse { path: folder.to_owned(), used }
+                }
+                other => other,
+            })?;
+            // Another command may have ended in between.
+            if Description::read(folder)? == written {
+                return Self::settled(folder, written, description, media);
+            }
+        }
+        let cause = "other commands change it all the time; run this again".to_owned();
+        Err(StoreError::Description { path: folder.join(super::description::FILE), cause })
+    }
+
+    fn settled(
+        folder: &Path,
+        written: Description,
+        mut description: Description,
+        mut media: Vec<Medium>,
+    ) -> Result<Self, StoreError> {
+        let mut pool = open_pool(&media)?;
+        let change = description.change.take();
+        let is_made = match &change {
+            None => false,
+            Some(Change::Add(medium)) => description.place(&medium.path).is_some(),
+            Some(Change::Drain { path }) => description.place(path).is_none(),
+            Some(Change::Grow { path, bytes }) => match description.place(path) {
+                None => false,
+                Some(place) => {
+                    let has = u64::from(pool.blocks_of(pool.slots()[place])) * BLOCK as u64;
+                    let old = written.media.get(place).map_or(has, |medium| medium.bytes);
+                    if has < *bytes && description.media[place].bytes > old {
+                        drop(pool);
+                        area::cut(path, old)?;
+                        description.media[place].bytes = old;
+                        media[place].set_bytes(old);
+                        pool = open_pool(&media)?;
+                    }
+                    has == *bytes
+                }
+            },
+        };
+        let (made, begun) = if is_made { (change, None) } else { (None, change) };
+        let locked = Self { folder: folder.to_owned(), description, media, pool, made, begun };
+        if locked.made.is_some() || matches!(locked.begun, Some(Change::Grow { .. })) {
+            locked.description.write(folder)?;
+        }
+        Ok(locked)
+    }
+
+    /// The place of the medium with this file.
+    fn place(&self, path: &Path) -> Result<usize, StoreError> {
+        self.description.place(path).ok_or_else(|| {
+            let media: Vec<String> =
+                self.description.media.iter().map(|medium| medium.path.display().to_string()).collect();
+            let (path, medium) = (self.folder.clone(), path.to_owned());
+            StoreError::NoMedium { path, medium, media: media.join(", ") }
+        })
+    }
+
+    /// Says in the description that a change is begun.
+    fn begin(&mut self, change: Change) -> Result<(), StoreError> {
+        let begun = Description { change: Some(change), ..self.description.clone() };
+        begun.write(&self.folder)
+    }
+
+    /// Says in the description what the media are, and that no change is under way.
+    fn end(&self) -> Result<(), StoreError> {
+        self.description.write(&self.folder)
+    }
+}
+
+#[cfg(test)]
+mod tests;

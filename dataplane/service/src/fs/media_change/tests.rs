@@ -1,0 +1,299 @@
+//! Changes of the media, also where each of their steps was the last one before a crash.
+
+use std::path::{Path, PathBuf};
+
+use sietch_fs::access::{Caller, Credentials};
+use sietch_fs::file_system::{NewInode, OpenMode, WriteAt};
+use sietch_fs::inode::{InodeNumber, Kind, Timestamp};
+use sietch_fs::{Client, FileSystem as _};
+
+use super::*;
+use crate::fs::description::FILE;
+use crate::fs::description::{ClassName, Durability};
+use crate::fs::{CreateOptions, Running, check, create, open, shared};
+
+const MIB: u64 = 1 << 20;
+const NOW: Timestamp = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
+
+/// A file system of 16 MiB in memory, in a folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new("/dev/shm").join(format!("sietch-media-{name}-{}", std::process::id()));
+        // It may be there from a run that was killed.
+        drop(std::fs::remove_dir_all(&path));
+        std::fs::create_dir_all(&path).expect("a folder");
+        let folder = Self(path);
+        let media = vec![folder.medium("home", ClassName::Nvm, 16), folder.medium("slow", ClassName::Hdd, 1)];
+        let (log_memory, log_bytes) = (Some(folder.0.clone()), Some(4 * MIB));
+        let durability: Option<Durability> = None;
+        let options = CreateOptions { media, log_memory, log_bytes, durability };
+        create(&folder.store(), &options, &mut |_| {}).expect("a file system");
+        folder.write("before", 12);
+        folder
+    }
+
+    fn store(&self) -> PathBuf {
+        self.0.join("store")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn medium(&self, name: &str, class: ClassName, mib: u64) -> MediumDescription {
+        MediumDescription { class, path: self.file(name), bytes: mib * MIB }
+    }
+
+    fn read(&self) -> Description {
+        Description::read(&self.store()).expect("a description")
+    }
+
+    fn open(&self) -> Running {
+        open(&self.store()).expect("it opens")
+    }
+
+    /// Writes a file of so many MiB, and ends.
+    fn write(&self, name: &str, mib: u64) {
+        let mut running = self.open();
+        let blocks = mib.min(12) * MIB / BLOCK as u64;
+        write(&mut running.client, name, blocks);
+        end(running);
+    }
+
+    /// The file system is whole, and has what was written.
+    fn verify(&self, name: &str, mib: u64) {
+        let checked = check(&self.store(), true).expect("it is not open");
+        assert!(checked.is_whole(), "{:#?}", checked.pool.findings);
+        let mut running = self.open();
+        verify(&mut running.client, name, mib.min(12) * MIB / BLOCK as u64);
+        end(running);
+    }
+
+    /// Bytes that the media have, and whether a change is begun.
+    fn sizes(&self) -> (Vec<u64>, bool) {
+        let description = self.read();
+        (description.media.iter().map(|medium| medium.bytes / MIB).collect(), description.change.is_some())
+    }
+
+    /// As the description is when `change` was begun.
+    fn begin(&self, change: Change) {
+        Locked::new(&self.store()).expect("not open").begin(change).expect("room");
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn as_root<T>(work: impl FnOnce(Caller<'_>) -> T) -> T {
+    let credentials = Credentials::root();
+    work(Caller { credentials: &credentials, now: NOW })
+}
+
+fn content(block: u64) -> Vec<u8> {
+    (block << 8 | 5).to_le_bytes().repeat(BLOCK / 8)
+}
+
+type Local = crate::fs::FileSystemClient;
+
+fn write(client: &mut Local, name: &str, blocks: u64) {
+    let new = NewInode { kind: Kind::File, mode: 0o600, device: 0, target: &[] };
+    as_root(|caller| {
+        let made = client.create(caller, InodeNumber::ROOT, name.as_bytes(), &new).expect("room").inode;
+        let handle =
+            client.open(caller, made, OpenMode { write: true, ..OpenMode::default() }).expect("a file");
+        for block in 0..blocks {
+            let at = WriteAt::Offset(block * BLOCK as u64);
+            client.write(caller, handle, at, &content(block)).expect("room");
+        }
+        client.close(handle);
+    });
+}
+
+fn verify(client: &mut Local, name: &str, blocks: u64) {
+    as_root(|caller| {
+        let found = client.lookup(caller, InodeNumber::ROOT, name.as_bytes()).expect("a name");
+        assert_eq!(found.size, blocks * BLOCK as u64);
+        let handle =
+            client.open(caller, found.inode, OpenMode { read: true, ..OpenMode::default() }).expect("a file");
+        let mut bytes = vec![0; BLOCK];
+        for block in 0..blocks {
+            assert_eq!(client.read(handle, block * BLOCK as u64, &mut bytes), Ok(BLOCK));
+            assert!(bytes == content(block), "block {block}");
+        }
+        client.close(handle);
+    });
+}
+
+fn end(running: Running) {
+    drop::<Client<_, _>>(running.client);
+    assert_eq!(running.digester.end(), Ok(()));
+}
+
+#[test]
+fn a_medium_grows_and_has_room() {
+    let folder = Folder::new("grow");
+    for (name, mib) in [("home", 32), ("slow", 8)] {
+        grow(&folder.store(), &folder.file(name), mib * MIB).expect("room");
+        folder.verify("before", 12);
+    }
+    assert_eq!(folder.sizes(), (vec![32, 8], false));
+    folder.write("after", 12);
+    folder.verify("after", 12);
+    let media = check(&folder.store(), false).expect("not open").media;
+    assert_eq!(media.iter().map(|(_, medium)| medium.blocks + 4).collect::<Vec<_>>(), [8192, 2048]);
+}
+
+#[test]
+fn what_a_medium_cannot_be_is_refused_and_changes_nothing() {
+    let folder = Folder::new("refused");
+    let before = folder.read();
+    let store = folder.store();
+    let refused = |result: Result<(), StoreError>| {
+        assert_eq!(folder.read(), before);
+        result.expect_err("it cannot be").to_string()
+    };
+    let error = refused(grow(&store, &folder.file("home"), 16 * MIB));
+    assert!(error.contains("has 16777216 bytes, and a medium only gets larger"), "{error}");
+    let error = refused(grow(&store, &folder.file("home"), 17 * MIB + 1));
+    assert!(error.contains("name a multiple of 4096"), "{error}");
+    let error = refused(grow(&store, &folder.file("other"), 64 * MIB));
+    assert!(error.contains("has no medium") && error.contains("/home, "), "{error}");
+    let error = refused(grow(&store, &folder.file("home"), 1 << 60));
+    assert!(error.contains("less than 16tib"), "{error}");
+    let error = refused(grow(&store, &folder.file("home"), 15 << 40));
+    assert!(error.contains("free"), "{error}");
+    let error = refused(add(&store, &folder.medium("slow", ClassName::Ssd, 4), &mut |_| {}));
+    assert!(error.contains("exists already"), "{error}");
+    let tiny = MediumDescription { bytes: 8192, ..folder.medium("tiny", ClassName::Ssd, 4) };
+    let error = refused(add(&store, &tiny, &mut |_| {}));
+    assert!(error.contains("needs 16") && !folder.file("tiny").exists(), "{error}");
+    let error = refused(add(&store, &folder.medium("huge", ClassName::Ssd, 15 << 20), &mut |_| {}));
+    assert!(error.contains("free") && !folder.file("huge").exists(), "{error}");
+    let running = folder.open();
+    let error = refused(grow(&store, &folder.file("home"), 32 * MIB));
+    assert!(error.contains("unmount it, or end `sietch fs serve`"), "{error}");
+    end(running);
+    folder.verify("before", 12);
+}
+
+/// The description says that growth is begun; the file is as it was, or longer, or the pool has it.
+#[test]
+fn growth_that_was_cut_short_at_any_step_opens_and_is_finished() {
+    for name in ["home", "slow"] {
+        for step in 0..3 {
+            let folder = Folder::new(&format!("cut-{name}-{step}"));
+            let (path, bytes) = (folder.file(name), 24 * MIB);
+            let old = folder.read();
+            folder.begin(Change::Grow { path: path.clone(), bytes });
+            let place = old.place(&path).expect("a medium");
+            if step > 0 {
+                area::extend(&path, old.media[place].bytes, bytes).expect("room");
+            }
+            if step > 1 {
+                let mut description = folder.read();
+                let mut pool = open_pool(&media::open_all(&mut description).expect("media")).expect("a pool");
+                pool.grow_medium(place, (bytes / BLOCK as u64) as u32).expect("room");
+            }
+            folder.verify("before", 12);
+            assert_eq!(folder.sizes(), (vec![16, 1], true), "opening changes no description");
+            // A service passes the media on.
+            let server = shared::serve(&folder.store(), || {}).expect("it opens");
+            drop(shared::attach(&folder.store()).expect("a client"));
+            assert_eq!(server.end(), Ok(()));
+            grow(&folder.store(), &path, bytes).expect("room");
+            assert_eq!(folder.read().media[place].bytes, bytes);
+            assert_eq!(folder.read().change, None);
+            folder.write("after", 3);
+            folder.verify("before", 12);
+        }
+    }
+}
+
+/// Another command takes growth back that was begun and that the pool does not have.
+#[test]
+fn another_command_takes_back_what_was_begun() {
+    let folder = Folder::new("back");
+    let path = folder.file("home");
+    folder.begin(Change::Grow { path: path.clone(), bytes: 64 * MIB });
+    area::extend(&path, 16 * MIB, 64 * MIB).expect("room");
+    grow(&folder.store(), &folder.file("slow"), 2 * MIB).expect("room");
+    assert_eq!(folder.sizes(), (vec![16, 2], false));
+    assert_eq!(path.metadata().expect("a file").len(), 16 * MIB);
+    folder.verify("before", 12);
+    // Of an addition nothing is in the pool, and the file stays.
+    let medium = folder.medium("new", ClassName::Ssd, 4);
+    folder.begin(Change::Add(medium.clone()));
+    area::create(&medium.path, medium.bytes, &mut |_| {}).expect("room");
+    grow(&folder.store(), &path, 32 * MIB).expect("room");
+    assert_eq!(folder.sizes(), (vec![32, 2], false));
+    let error = add(&folder.store(), &medium, &mut |_| {}).expect_err("a file that is there");
+    assert!(error.to_string().contains("exists already"), "{error}");
+    folder.verify("before", 12);
+}
+
+#[test]
+fn media_are_added_and_used() {
+    let folder = Folder::new("add");
+    let mut expected = vec![16, 1];
+    for at in 2..8 {
+        let medium = folder.medium(&format!("new {at}"), ClassName::Ssd, at);
+        let mut written = 0;
+        add(&folder.store(), &medium, &mut |bytes| written = bytes).expect("room");
+        assert_eq!(written, at * MIB);
+        expected.push(at);
+        assert_eq!(folder.sizes(), (expected.clone(), false));
+    }
+    let error = add(&folder.store(), &folder.medium("more", ClassName::Ssd, 4), &mut |_| {});
+    assert!(error.expect_err("eight").to_string().contains("may not have more"));
+    assert!(!folder.file("more").exists());
+    folder.write("after", 12);
+    folder.verify("after", 12);
+    folder.verify("before", 12);
+    let media = check(&folder.store(), false).expect("not open").media;
+    let used: u64 = media[2..].iter().map(|(_, medium)| medium.used()).sum();
+    assert!(used > 1000, "{media:?}");
+    assert!(media[7].0.ends_with("new 7") && media[7].1.blocks == 7 * 256 - 4, "{media:?}");
+}
+
+#[test]
+fn an_addition_that_was_cut_short_at_any_step_opens_and_is_finished() {
+    for step in 0..3 {
+        let folder = Folder::new(&format!("cut-add-{step}"));
+        let medium = folder.medium("new", ClassName::Ssd, 4);
+        folder.begin(Change::Add(medium.clone()));
+        if step > 0 {
+            area::create(&medium.path, medium.bytes, &mut |_| {}).expect("room");
+        }
+        if step > 1 {
+            let mut description = folder.read();
+            let mut pool = open_pool(&media::open_all(&mut description).expect("media")).expect("a pool");
+            let opened = Medium::open(&medium).expect("a file");
+            assert_eq!(pool.add_medium(opened.member().expect("a queue"), 99).expect("room"), 2);
+        }
+        folder.verify("before", 12);
+        let server = shared::serve(&folder.store(), || {}).expect("it opens");
+        drop(shared::attach(&folder.store()).expect("a client"));
+        assert_eq!(server.end(), Ok(()));
+        add(&folder.store(), &medium, &mut |_| {}).expect("it goes on");
+        assert_eq!(folder.sizes(), (vec![16, 1, 4], false), "step {step}");
+        folder.write("after", 3);
+        folder.verify("before", 12);
+    }
+}
+
+/// A description without changes is as it was before there were any.
+#[test]
+fn a_description_of_an_earlier_version_is_read() {
+    let folder = Folder::new("old");
+    let text = std::fs::read_to_string(folder.store().join(FILE)).expect("a description");
+    assert!(!text.contains("change"), "{text}");
+    let more = format!("{text}\n[change]\nkind = \"shrink\"\n");
+    std::fs::write(folder.store().join(FILE), more).expect("a file");
+    let error = open(&folder.store()).map(drop).expect_err("an unknown change").to_string();
+    assert!(error.contains("shrink"), "{error}");
+}
