@@ -490,6 +490,8 @@ impl Work {
         self.give_numbers()?;
         let end = self.shared.logged.load(Ordering::SeqCst);
         while self.read < end || is_ending {
+            // Client and mover are gone before this is so, and hold nothing in what follows.
+            let is_last = is_ending || self.shared.state().is_ending;
             self.read_by();
             let bytes = self.batch_bytes();
             self.digest.set_batch_bytes(bytes);
@@ -497,7 +499,7 @@ impl Work {
             let batch = match self.digest.digest(&*self.log, self.number, self.seed) {
                 Ok(batch) => batch,
                 Err(DigestError::Held) => {
-                    self.wait_for_reader(is_ending)?;
+                    self.wait_for_reader(is_last)?;
                     continue;
                 }
                 Err(error) => return Err(failed(&error)),
@@ -579,12 +581,13 @@ impl Work {
     }
 
     /// Waits until the client reads a newer generation, which it does with its next operation. It
-    /// needs numbers for that, maybe.
-    fn wait_for_reader(&mut self, is_ending: bool) -> Result<(), Failure> {
+    /// needs numbers for that, maybe. `is_last`: client and mover had ended before the digest was
+    /// tried.
+    fn wait_for_reader(&mut self, is_last: bool) -> Result<(), Failure> {
         self.give_numbers()?;
         self.shared.requests.want_blocks();
         self.serve();
-        if is_ending || self.shared.state().is_ending {
+        if is_last {
             let cause = "the file system ends while a client reads blocks that the digest needs".to_owned();
             return Err(Failure { errno: Errno::IO, cause });
         }
