@@ -33,10 +33,13 @@ pub use mapped::Mapped;
 pub(crate) use mapped::is_sealed_memory;
 pub(crate) use medium::LINE;
 pub use medium::{Medium, TEAR};
-pub use model::Model;
+pub use model::{Model, Seek};
 
 /// Zeros that a discard stores at a time.
 const ZEROS: [u8; 4096] = [0; 4096];
+
+/// Waits that are shorter do not sleep: the kernel would wake the thread later than that.
+const SPINS: Duration = Duration::from_micros(200);
 
 /// See the module's account.
 pub struct NvmQueue<M: Medium = Mapped> {
@@ -47,6 +50,8 @@ pub struct NvmQueue<M: Medium = Mapped> {
     done: VecDeque<(Option<Instant>, Completion)>,
     /// With a model: until when the memory is busy.
     busy_until: Option<Instant>,
+    /// With a model: where the last request ended.
+    head: u64,
 }
 
 impl<M: Medium> NvmQueue<M> {
@@ -58,6 +63,7 @@ impl<M: Medium> NvmQueue<M> {
             queued: VecDeque::with_capacity(DEFAULT_DEPTH),
             done: VecDeque::with_capacity(DEFAULT_DEPTH),
             busy_until: None,
+            head: 0,
         }
     }
 
@@ -99,11 +105,17 @@ impl<M: Medium> NvmQueue<M> {
         }
     }
 
-    /// When a request that moves `bytes` would be done in the memory that the model describes.
-    fn ready(&mut self, is_read: bool, bytes: u64, now: Instant) -> Option<Instant> {
+    /// When a request that moves `bytes` from `offset` on would be done in the memory that the model
+    /// describes.
+    fn ready(&mut self, is_read: bool, (offset, bytes): (u64, u64), now: Instant) -> Option<Instant> {
         let model = self.model?;
         let start = self.busy_until.map_or(now, |busy| busy.max(now));
-        let end = start + model.transfer(bytes);
+        let mut end = start + model.transfer(bytes);
+        // A flush moves no head.
+        if bytes > 0 {
+            end += model.position(self.medium.len() as u64, self.head, offset);
+            self.head = offset + bytes;
+        }
         self.busy_until = Some(end);
         Some(end + if is_read { model.read_latency } else { model.write_latency })
     }
@@ -161,7 +173,7 @@ impl<M: Medium> DiskQueue for NvmQueue<M> {
                 }
                 Operation::Discard { .. } => false,
             };
-            let ready = now.and_then(|now| self.ready(is_read, operation.bytes(), now));
+            let ready = now.and_then(|now| self.ready(is_read, (operation.offset(), operation.bytes()), now));
             self.execute(&mut operation);
             self.done.push_back((ready, Completion::of(token, operation, Ok(()))));
         }
@@ -192,9 +204,14 @@ impl<M: Medium> DiskQueue for NvmQueue<M> {
         self.notify()?;
         if let Some((Some(ready), _)) = self.done.front() {
             let limit = Instant::now() + timeout;
-            // Nanoseconds to microseconds: nothing to sleep for.
-            while Instant::now() < limit.min(*ready) {
-                std::hint::spin_loop();
+            let until = limit.min(*ready);
+            // Of memory there are microseconds left: nothing to sleep for.
+            while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+            {
+                match left.checked_sub(SPINS) {
+                    Some(long) => std::thread::sleep(long),
+                    None => std::hint::spin_loop(),
+                }
             }
         }
         Ok(())

@@ -141,6 +141,7 @@ fn model(model: MemoryModel) -> Model {
     Model {
         read_latency: Duration::from_nanos(model.read_ns),
         write_latency: Duration::ZERO,
+        seek: None,
         bandwidth: model.bytes_per_second,
     }
 }

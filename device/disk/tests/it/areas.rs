@@ -144,6 +144,7 @@ fn modelled_memory_is_as_slow_as_its_model() {
         read_latency: Duration::from_millis(2),
         write_latency: Duration::from_millis(3),
         bandwidth: 4 << 20,
+        seek: None,
     };
     let mut queue = NvmQueue::over(Mapped::anonymous(CAPACITY).expect("64 KiB"), Some(model));
     assert!(queue.description().contains("+2000000 ns a read, +3000000 ns a write, 4 MB/s"));
@@ -154,4 +155,24 @@ fn modelled_memory_is_as_slow_as_its_model() {
     execute(&mut queue, read);
     // Two transfers of 1/1024 s each, one latency of both kinds.
     assert!(start.elapsed() >= Duration::from_micros(6953));
+}
+
+#[test]
+fn a_modelled_disk_pays_for_random_access_only() {
+    const COUNT: u64 = 8;
+    let disk = Model::ROTATING_DISK;
+    let mut queue = NvmQueue::over(Mapped::anonymous(1 << 20).expect("a MiB"), Some(disk));
+    assert!(queue.description().contains("250 MB/s, a seek of 1000 to 10060 us"));
+    let mut time = |places: &mut dyn Iterator<Item = u64>| {
+        let start = std::time::Instant::now();
+        for block in places {
+            let read = Operation::Read { offset: block * 4096, length: 4096, buffer: Buffer::new(4096) };
+            execute(&mut queue, read);
+        }
+        start.elapsed()
+    };
+    // Backwards, so that nothing passes below the head. The time is a lower bound.
+    let random = time(&mut (0..COUNT).rev().map(|at| at * 30));
+    let seek = disk.seek.expect("a seek time");
+    assert!(random >= (seek.shortest + seek.half_rotation) * (COUNT - 1) as u32, "{random:?}");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{CAPACITY, Folder, sealed};
 use sietch_disk::conformance::Bench;
-use sietch_disk::nvm::{Mapped, Model};
+use sietch_disk::nvm::{Mapped, Model, Seek};
 use sietch_disk::uring::{Mode, UringOptions};
 use sietch_disk::{
     BlockingQueue, DiskQueue, MemoryQueue, NvmQueue, OpenError, UringQueue, conformance, open_memory,
@@ -149,6 +149,18 @@ const SLOW: Model = Model {
     read_latency: Duration::from_micros(3),
     write_latency: Duration::from_micros(2),
     bandwidth: 1 << 30,
+    seek: None,
+};
+
+/// A rotating disk that is a thousand times as fast as one.
+const ROTATING: Model = Model {
+    bandwidth: 1 << 30,
+    seek: Some(Seek {
+        shortest: Duration::from_micros(1),
+        longest: Duration::from_micros(10),
+        half_rotation: Duration::from_micros(4),
+    }),
+    ..SLOW
 };
 
 conformance!(memory, Ok(|| MemoryQueue::new(CAPACITY)));
@@ -156,6 +168,7 @@ conformance!(nvm_anonymous, Ok(|| NvmQueue::over(Mapped::anonymous(CAPACITY).exp
 conformance!(nvm_sealed, Ok(Sealed(sealed(CAPACITY as u64), None)));
 conformance!(nvm_parts, Ok(parts));
 conformance!(nvm_modelled, Ok(Sealed(sealed(CAPACITY as u64), Some(SLOW))));
+conformance!(nvm_rotating, Ok(Sealed(sealed(CAPACITY as u64), Some(ROTATING))));
 conformance!(blocking_disk, File::new(&std::env::temp_dir(), blocking));
 conformance!(blocking_tmpfs, File::new(Path::new("/dev/shm"), blocking));
 conformance!(blocking_loop, Loop::new(blocking));
