@@ -6,7 +6,7 @@
 //!    recovers it.
 //! 3. `serve` opens it for several processes. A `mount` of what is served is a client of that, and
 //!    ends with it.
-//! 4. `grow` and `add` change the media of one that is not open: see [`fs_media`].
+//! 4. `grow`, `add` and `drain` change the media of one that is not open: see [`fs_media`].
 //! 5. `pin` sets an attribute of a file in a mount. The mover of that mount follows it.
 
 use std::os::unix::net::UnixStream;
@@ -49,6 +49,7 @@ pub(crate) fn run(command: &FsCommand) -> Result<(), Error> {
         FsCommand::Serve(arguments) => serve(arguments),
         FsCommand::Grow(arguments) => fs_media::grow(arguments),
         FsCommand::Add(arguments) => fs_media::add(arguments),
+        FsCommand::Drain(arguments) => fs_media::drain(arguments),
         FsCommand::Pin(arguments) => pin(arguments),
         // It has an exit status of its own: see `main`.
         FsCommand::Check(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! `sietch fs grow` and `sietch fs add`: other media for a file system that is not open.
+//! `sietch fs grow`, `add` and `drain`: other media for a file system that is not open.
 //!
 //! A command that was cut short has left a file system that opens; run again, it finishes.
 
@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use sietch_service::fs::description::MediumDescription;
 use sietch_service::fs::{self, ClassName, Description, StoreError};
 
-use crate::arguments::fs::{FsAddArguments, FsGrowArguments};
+use crate::arguments::fs::{FsAddArguments, FsDrainArguments, FsGrowArguments};
 use crate::error::Error;
 use crate::output;
+use crate::style;
 
 /// Makes a medium larger.
 ///
@@ -37,6 +38,21 @@ pub(crate) fn add(arguments: &FsAddArguments) -> Result<(), Error> {
         fs::add(&arguments.folder, &medium, &mut |_| {}).map_err(failed)?;
     }
     print(&arguments.folder)
+}
+
+/// Takes a medium out.
+///
+/// # Errors
+/// [`Error::FileSystem`].
+pub(crate) fn drain(arguments: &FsDrainArguments) -> Result<(), Error> {
+    let (folder, path) = (&arguments.folder, absolute(&arguments.medium)?);
+    let moved = fs::drain(folder, &path, &mut |_| {}).map_err(failed)?;
+    let moved = style::bytes(moved);
+    output::print(&format!(
+        "{moved} were moved; {} is not used any more, and may be removed\n",
+        path.display()
+    ))?;
+    print(folder)
 }
 
 /// Says what the media are now.

@@ -35,6 +35,7 @@ const VOLUME: &str = "control/volume/src/volume.rs";
 const FS_RECORD: &str = "dataplane/fs/src/log/record/layout.rs";
 const FS_LOG: &str = "dataplane/fs/src/log/reader.rs";
 const FS_SUPERBLOCK: &str = "dataplane/fs/src/pool/superblock.rs";
+const FS_OPEN: &str = "dataplane/fs/src/pool/open.rs";
 const FS_NODE: &str = "dataplane/fs/src/tree/node.rs";
 const FS_DATA: &str = "dataplane/fs/src/digested.rs";
 const FS_SPACE: &str = "dataplane/fs/src/pool/data_space.rs";
@@ -76,7 +77,7 @@ const fn file_system(
     Mutation { file, find, with, test: ("sietch-fs", filter) }
 }
 
-const MUTATIONS: [Mutation; 30] = [
+const MUTATIONS: [Mutation; 31] = [
     // Superblocks of a log: whole, and the newest.
     log(LAYOUT, "|| raw.checksum.get() != superblock_checksum(bytes)", "", "superblocks"),
     log(
@@ -177,6 +178,7 @@ const MUTATIONS: [Mutation; 30] = [
     file_system(FS_LOG, "header.proven() >= self.sequence", "header.proven() == u64::MAX", "log::"),
     // Its pool: superblocks, nodes, data, and blocks that are not used again too early.
     file_system(FS_SUPERBLOCK, " || raw.checksum.get() != checksum(bytes)", "", "pool::"),
+    file_system(FS_OPEN, "key != other.root.generation", "key == u64::MAX", "pool::"),
     file_system(
         FS_NODE,
         "header.generation.get() != pointer.generation || found != pointer.checksum",

@@ -27,6 +27,9 @@ pub(crate) enum FsCommand {
     Grow(FsGrowArguments),
     /// Add a medium: its file is made. The file system must not be mounted or served
     Add(FsAddArguments),
+    /// Take a medium out: its data move to the others. The file system must not be mounted or
+    /// served. The first medium stays, because it has the tree
+    Drain(FsDrainArguments),
     /// Say on which class of media the data of a mounted file belong, or of all files below a
     /// directory; they move there within seconds
     Pin(FsPinArguments),
@@ -68,6 +71,18 @@ pub(crate) struct FsAddArguments {
     /// A file on a rotating disk
     #[arg(long, value_name = "PATH=SIZE")]
     pub hdd: Option<MediumArgument>,
+}
+
+/// The medium that leaves.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FsDrainArguments {
+    /// The folder of the file system
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+
+    /// The file of the medium, as `fs.toml` in the folder names it
+    #[arg(long, value_name = "PATH")]
+    pub medium: PathBuf,
 }
 
 /// Where data belong.

@@ -1,4 +1,4 @@
-//! `sietch fs grow` and `sietch fs add`: other media for a file system that is not open.
+//! `sietch fs grow`, `add` and `drain`: other media for a file system that is not open.
 
 use std::fs;
 
@@ -59,4 +59,40 @@ fn a_full_file_system_grows_and_gets_another_medium() {
     assert!(mounted.ended());
     let text = run(&testbed, &["check", "store", "--data"], true);
     assert!(text.contains("whole") && text.contains("/more"), "{text}");
+}
+
+#[test]
+fn a_disk_is_replaced_after_a_crash() {
+    if !can_mount() {
+        return;
+    }
+    let testbed = Testbed::new("replace");
+    testbed.create("shm/data");
+    run(&testbed, &["add", "store", "--ssd", "old=64mib"], true);
+    let mounted = Running::start(&testbed, &["mount", "store", "mnt"]);
+    for name in ["first", "second"] {
+        fs::write(testbed.file(name), content(40 << 20)).expect("room");
+    }
+    fs::write(testbed.file("last"), content(1 << 20)).expect("room");
+    let old = testbed.path("old");
+    let drain = ["drain", "store", "--medium", &old];
+    let text = run(&testbed, &drain, false);
+    assert!(text.contains("unmount it, or end `sietch fs serve`"), "{text}");
+    // It is killed: the log has records that are not digested.
+    drop(mounted);
+    let text = run(&testbed, &drain, false);
+    assert!(text.contains("the other media have room for"), "{text}");
+    let text = run(&testbed, &["drain", "store", "--medium", &testbed.path("shm/data")], false);
+    assert!(text.contains("only other media can leave"), "{text}");
+    run(&testbed, &["add", "store", "--hdd", "new=128mib"], true);
+    let text = run(&testbed, &drain, true);
+    assert!(text.contains("were moved") && text.contains("may be removed"), "{text}");
+    fs::remove_file(&old).expect("it is not used");
+    let mounted = Running::start(&testbed, &["mount", "store", "mnt"]);
+    for (name, bytes) in [("first", 40 << 20), ("second", 40 << 20), ("last", 1 << 20)] {
+        assert!(fs::read(testbed.file(name)).expect("a file") == content(bytes), "{name}");
+    }
+    drop(mounted);
+    let text = run(&testbed, &["check", "store", "--data"], true);
+    assert!(text.contains("whole") && text.contains("/new") && !text.contains("/old"), "{text}");
 }

@@ -4,6 +4,8 @@
 //!    at its low one ([`Watermarks`](crate::pool::Watermarks)). When a faster medium is below its
 //!    low watermark, data that are read often come to it. A *pin* overrides both: data of a pinned
 //!    file go to that medium's class, and stay there ([`pins`]).
+//!    From a medium that is *leaving* ([`Pool::set_leaving`](crate::pool::Pool::set_leaving)),
+//!    everything goes to the others.
 //! 2. A *hand* walks over all extents in the order of the tree, some items a step ([`hand`]). In
 //!    its first round it takes only data that were not read lately ([`Heat`]) and not written
 //!    lately. If a round finds none, the next one takes warmer data. Nothing is sorted, and nothing

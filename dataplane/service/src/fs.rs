@@ -14,19 +14,21 @@
 //! 6. Another thread moves data between the media ([`mover`]): cold ones to slower media, hot ones
 //!    back. It has queues of its own, and pauses while the foreground has work.
 //! 7. [`check()`] verifies a file system that is not open, and recovers nothing.
-//! 8. A medium can get larger, and others can join ([`media_change`]), while it is not open.
+//! 8. A medium can get larger, others can join ([`media_change`]), and one can leave ([`drain()`]),
+//!    while it is not open.
 //!
 //! What it must never do: keep a client waiting for the medium, unless its log is full; go on after
 //! a medium failed as if it had not.
 //!
 //! The layers, lowest first: `error`; `description`; `media`; `logs`, `requests`; `create`,
 //! `digester`, `recovery`, `syncs`; `local`, `mover`; `open`, `shared`; `check`,
-//! `media_change`.
+//! `media_change`; `drain`.
 
 mod check;
 mod create;
 pub mod description;
 mod digester;
+mod drain;
 mod error;
 mod local;
 mod logs;
@@ -38,11 +40,14 @@ mod recovery;
 mod requests;
 pub mod shared;
 mod syncs;
+#[cfg(test)]
+mod test_folder;
 
 pub use check::{Checked, Undigested, check};
 pub use create::{CreateOptions, create};
 pub use description::{Change, ClassName, Description, Durability, Migration};
 pub use digester::{Digester, Publications, Totals};
+pub use drain::drain;
 pub use error::StoreError;
 pub use local::Local;
 pub use media_change::{add, grow};

@@ -79,11 +79,17 @@ _sietch() {
             sietch,vsa)
                 cmd="sietch__subcmd__vsa"
                 ;;
+            sietch__subcmd__fs,add)
+                cmd="sietch__subcmd__fs__subcmd__add"
+                ;;
             sietch__subcmd__fs,check)
                 cmd="sietch__subcmd__fs__subcmd__check"
                 ;;
             sietch__subcmd__fs,create)
                 cmd="sietch__subcmd__fs__subcmd__create"
+                ;;
+            sietch__subcmd__fs,grow)
+                cmd="sietch__subcmd__fs__subcmd__grow"
                 ;;
             sietch__subcmd__fs,mount)
                 cmd="sietch__subcmd__fs__subcmd__mount"
@@ -284,12 +290,42 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__fs)
-            opts="-h -V --socket --help --version create mount serve check pin"
+            opts="-h -V --socket --help --version create mount serve check grow add pin"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__fs__subcmd__add)
+            opts="-h -V --nvm --ssd --hdd --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --nvm)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ssd)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hdd)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -348,6 +384,32 @@ _sietch() {
                     ;;
                 --durability)
                     COMPREPLY=($(compgen -W "operation fsync" -- "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__fs__subcmd__grow)
+            opts="-h -V --medium --size --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --medium)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --socket)

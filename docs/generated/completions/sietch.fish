@@ -159,14 +159,16 @@ complete -c sietch -n "__fish_sietch_using_subcommand mount" -l socket -d 'The d
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -l allow-other -d 'Let other users in; each sees and reads its own areas alone (ordinary users need `user_allow_other` in /etc/fuse.conf)'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check pin" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check pin" -s h -l help -d 'Print help'
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check pin" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check pin" -f -a "create" -d 'Make a file system: files for its media and its log, and its description `fs.toml`'
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check pin" -f -a "mount" -d 'Show a file system in a directory, for every program, until Ctrl-C. If `sietch fs serve` serves it, the mount shares it with other mounts and programs; otherwise it has it alone'
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check pin" -f -a "serve" -d 'Serve a file system to several mounts and programs of this user, until Ctrl-C'
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check pin" -f -a "check" -d 'Check a file system that is not mounted, and say what is damaged and what is lost by it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is damaged, 2 if that is unknown: it is mounted, or cannot be opened'
-complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check pin" -f -a "pin" -d 'Say on which class of media the data of a mounted file belong, or of all files below a directory; they move there within seconds'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check grow add pin" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check grow add pin" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check grow add pin" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check grow add pin" -f -a "create" -d 'Make a file system: files for its media and its log, and its description `fs.toml`'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check grow add pin" -f -a "mount" -d 'Show a file system in a directory, for every program, until Ctrl-C. If `sietch fs serve` serves it, the mount shares it with other mounts and programs; otherwise it has it alone'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check grow add pin" -f -a "serve" -d 'Serve a file system to several mounts and programs of this user, until Ctrl-C'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check grow add pin" -f -a "check" -d 'Check a file system that is not mounted, and say what is damaged and what is lost by it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is damaged, 2 if that is unknown: it is mounted, or cannot be opened'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check grow add pin" -f -a "grow" -d 'Make a medium larger: its file gets more bytes. The file system must not be mounted or served'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check grow add pin" -f -a "add" -d 'Add a medium: its file is made. The file system must not be mounted or served'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and not __fish_seen_subcommand_from create mount serve check grow add pin" -f -a "pin" -d 'Say on which class of media the data of a mounted file belong, or of all files below a directory; they move there within seconds'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l nvm -d 'A file in persistent memory (a file system mounted with -o dax), or on a tmpfs that stands in for it and survives no loss of power; may be repeated' -r
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l ssd -d 'A file on a solid-state disk; may be repeated' -r
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from create" -l hdd -d 'A file on a rotating disk; may be repeated' -r
@@ -192,6 +194,17 @@ complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcom
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from check" -l json -d 'Print JSON'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from check" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from grow" -l medium -d 'The file of the medium, as `fs.toml` in the folder names it' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from grow" -l size -d 'Bytes that it has then, in all' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from grow" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from grow" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from grow" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from add" -l nvm -d 'A file in persistent memory (a file system mounted with -o dax), or on a tmpfs that stands in for it and survives no loss of power' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from add" -l ssd -d 'A file on a solid-state disk' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from add" -l hdd -d 'A file on a rotating disk' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from add" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from add" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from pin" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from pin" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from pin" -s V -l version -d 'Print version'

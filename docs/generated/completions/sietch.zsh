@@ -331,6 +331,31 @@ _arguments "${_arguments_options[@]}" : \
 ':folder -- The folder of the file system:_files' \
 && ret=0
 ;;
+(grow)
+_arguments "${_arguments_options[@]}" : \
+'--medium=[The file of the medium, as \`fs.toml\` in the folder names it]:PATH:_files' \
+'--size=[Bytes that it has then, in all]:SIZE:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':folder -- The folder of the file system:_files' \
+&& ret=0
+;;
+(add)
+_arguments "${_arguments_options[@]}" : \
+'--nvm=[A file in persistent memory (a file system mounted with -o dax), or on a tmpfs that stands in for it and survives no loss of power]:PATH=SIZE:_default' \
+'--ssd=[A file on a solid-state disk]:PATH=SIZE:_default' \
+'--hdd=[A file on a rotating disk]:PATH=SIZE:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':folder -- The folder of the file system:_files' \
+&& ret=0
+;;
 (pin)
 _arguments "${_arguments_options[@]}" : \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
@@ -568,9 +593,16 @@ _sietch__subcmd__fs_commands() {
 'mount:Show a file system in a directory, for every program, until Ctrl-C. If \`sietch fs serve\` serves it, the mount shares it with other mounts and programs; otherwise it has it alone' \
 'serve:Serve a file system to several mounts and programs of this user, until Ctrl-C' \
 'check:Check a file system that is not mounted, and say what is damaged and what is lost by it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is damaged, 2 if that is unknown\: it is mounted, or cannot be opened' \
+'grow:Make a medium larger\: its file gets more bytes. The file system must not be mounted or served' \
+'add:Add a medium\: its file is made. The file system must not be mounted or served' \
 'pin:Say on which class of media the data of a mounted file belong, or of all files below a directory; they move there within seconds' \
     )
     _describe -t commands 'sietch fs commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__fs__subcmd__add_commands] )) ||
+_sietch__subcmd__fs__subcmd__add_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch fs add commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__fs__subcmd__check_commands] )) ||
 _sietch__subcmd__fs__subcmd__check_commands() {
@@ -581,6 +613,11 @@ _sietch__subcmd__fs__subcmd__check_commands() {
 _sietch__subcmd__fs__subcmd__create_commands() {
     local commands; commands=()
     _describe -t commands 'sietch fs create commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__fs__subcmd__grow_commands] )) ||
+_sietch__subcmd__fs__subcmd__grow_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch fs grow commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__fs__subcmd__mount_commands] )) ||
 _sietch__subcmd__fs__subcmd__mount_commands() {

@@ -180,11 +180,13 @@ impl Mover {
 /// The medium returns what was written.
 fn verify<D: DiskQueue>(job: &Job, base: &mut Digested<Copier<D>>) -> Result<(), Fault> {
     let data = base.store_mut().reader().read(job.used())?;
+    // Room that was reserved has none.
     let checksums = job.moves.iter().flat_map(|moved| {
         moved.extent.checksums.iter().enumerate().map(move |(index, checksum)| (moved, index, *checksum))
     });
-    for (block, (moved, index, expected)) in data.chunks_exact(BLOCK).zip(checksums) {
-        if items::checksum(block) != expected {
+    for (moved, index, expected) in checksums {
+        let at = ((moved.to.start - job.run.start) as usize + index) * BLOCK;
+        if items::checksum(&data[at..at + BLOCK]) != expected {
             return Err(Fault::Damaged {
                 medium: format!("medium {}", moved.to.medium),
                 what: "a copy that was just written".to_owned(),

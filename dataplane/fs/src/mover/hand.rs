@@ -117,8 +117,10 @@ impl Mover {
     fn extent(&mut self, view: &View, now: Now, inode: InodeNumber, extent: Extent) {
         let from = usize::from(extent.run.medium);
         let fails = self.failures.get(from).is_none_or(|failures| *failures >= FAILURES);
+        let is_leaving = view.media.get(from).is_some_and(|medium| medium.is_leaving);
         // Room that was reserved is where its data should come first.
-        if extent.is_unwritten() || fails || self.damaged.contains(&(inode, extent.first)) {
+        let stays = extent.is_unwritten() && !is_leaving;
+        if stays || fails || self.damaged.contains(&(inode, extent.first)) {
             return;
         }
         let current = self.scan.current;

@@ -1,12 +1,13 @@
 //! Which extents move, and where to.
 //!
-//! 1. A round begins when a medium is at its high watermark, when pins changed, when pinned files
+//! 1. A round begins when a medium is at its high watermark or is leaving, when pins changed, when pinned files
 //!    may have new data, or when enough was read that something may be hot. It knows how many
 //!    blocks should leave each medium, and how many each one takes.
 //! 2. The *warmth* of an extent is how often it was read lately, and how lately its file was
 //!    written. A round takes extents up to a warmth. One that found none is followed by one that
 //!    takes warmer ones, up to [`WARMEST`]; after that, nothing happens until the pool changes.
-//! 3. What is taken waits in a list for its destination and direction. A list that fills a job is
+//! 3. Everything leaves a medium that is *leaving*, whatever its warmth, to any other one.
+//! 4. What is taken waits in a list for its destination and direction. A list that fills a job is
 //!    ready, and at the end of a round every list is.
 
 use std::collections::BTreeMap;
@@ -112,7 +113,8 @@ impl Scan {
     /// Whether there is something to do.
     pub(super) fn wanted(&mut self, view: &View, heat: &Heat, pins: &Pins, now: Now) -> Wanted {
         let media = &view.media;
-        if media.iter().all(|medium| medium.class == media[0].class) {
+        let leaves = media.iter().any(|medium| medium.is_leaving && medium.used() > 0);
+        if !leaves && media.iter().all(|medium| medium.class == media[0].class) {
             return Wanted::No;
         }
         for (medium, is_draining) in media.iter().zip(&mut self.is_draining) {
@@ -130,7 +132,8 @@ impl Scan {
             .iter()
             .zip(self.is_draining)
             .any(|(medium, is_draining)| is_draining && room_below(media, medium.class));
-        if self.pin_changes != Some(view.pin_changes) || (drains && self.settled != Some(generation)) {
+        let is_settled = self.settled == Some(generation);
+        if self.pin_changes != Some(view.pin_changes) || ((drains || leaves) && !is_settled) {
             return Wanted::Now;
         }
         let (last, time, reads) = self.last;
@@ -212,8 +215,11 @@ impl Scan {
             self.take[at] = if self.is_draining[at] { medium.above_low() } else { 0 };
             self.bring[at] = medium.below_low();
             self.room[at] = medium.below_high();
-            if broken[at] {
+            if broken[at] || medium.is_leaving {
                 (self.bring[at], self.room[at]) = (0, 0);
+            }
+            if medium.is_leaving {
+                self.take[at] = medium.used();
             }
         }
     }
@@ -265,6 +271,13 @@ impl Scan {
         let blocks = u64::from(extent.run.blocks);
         let all = [Class::Nvm, Class::Ssd, Class::Hdd];
         let to = match pin {
+            _ if media[from].is_leaving => {
+                // Where its pin says, or else on the same class, a slower one, a faster one.
+                let slower = all.into_iter().filter(|other| *other > class);
+                let faster = all.into_iter().rev().filter(|other| *other < class);
+                let classes = pin.into_iter().chain([class]).chain(slower).chain(faster);
+                classes.into_iter().find_map(|other| Self::of_class(media, &self.room, other, blocks))
+            }
             Some(pin) if pin == class => None,
             Some(pin) => Self::of_class(media, &self.room, pin, blocks),
             None if self.take[from] > 0 && reads + youth <= self.warmth => {
@@ -281,7 +294,7 @@ impl Scan {
         self.room[to] -= blocks.min(self.room[to]);
         self.bring[to] -= blocks.min(self.bring[to]);
         self.found += 1;
-        let direction = if media[to].class > class { Direction::Slower } else { Direction::Faster };
+        let direction = if media[to].class >= class { Direction::Slower } else { Direction::Faster };
         // At most MAX_MEDIA.
         Some((to as u8, direction))
     }

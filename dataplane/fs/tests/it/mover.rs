@@ -4,5 +4,6 @@ mod crash;
 mod driver;
 mod faults;
 mod files;
+mod leaving;
 mod programs;
 mod rules;

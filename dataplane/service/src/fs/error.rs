@@ -96,6 +96,34 @@ pub enum StoreError {
         /// The media that it has.
         media: String,
     },
+    /// The other media cannot take what is on one.
+    #[error(
+        "{}: {left} bytes of data are on it, and the other media have room for {room} below their high mark; remove \
+         files, make a medium larger, add one, or raise `high` of [migration] in fs.toml",
+        path.display()
+    )]
+    NoRoomElsewhere {
+        /// The medium's file.
+        path: PathBuf,
+        /// Bytes that are on it.
+        left: u64,
+        /// Bytes that the others take.
+        room: u64,
+    },
+    /// Some data cannot leave a medium.
+    #[error(
+        "{}: {left} bytes of data cannot be moved: {causes}. Remove the files that `sietch fs check --data` names, or \
+         restore them, and run this again",
+        path.display()
+    )]
+    NotDrained {
+        /// The medium's file.
+        path: PathBuf,
+        /// Bytes that are on it.
+        left: u64,
+        /// What the mover says.
+        causes: String,
+    },
     /// A size that a medium cannot have.
     #[error("{}: {cause}", path.display())]
     Size {

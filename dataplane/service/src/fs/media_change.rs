@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use sietch_disk::area::{self, AreaError};
 use sietch_disk::{AreaQueue, BLOCK};
+use sietch_fs::Fault;
 use sietch_fs::pool::limits::MAX_MEDIA;
 use sietch_fs::pool::{MediaError, Pool};
 
@@ -28,16 +29,16 @@ use super::media::{self, Medium};
 const TRIES: usize = 3;
 
 /// A file system that is locked.
-struct Locked {
+pub(super) struct Locked {
     folder: PathBuf,
     /// The media that the pool has.
-    description: Description,
-    media: Vec<Medium>,
-    pool: Pool<AreaQueue>,
+    pub description: Description,
+    pub media: Vec<Medium>,
+    pub pool: Pool<AreaQueue>,
     /// The change that an earlier command had begun, if the pool has made it.
-    made: Option<Change>,
+    pub made: Option<Change>,
     /// The change that an earlier command had begun, if the pool has not made it.
-    begun: Option<Change>,
+    pub begun: Option<Change>,
 }
 
 /// Makes the medium with the file `path` larger, so that it has `bytes`.
@@ -66,7 +67,16 @@ pub fn grow(folder: &Path, path: &Path, bytes: u64) -> Result<(), StoreError> {
     locked.media[place].set_bytes(bytes);
     locked.pool = open_pool(&locked.media)?;
     let slot = locked.pool.slots()[place];
-    locked.pool.grow_medium(slot, blocks)?;
+    match locked.pool.grow_medium(slot, blocks) {
+        Ok(_) => {}
+        // The home has no room for an item more. Nothing was changed.
+        Err(error @ MediaError::Fault(Fault::Full { .. })) => {
+            area::cut(path, old)?;
+            locked.end()?;
+            return Err(error.into());
+        }
+        Err(error) => return Err(error.into()),
+    }
     locked.description.media[place].bytes = bytes;
     locked.end()
 }
@@ -105,7 +115,7 @@ pub fn add(
     let opened = Medium::open(medium)?;
     let slot = match locked.pool.add_medium(opened.member()?, key) {
         // Whether the pool has it, the next command sees.
-        Err(error @ MediaError::Fault(_)) => return Err(error.into()),
+        Err(MediaError::Fault(fault)) if !matches!(fault, Fault::Full { .. }) => return Err(fault.into()),
         Err(error) => {
             drop(std::fs::remove_file(&medium.path));
             locked.end()?;
@@ -127,7 +137,7 @@ fn blocks(path: &Path, bytes: u64) -> Result<u32, StoreError> {
     })
 }
 
-fn open_pool(media: &[Medium]) -> Result<Pool<AreaQueue>, StoreError> {
+pub(super) fn open_pool(media: &[Medium]) -> Result<Pool<AreaQueue>, StoreError> {
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let mut pool = Pool::open(members)?;
     pool.readers_at(u64::MAX);
@@ -136,7 +146,7 @@ fn open_pool(media: &[Medium]) -> Result<Pool<AreaQueue>, StoreError> {
 
 impl Locked {
     /// Locks a file system, and settles what an earlier command has left.
-    fn new(folder: &Path) -> Result<Self, StoreError> {
+    pub(super) fn new(folder: &Path) -> Result<Self, StoreError> {
         for _ in 0..TRIES {
             let written = Description::read(folder)?;
             let mut description = written.clone();
@@ -192,7 +202,7 @@ impl Locked {
     }
 
     /// The place of the medium with this file.
-    fn place(&self, path: &Path) -> Result<usize, StoreError> {
+    pub(super) fn place(&self, path: &Path) -> Result<usize, StoreError> {
         self.description.place(path).ok_or_else(|| {
             let media: Vec<String> =
                 self.description.media.iter().map(|medium| medium.path.display().to_string()).collect();
@@ -202,13 +212,13 @@ impl Locked {
     }
 
     /// Says in the description that a change is begun.
-    fn begin(&mut self, change: Change) -> Result<(), StoreError> {
+    pub(super) fn begin(&mut self, change: Change) -> Result<(), StoreError> {
         let begun = Description { change: Some(change), ..self.description.clone() };
         begun.write(&self.folder)
     }
 
     /// Says in the description what the media are, and that no change is under way.
-    fn end(&self) -> Result<(), StoreError> {
+    pub(super) fn end(&self) -> Result<(), StoreError> {
         self.description.write(&self.folder)
     }
 }

@@ -22,7 +22,7 @@ use sietch_fs::inode::Timestamp;
 use sietch_fs::mover::{Mover, Now, Settings, Step};
 use sietch_fs::pool::{Copier, Root};
 
-use super::description::Migration;
+use super::description::{Change, Description};
 use super::error::StoreError;
 use super::media::Medium;
 use super::requests::{Digesting, RemoteOwner, Requests, Turn};
@@ -35,18 +35,20 @@ const PAUSES: u32 = 50;
 /// How often an idle mover looks whether there is something to do.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Starts the thread, if there are media to move data between; it ends when the digester does.
+/// Starts the thread, if there are classes of media to move data between, or a medium is leaving; it
+/// ends when the digester does.
 /// `root` is that which the digester has.
 pub(super) fn start(
     digester: &Arc<dyn Digesting>,
     media: &[Medium],
     root: Root,
-    migration: Option<Migration>,
+    description: &Description,
     heat: Arc<Heat>,
 ) -> Result<(), StoreError> {
-    let settings = Settings { rate: migration.unwrap_or_default().rate };
+    let settings = Settings { rate: description.migration.unwrap_or_default().rate };
     let has_classes = media.split_first().is_some_and(|(home, others)| others.iter().any(|o| !o.is_of(home)));
-    if settings.rate == 0 || !has_classes {
+    let is_leaving = matches!(description.change, Some(Change::Drain { .. }));
+    if settings.rate == 0 || !(has_classes || is_leaving) {
         return Ok(());
     }
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;

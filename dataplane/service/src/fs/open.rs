@@ -62,7 +62,7 @@ pub fn open(folder: &Path) -> Result<Running, StoreError> {
     let (digester, shared) = Digester::start(digest, reader_memory, (LOG, description.log.seed))?;
     let heat = Arc::new(Heat::default());
     let digesting: Arc<dyn Digesting> = shared.clone();
-    mover::start(&digesting, &media, root, description.migration, Arc::clone(&heat))?;
+    mover::start(&digesting, &media, root, &description, Arc::clone(&heat))?;
     let client = Client::new(Local::new(shared, reader, syncs, heat), writer, LOG);
     Ok(Running { client, digester, description, recovered })
 }

@@ -198,7 +198,7 @@ fn verify_end(
     }
 }
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     let now = clock_gettime(ClockId::Realtime);
     // The kernel's nanoseconds are below a second.
     Timestamp { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }

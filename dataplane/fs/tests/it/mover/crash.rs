@@ -44,6 +44,9 @@ fn run(program: &[Operation], seed: u64, fails: Fails) -> Result<Run, String> {
     let mut random = Random::new(seed);
     // Everything leaves the home, and half of the next one; or a part.
     mark(&mut client, &MARKS[random.index(MARKS.len())]);
+    if random.chance(300) {
+        client.service().owner().pool().set_leaving(random.between(1, 2) as usize);
+    }
     let mut driver = Driver::new(&media, &mut client, Settings { rate: u64::MAX >> 20 });
     if let Some((medium, boundary)) = fails {
         memories(&media)[medium].power_off_at(boundary);

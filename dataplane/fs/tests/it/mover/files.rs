@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use sietch_fs::FileSystem as _;
 use sietch_fs::access::{Caller, Credentials};
-use sietch_fs::file_system::{NewInode, OpenMode, WriteAt, XattrMode};
+use sietch_fs::file_system::{Allocation, NewInode, OpenMode, WriteAt, XattrMode};
 use sietch_fs::inode::{InodeNumber, Kind, Timestamp};
 use sietch_fs::limits::BLOCK;
 use sietch_fs::pin::PIN;
@@ -115,4 +115,15 @@ pub(super) fn verify_other(client: &mut FileSystem, file: InodeNumber, blocks: u
     for block in 0..blocks {
         assert!(read(client, file, block) == Ok(vec![0x77; BLOCK]), "block {block} of {file}");
     }
+}
+
+/// Reserves so many blocks behind the end of a file that has one, without changing its size beyond
+/// them.
+pub(super) fn reserve(client: &mut FileSystem, file: InodeNumber, blocks: u64, allocation: Allocation) {
+    let mode = OpenMode { write: true, ..OpenMode::default() };
+    as_root(BIRTH, |caller| {
+        let handle = client.open(caller, file, mode).expect("a file");
+        client.allocate(caller, handle, 0..blocks * BLOCK as u64, allocation).expect("room");
+        client.close(handle);
+    });
 }

@@ -129,7 +129,7 @@ pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Ser
     let moving = Arc::new(Moving::new(Box::new(move || drop(waking.try_send(Event::Move)))));
     // The mover waits for the hub. Clients read the media themselves: their reads are not counted.
     let digesting: Arc<dyn Digesting> = moving.clone();
-    mover::start(&digesting, &media, root, description.migration, Arc::default())?;
+    mover::start(&digesting, &media, root, &description, Arc::default())?;
     let hub = Hub::new(SharedDigest::new(digest, Times::default()), Arc::clone(&moving));
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let closing = Closing(Arc::clone(&moving));
