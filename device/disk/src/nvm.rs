@@ -105,8 +105,8 @@ impl<M: Medium> NvmQueue<M> {
         }
     }
 
-    /// When a request that moves `bytes` from `offset` on would be done in the memory that the model
-    /// describes.
+    /// When a request that moves `bytes` from `offset` on would be done in the memory that the
+    /// model describes.
     fn ready(&mut self, is_read: bool, (offset, bytes): (u64, u64), now: Instant) -> Option<Instant> {
         let model = self.model?;
         let start = self.busy_until.map_or(now, |busy| busy.max(now));

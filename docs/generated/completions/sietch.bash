@@ -88,6 +88,9 @@ _sietch() {
             sietch__subcmd__fs,create)
                 cmd="sietch__subcmd__fs__subcmd__create"
                 ;;
+            sietch__subcmd__fs,drain)
+                cmd="sietch__subcmd__fs__subcmd__drain"
+                ;;
             sietch__subcmd__fs,grow)
                 cmd="sietch__subcmd__fs__subcmd__grow"
                 ;;
@@ -290,7 +293,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__fs)
-            opts="-h -V --socket --help --version create mount serve check grow add pin"
+            opts="-h -V --socket --help --version create mount serve check grow add drain pin"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -384,6 +387,28 @@ _sietch() {
                     ;;
                 --durability)
                     COMPREPLY=($(compgen -W "operation fsync" -- "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__fs__subcmd__drain)
+            opts="-h -V --medium --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --medium)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --socket)

@@ -356,6 +356,17 @@ _arguments "${_arguments_options[@]}" : \
 ':folder -- The folder of the file system:_files' \
 && ret=0
 ;;
+(drain)
+_arguments "${_arguments_options[@]}" : \
+'--medium=[The file of the medium, as \`fs.toml\` in the folder names it]:PATH:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':folder -- The folder of the file system:_files' \
+&& ret=0
+;;
 (pin)
 _arguments "${_arguments_options[@]}" : \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
@@ -595,6 +606,7 @@ _sietch__subcmd__fs_commands() {
 'check:Check a file system that is not mounted, and say what is damaged and what is lost by it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is damaged, 2 if that is unknown\: it is mounted, or cannot be opened' \
 'grow:Make a medium larger\: its file gets more bytes. The file system must not be mounted or served' \
 'add:Add a medium\: its file is made. The file system must not be mounted or served' \
+'drain:Take a medium out\: its data move to the others. The file system must not be mounted or served. The first medium stays, because it has the tree' \
 'pin:Say on which class of media the data of a mounted file belong, or of all files below a directory; they move there within seconds' \
     )
     _describe -t commands 'sietch fs commands' commands "$@"
@@ -613,6 +625,11 @@ _sietch__subcmd__fs__subcmd__check_commands() {
 _sietch__subcmd__fs__subcmd__create_commands() {
     local commands; commands=()
     _describe -t commands 'sietch fs create commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__fs__subcmd__drain_commands] )) ||
+_sietch__subcmd__fs__subcmd__drain_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch fs drain commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__fs__subcmd__grow_commands] )) ||
 _sietch__subcmd__fs__subcmd__grow_commands() {

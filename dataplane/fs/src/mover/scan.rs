@@ -1,8 +1,8 @@
 //! Which extents move, and where to.
 //!
-//! 1. A round begins when a medium is at its high watermark or is leaving, when pins changed, when pinned files
-//!    may have new data, or when enough was read that something may be hot. It knows how many
-//!    blocks should leave each medium, and how many each one takes.
+//! 1. A round begins when a medium is at its high watermark or is leaving, when pins changed, when
+//!    pinned files may have new data, or when enough was read that something may be hot. It knows
+//!    how many blocks should leave each medium, and how many each one takes.
 //! 2. The *warmth* of an extent is how often it was read lately, and how lately its file was
 //!    written. A round takes extents up to a warmth. One that found none is followed by one that
 //!    takes warmer ones, up to [`WARMEST`]; after that, nothing happens until the pool changes.

@@ -57,7 +57,8 @@ pub fn drain(folder: &Path, path: &Path, progress: &mut dyn FnMut(u64)) -> Resul
     let leaving = Description { change: Some(change), ..description.clone() };
     let moved = move_all(&leaving, media, (path, slot), progress).and_then(|()| {
         *pool = open_pool(media)?;
-        Ok(drop(pool.remove_medium(slot)?))
+        pool.remove_medium(slot)?;
+        Ok(())
     });
     match moved {
         Ok(()) => drop(locked.description.media.remove(place)),

@@ -35,9 +35,8 @@ const PAUSES: u32 = 50;
 /// How often an idle mover looks whether there is something to do.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Starts the thread, if there are classes of media to move data between, or a medium is leaving; it
-/// ends when the digester does.
-/// `root` is that which the digester has.
+/// Starts the thread, if there are classes of media to move data between, or a medium is leaving.
+/// It ends when the digester does. `root` is that which the digester has.
 pub(super) fn start(
     digester: &Arc<dyn Digesting>,
     media: &[Medium],

@@ -45,7 +45,7 @@ fn remove(world: World) {
     client.service().owner().pool().remove_medium(1).expect("nothing is on it");
     verify(&mut client, file, BLOCKS, &[]);
     assert_eq!(check_whole(client), Ok(()));
-    // As a service that is told of the others only.
+    // As a service that has the others only.
     let mut without = media.clone();
     without.others.remove(0);
     let mut client = without.open().expect("the other media");
