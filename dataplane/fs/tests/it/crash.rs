@@ -189,7 +189,7 @@ fn power_loss_in_every_sequence_of_one_operation() {
 fn power_loss_in_sequences_of_two_operations() {
     let setup = setup();
     let all: Vec<_> = sequences(2).collect();
-    let budget = Budget { seeds: if seeds::is_soak() { all.len() as u64 * 100 } else { 200 }, seconds: 12 };
+    let budget = Budget { seeds: if seeds::is_soak() { all.len() as u64 * 100 } else { 200 }, seconds: 10 };
     seeds::run("it crash::power_loss_in_sequences_of_two_operations", &[], budget, |seed| {
         let sequence = all[Random::new(seed).index(all.len())].clone();
         let program = [setup.clone(), sequence].concat();
@@ -214,7 +214,7 @@ fn power_loss_in_random_programs() {
 #[test]
 fn power_loss_while_an_operation_waits_for_room_in_the_log() {
     let mix = Mix { users: &[User::Root], blind: 2, has_huge_offsets: false, ..Mix::DATA };
-    let budget = Budget { seeds: 20, seconds: 20 };
+    let budget = Budget { seeds: 20, seconds: 12 };
     seeds::run("power_loss_while_an_operation_waits_for_room_in_the_log", &[], budget, |seed| {
         let program = generate(seed, 60, &mix);
         let case = Case { program: &program, setup: 0, seed, log: SMALL_LOG, ignores_fences: false };

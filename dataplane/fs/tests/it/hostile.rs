@@ -245,7 +245,7 @@ fn length(change: &Change<'_>) -> usize {
 
 #[test]
 fn forged_records_never_make_the_file_system_wrong() {
-    let budget = Budget { seeds: 150, seconds: 40 };
+    let budget = Budget { seeds: 150, seconds: 20 };
     seeds::run("forged_records_never_make_the_file_system_wrong", &[], budget, |seed| {
         let mut forger = Forger { random: Random::new(seed) };
         let mut world = World::new(3 << 20);
