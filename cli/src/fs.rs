@@ -14,7 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sietch_fs::FileSystem;
-use sietch_fuse::{Mount, Options};
+use sietch_fs::file_system::Leased;
+use sietch_fuse::{Inner, Mount, Options};
 use sietch_service::fs::description::MediumDescription;
 use sietch_service::fs::{
     self, ClassName, CreateOptions, Description, Durability, MediumUse, Moves, Totals, shared,
@@ -116,7 +117,7 @@ fn mount(arguments: &FsMountArguments) -> Result<(), Error> {
     let (inner, mut publications) = (mount.inner(), running.digester.publications());
     let looking = std::thread::Builder::new()
         .name("publications".to_owned())
-        .spawn(move || while publications.wait() && inner.with(|client| client.advance()) {});
+        .spawn(move || while publications.wait() && advance(&inner) {});
     drop(looking.map_err(failed_start)?);
     let recovered = match running.recovered {
         0 => String::new(),
@@ -138,6 +139,20 @@ fn mount(arguments: &FsMountArguments) -> Result<(), Error> {
     shown
 }
 
+/// Lets a client take notice of its service, in steps between which operations run; whether its
+/// mount is still there.
+fn advance<F: Leased>(inner: &Inner<F>) -> bool {
+    let mut has_more = true;
+    while has_more {
+        let is_there = inner.with(|client| has_more = client.take_notice());
+        if !is_there {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
 /// Mounts what another process serves.
 fn mount_served(arguments: &FsMountArguments, signals: Signals) -> Result<(), Error> {
     let attached = shared::attach(&arguments.folder).map_err(failed)?;
@@ -152,7 +167,7 @@ fn mount_served(arguments: &FsMountArguments, signals: Signals) -> Result<(), Er
     let ended = Arc::clone(&why);
     let looking = std::thread::Builder::new().name("attention".to_owned()).spawn(move || {
         while attention.wait() {
-            inner.with(|client| client.advance());
+            advance(&inner);
         }
         drop(ended.set(attention.cause().unwrap_or_default()));
         drop(std::io::Write::write(&mut &waker, b"e"));

@@ -4,9 +4,10 @@
 //!    permissions and existence, and makes one change of itself.
 //! 2. [`Client::commit`] appends the change to the log. When that returns, the operation is as
 //!    durable as the log. Then the change is applied to the overlay.
-//! 3. When the log has no room, the client waits for the service ([`Service::wait`]). When the
-//!    service has digested a part of the log, the client drops that part from the overlay, and only
-//!    then the log may write there again.
+//! 3. When the log has no room, the client waits for the service ([`Service::wait`]). What the
+//!    service has digested, the client drops from the overlay, and only then the log may write
+//!    there again. It does so in steps ([`DROP_STEP`]): no operation takes long because a batch was
+//!    large. Until then base and overlay say the same.
 //! 4. Room for data is promised before it is used: what is in the log and not digested is counted,
 //!    and an operation that would not fit gets `ENOSPC`. Removing always works.
 //! 5. An inode whose last name goes is freed by a record of its own, when the last handle and
@@ -53,6 +54,11 @@ const SPARE_BLOCKS: (u64, u64) = (64, 2048);
 /// Commits that an operation without room waits for when its log is digested, at most: one for each
 /// step of removing what it freed. The service says when there are no more.
 const ROOM_WAITS: u32 = 64;
+
+/// Bytes of the log that an operation drops from the overlay at a time: some thousand records.
+const DROP_STEP: u64 = 1 << 20;
+/// After this part of a step was logged, the next one is dropped: faster than the log grows.
+const DROP_PART: u64 = 2;
 
 /// The service, as a client sees it.
 pub trait Service<M: Medium> {
@@ -206,6 +212,13 @@ pub struct Client<S, M: Medium> {
     /// Files that are known to have no capabilities.
     without_capabilities: HashSet<InodeNumber, RandomState>,
     numbers: Range<u64>,
+    /// The base has all records before this position. Those that the log has not reclaimed are in
+    /// the overlay too.
+    digested: u64,
+    /// Bytes of the log that are dropped from the overlay at a time.
+    drop_step: u64,
+    /// The next step is dropped when the log ends here.
+    drop_at: u64,
     /// Blocks that records need, by the positions of the records.
     promised: VecDeque<(u64, u64)>,
     promised_blocks: u64,
@@ -217,6 +230,7 @@ pub struct Client<S, M: Medium> {
 impl<S: Service<M>, M: Medium> Client<S, M> {
     /// A client whose log has the number `number`.
     pub fn new(service: S, log: LogWriter<M>, number: u32) -> Self {
+        let digested = log.reclaimed();
         Self {
             service,
             log,
@@ -228,6 +242,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             linkable: HashSet::default(),
             without_capabilities: HashSet::default(),
             numbers: 0..0,
+            digested,
+            drop_step: DROP_STEP,
+            drop_at: 0,
             promised: VecDeque::new(),
             promised_blocks: 0,
             is_failed: false,
@@ -253,10 +270,23 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     /// Takes notice of what was digested, and answers the service. Front ends that are idle call
     /// it, so that memory is returned, and other clients get on.
     pub fn advance(&mut self) {
+        while self.advance_by_step() {}
+    }
+
+    /// As [`Client::advance`], for front ends with operations that wait meanwhile: whether there is
+    /// more to do.
+    pub fn advance_by_step(&mut self) -> bool {
         self.progress();
+        let has_more = self.drop_digested(self.drop_step);
         if S::IS_SHARED {
             self.answer(false);
         }
+        has_more
+    }
+
+    /// Sets how many bytes of the log are dropped from the overlay at a time.
+    pub fn drop_by(&mut self, step: u64) {
+        self.drop_step = step.max(1);
     }
 
     /// Takes notice of what was digested.
@@ -266,14 +296,36 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
     }
 
+    /// The base has all records before `position`.
     fn digested(&mut self, position: u64) {
-        self.overlay.expire(position);
-        self.log.reclaim(position);
+        self.digested = position;
         while let Some((logged, blocks)) = self.promised.front().copied()
             && logged < position
         {
             self.promised.pop_front();
             self.promised_blocks -= blocks;
+        }
+    }
+
+    /// Drops from the overlay what was digested, so many bytes of the log, which has their space
+    /// again. Returns whether there is more.
+    fn drop_digested(&mut self, bytes: u64) -> bool {
+        let reclaimed = self.log.reclaimed();
+        let position = self.digested.min(reclaimed.saturating_add(bytes));
+        if position > reclaimed {
+            self.overlay.expire(position);
+            self.log.reclaim(position);
+        }
+        position < self.digested
+    }
+
+    /// Takes notice of what was digested, and drops a part of it now and then.
+    fn keep_up(&mut self) {
+        self.progress();
+        let end = self.log.next_position();
+        if end >= self.drop_at {
+            self.drop_at = end.saturating_add(self.drop_step / DROP_PART);
+            self.drop_digested(self.drop_step);
         }
     }
 
@@ -340,7 +392,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         let end = self.log.next_position();
         let mut waits = 0;
         while !self.fits(blocks) {
-            let before = self.log.reclaimed();
+            let before = self.digested;
             if S::IS_SHARED && (self.request_room(blocks)? || self.fits(blocks)) {
                 continue;
             }
@@ -350,7 +402,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             self.service.logged(end);
             let Some(position) = self.service.wait()? else {
                 // What the answer counted may have been digested before it came.
-                if self.log.reclaimed() == before {
+                if self.digested == before {
                     return Err(Errno::NOSPC);
                 }
                 waits += 1;
@@ -379,10 +431,13 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     fn commit(&mut self, now: Timestamp, change: Change<'_>, data: &[u8]) -> Result<(), Errno> {
         self.check_going()?;
         self.need_for(&change)?;
-        self.progress();
+        self.keep_up();
         let appended = loop {
             match self.log.append(now, &change, data) {
                 Ok(appended) => break appended,
+                Err(AppendError::Full) if self.digested > self.log.reclaimed() => {
+                    self.drop_digested(self.drop_step);
+                }
                 Err(AppendError::Full) => {
                     self.service.logged(self.log.next_position());
                     let position = self.service.wait()?.ok_or(Errno::NOSPC)?;

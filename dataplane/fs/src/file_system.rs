@@ -431,6 +431,7 @@ pub trait Leased: FileSystem {
     /// Whether anything can still be done. If not, every operation returns `EIO`.
     fn is_going(&self) -> bool;
 
-    /// Takes notice of what the service says. To be called where no operation runs.
-    fn take_notice(&mut self);
+    /// Takes notice of what the service says. To be called where no operation runs, again while it
+    /// returns `true`: then there is more to do, for which no operation has to wait.
+    fn take_notice(&mut self) -> bool;
 }

@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub is_new: bool,
     pub ranges: Ranges,
     pub entries: BTreeMap<Cookie, Logged>,
+    /// The place that each record set, in the order of records.
+    set: VecDeque<(u64, Cookie)>,
     pub xattrs: BTreeMap<Box<[u8]>, Value>,
     /// Target of a symbolic link that is new.
     pub target: Option<Box<[u8]>>,
@@ -73,10 +75,32 @@ impl State {
             is_new,
             ranges: Ranges::default(),
             entries: BTreeMap::new(),
+            set: VecDeque::new(),
             xattrs: BTreeMap::new(),
             target: None,
             logged: 0,
         }
+    }
+
+    /// Adds an entry, or the mark of one that was removed.
+    fn set_entry(&mut self, cookie: Cookie, entry: Logged) {
+        self.set.push_back((entry.logged, cookie));
+        self.entries.insert(cookie, entry);
+    }
+
+    /// Drops what was logged before `position`. That takes time for what is dropped, not for what
+    /// stays: a directory may have more entries than a step drops.
+    fn expire(&mut self, position: u64) {
+        self.is_new = false;
+        self.target = None;
+        self.ranges.expire(position);
+        while let Some((_, cookie)) = self.set.pop_front_if(|(logged, _)| *logged < position) {
+            // A later record may have set it again.
+            if self.entries.get(&cookie).is_some_and(|entry| entry.logged < position) {
+                self.entries.remove(&cookie);
+            }
+        }
+        self.xattrs.retain(|_, value| value.logged >= position);
     }
 
     /// Changes that would have the same effect, at least 1. The entry of a new inode counts at its
@@ -303,7 +327,8 @@ impl Overlay {
         }
     }
 
-    /// Drops what was logged before `position`: the base has it now.
+    /// Drops what was logged before `position`: the base has it now. The base may have more: what
+    /// stays here says the same of that as the base.
     pub(crate) fn expire(&mut self, position: u64) {
         let mut inodes = Vec::new();
         while let Some(touched) = self.touched.front_mut()
@@ -324,11 +349,7 @@ impl Overlay {
                 self.inodes.remove(&inode);
                 continue;
             }
-            state.is_new = false;
-            state.target = None;
-            state.ranges.expire(position);
-            state.entries.retain(|_, entry| entry.logged >= position);
-            state.xattrs.retain(|_, value| value.logged >= position);
+            state.expire(position);
         }
     }
 }

@@ -453,18 +453,14 @@ pub(crate) fn leave_all() {
 /// Answers what the service says while no call does.
 fn look_after(at: usize, serial: u64, mut wait: Box<dyn FnMut() -> bool + Send>) {
     while wait() {
-        let is_there = with(|state| {
-            let Some(store) = state.stores.get_mut(at).filter(|store| store.serial == serial) else {
-                return false;
-            };
-            let noticed = store.run(|client| {
-                client.take_notice();
-                Ok(())
+        let mut has_more = true;
+        while has_more {
+            let noticed = with(|state| {
+                let store = state.stores.get_mut(at).filter(|store| store.serial == serial)?;
+                store.run(|client| Ok(client.take_notice())).ok()
             });
-            noticed.is_ok()
-        });
-        if !is_there {
-            return;
+            let Some(more) = noticed else { return };
+            has_more = more;
         }
     }
     // The next service needs the files that this client has locked.

@@ -188,6 +188,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             match message {
                 Message::Granted(grant) => {
                     self.progress();
+                    self.drop_digested(u64::MAX);
                     if self.leases.requested.is_some_and(|(inode, _)| inode == grant.inode) {
                         self.leases.requested = None;
                     }

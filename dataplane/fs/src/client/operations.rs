@@ -222,7 +222,7 @@ impl<S: Service<M>, M: Medium> Leased for Client<S, M> {
         self.is_alive()
     }
 
-    fn take_notice(&mut self) {
-        self.advance();
+    fn take_notice(&mut self) -> bool {
+        self.advance_by_step()
     }
 }

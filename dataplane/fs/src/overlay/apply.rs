@@ -197,7 +197,7 @@ impl<B: Base> Work<'_, '_, B> {
         // the two records.
         // A place that no record used before has an entry of the base, or gets one of its own now.
         let is_new = state.entries.get(&place.cookie).map_or(target.is_some(), |earlier| earlier.is_new);
-        state.entries.insert(place.cookie, Logged { name: place.name.into(), target, is_new, logged });
+        state.set_entry(place.cookie, Logged { name: place.name.into(), target, is_new, logged });
         if let Some(directory) = &mut state.inode {
             directory.size = directory.size.saturating_add_signed(count);
             // Bounded by MAX_LINKS, checked before.

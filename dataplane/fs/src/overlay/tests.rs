@@ -5,9 +5,10 @@ use std::ops::Range;
 use sietch_disk::BLOCK;
 
 use super::ranges::{Ranges, Source};
-use super::{Overlay, State};
+use super::{Logged, Overlay, State};
 use crate::base::Inode;
 use crate::inode::{InodeNumber, Kind, Timestamp};
+use crate::name::Cookie;
 
 /// A sum over all pieces.
 fn logged(ranges: &Ranges) -> u64 {
@@ -92,4 +93,28 @@ fn of_records_in_a_row_those_before_a_position_expire_and_later_ones_stay() {
         assert_eq!(bytes(inode), Some(left([0..4, 6..8])).filter(|bytes| *bytes > 0), "{position}");
         assert_eq!(bytes(other), Some(left([4..6, 6..6])).filter(|bytes| *bytes > 0), "{position}");
     }
+}
+
+#[test]
+fn entries_of_a_directory_expire_by_their_last_record() {
+    let (mut overlay, directory) = (Overlay::default(), InodeNumber(7));
+    // Each place is set twice: at position `n`, and at `n + 10`.
+    for position in 0..20 {
+        let state = overlay.inodes.entry(directory).or_insert_with(|| State::of(file(), false));
+        let target = (position < 15).then_some((InodeNumber(100 + position), Kind::File));
+        let name = format!("{}", position % 10).into_bytes().into();
+        let entry = Logged { name, target, is_new: true, logged: position };
+        state.set_entry(Cookie(position % 10), entry);
+        state.logged = position;
+        overlay.touched(directory, position);
+    }
+    for position in 0..20 {
+        overlay.expire(position);
+        let state = overlay.state(directory).expect("the last record is not digested");
+        let left: Vec<_> = state.entries.iter().map(|(cookie, entry)| (cookie.0, entry.logged)).collect();
+        let expected: Vec<_> = (position.max(10)..20).map(|logged| (logged - 10, logged)).collect();
+        assert_eq!(left, expected, "{position}");
+    }
+    overlay.expire(20);
+    assert!(overlay.state(directory).is_none());
 }

@@ -13,3 +13,4 @@ mod programs;
 mod rules;
 mod setup;
 mod shared;
+mod steps;

@@ -34,13 +34,20 @@ fn differs(program: &[Operation], seed: u64) -> Option<String> {
     let digests = DIGESTS[random.index(DIGESTS.len())];
     // Small batches end between any two records.
     client.service().set_batch_records([1, 2, 5, 1000][random.index(4)]);
+    // And so do steps of the client's overlay.
+    client.drop_by([64, 192, 1024, 1 << 20][random.index(4)]);
     let (mut one, mut two) = (State::new(), State::new());
     for (number, operation) in program.iter().enumerate() {
         if random.chance(digests) {
             if let Err(error) = client.service().digest() {
                 return Some(format!("step {number}: the digest: {error}"));
             }
-            client.advance();
+            // The rest is dropped by the operations that follow.
+            if random.chance(500) {
+                client.advance_by_step();
+            } else {
+                client.advance();
+            }
         }
         let found = step(&mut model, &mut client, (&mut one, &mut two), operation);
         if let Some(found) = found {

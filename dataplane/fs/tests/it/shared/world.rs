@@ -168,6 +168,8 @@ impl World {
         let reader = Reader::new(self.media.members(), root).expect("a reader");
         let service = InlineShared::new(Rc::clone(&self.core), number, reader, 5);
         let mut client = Client::new(service, writer, number.0);
+        // Clients drop what was digested in steps of several sizes.
+        client.drop_by([64, 1024, 1 << 20][index % 3]);
         client.keep_leases(self.plan.most);
         *slot.client.borrow_mut() = Some(client);
         *slot.state.borrow_mut() = State::new();
@@ -354,7 +356,8 @@ impl World {
             return;
         }
         if let Some(client) = &mut *slot.client.borrow_mut() {
-            client.advance();
+            // The rest is dropped by operations, or before a lease is used.
+            client.advance_by_step();
         }
     }
 
