@@ -6,7 +6,8 @@
 //!    no name leads to, and begins a new epoch of the log. From then on the file system is whole.
 //! 3. A thread digests ([`digester`]). It lets records gather, because later ones make earlier ones
 //!    pointless, and begins when a quarter of the log is full, when records are old, or when a
-//!    client waits for room.
+//!    client waits for room. A client that logs faster than that waits a little, often, before its
+//!    log is full ([`pacing`]).
 //! 4. A client in the same process ([`local`]) reads what was committed through queues of its own.
 //!    It changes to the next commit between two operations, and only then are the blocks that this
 //!    commit replaced used again.
@@ -17,11 +18,11 @@
 //! 8. A medium can get larger, others can join ([`media_change`]), and one can leave ([`drain()`]),
 //!    while it is not open.
 //!
-//! What it must never do: keep a client waiting for the medium, unless its log is full; go on after
-//! a medium failed as if it had not.
+//! What it must never do: keep a client waiting for the medium, unless half of its log is full; go
+//! on after a medium failed as if it had not.
 //!
-//! The layers, lowest first: `error`; `description`; `media`; `logs`, `requests`; `create`,
-//! `digester`, `recovery`, `syncs`; `local`, `mover`; `open`, `shared`; `check`,
+//! The layers, lowest first: `error`, `pacing`; `description`; `media`; `logs`, `requests`;
+//! `create`, `digester`, `recovery`, `syncs`; `local`, `mover`; `open`, `shared`; `check`,
 //! `media_change`; `drain`.
 
 mod check;
@@ -36,6 +37,7 @@ mod media;
 mod media_change;
 mod mover;
 mod open;
+mod pacing;
 mod recovery;
 mod requests;
 pub mod shared;

@@ -5,8 +5,8 @@
 //!    pays one comparison.
 //! 2. After the first record it lets others gather for [`LINGER`], or until a quarter of the log is
 //!    full, or until a client waits; half of it where many records become pointless. The less room
-//!    the log has, the smaller are the batches: a client that waits for room waits for one batch.
-//!    Where many records become pointless, batches stay large.
+//!    the log has, the smaller are the batches: a client that is [paced](super::pacing) has room
+//!    until the batch is done. Where many records become pointless, batches stay large.
 //! 3. After each commit, of whatever, it publishes position and root. Blocks that the commit
 //!    replaced are used again when the client has taken notice: so it must be able to.
 //! 4. If a medium fails, or the log has an invalid record or lacks one, it publishes that and ends:
@@ -31,6 +31,7 @@ use sietch_fs::mover::Moves;
 use sietch_fs::pool::{MediumUse, Root};
 use sietch_fs::{Fault, digest};
 
+use super::pacing::Speed;
 use super::requests::{Digesting, Requests};
 
 /// How long records gather: long enough for a file that is written, synchronised and removed.
@@ -50,7 +51,7 @@ const BATCH: u64 = 16 << 20;
 /// small ones. It takes this part of the log also where there is no room.
 const POINTLESS: f64 = 0.125;
 const LARGE_PART: u64 = 2;
-/// Bytes of such a batch, at most: where a client may wait for room before it is done, and where
+/// Bytes of such a batch, at most: where a client may be out of room before it is done, and where
 /// the log has this part of itself left.
 const LARGE_BATCH: (u64, u64) = (32 << 20, 64 << 20);
 const ROOMY_PART: u64 = 4;
@@ -100,6 +101,10 @@ pub(super) struct Shared {
     reader: AtomicU64,
     /// The digester sleeps until the client reads a newer generation.
     awaits_reader: AtomicBool,
+    /// What [`State`] has, to be read without its lock.
+    digested: AtomicU64,
+    /// Nanoseconds that the digest takes for a MiB of the log.
+    speed: AtomicU64,
     state: Mutex<State>,
     /// Something was published.
     published: Condvar,
@@ -184,6 +189,27 @@ impl Shared {
         }
     }
 
+    /// The log is digested up to this position, a MiB in so many nanoseconds.
+    pub(super) fn pace(&self) -> (u64, u64) {
+        (self.digested.load(Ordering::Acquire), self.speed.load(Ordering::Relaxed))
+    }
+
+    /// Waits for `time`, or until the log is digested beyond `digested`.
+    pub(super) fn pause(&self, digested: u64, time: Duration) {
+        let mut state = self.state();
+        let end = Instant::now() + time;
+        while state.digested == digested && state.check_going().is_ok() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = match self.published.wait_timeout(state, left) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+
     /// Numbers for new inodes.
     pub(super) fn numbers(&self) -> Result<std::ops::Range<u64>, Errno> {
         let mut state = self.state();
@@ -244,6 +270,8 @@ impl Digester {
             generation: AtomicU64::new(root.generation),
             reader: AtomicU64::new(root.generation),
             awaits_reader: AtomicBool::new(false),
+            digested: AtomicU64::new(digested),
+            speed: AtomicU64::new(Speed::default().nanos()),
             state: Mutex::new(State {
                 digested,
                 read: digested,
@@ -271,6 +299,7 @@ impl Digester {
             has_freed: true,
             is_held: false,
             pointless: 0.0,
+            speed: Speed::default(),
             gathering_since: None,
         };
         let thread = std::thread::Builder::new()
@@ -397,6 +426,8 @@ struct Work {
     has_freed: bool,
     /// The part of the data that later records made pointless, on average of the last batches.
     pointless: f64,
+    /// How fast the log is digested.
+    speed: Speed,
     /// Removing them needs blocks that the client may still read: a client that waits does not.
     is_held: bool,
     /// Since when the oldest record that is not digested waits for others.
@@ -496,6 +527,7 @@ impl Work {
             let bytes = self.batch_bytes();
             self.digest.set_batch_bytes(bytes);
             self.digest.set_batch_records(bytes / SMALL_RECORD);
+            let (from, begun) = (self.read, Instant::now());
             let batch = match self.digest.digest(&*self.log, self.number, self.seed) {
                 Ok(batch) => batch,
                 Err(DigestError::Held) => {
@@ -505,6 +537,8 @@ impl Work {
                 Err(error) => return Err(failed(&error)),
             };
             self.read = batch.read;
+            self.speed.took(self.read.saturating_sub(from), begun.elapsed());
+            self.shared.speed.store(self.speed.nanos(), Ordering::Relaxed);
             if batch.data > 0 {
                 let pointless = batch.data_saved as f64 / batch.data as f64;
                 self.pointless += WEIGHT * (pointless - self.pointless);
@@ -627,6 +661,7 @@ impl Work {
             totals.data_saved += batch.data_saved;
             totals.blocks_written += batch.blocks_written;
         }
+        self.shared.digested.store(state.digested, Ordering::Release);
         self.shared.generation.store(state.root.generation, Ordering::Release);
         self.shared.published.notify_all();
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use sietch_disk::AreaQueue;
@@ -15,6 +16,7 @@ use sietch_fs::{Digested, Fault};
 
 use super::digester::Shared;
 use super::media::KEPT_BLOCKS;
+use super::pacing::{PAUSE, Pacer};
 use super::syncs::Syncs;
 
 /// See the module's account.
@@ -23,20 +25,23 @@ pub struct Local {
     base: Digested<Reader<AreaQueue>>,
     /// The copy of the log on disk, where memory does not survive a loss of power.
     syncs: Option<Syncs>,
+    pacer: Pacer,
+    /// When the pacer's clock began.
+    begun: Instant,
 }
 
 impl Local {
-    /// `heat` counts what the client reads.
+    /// `heat` counts what the client reads. The log has `log_bytes`.
     pub(super) fn new(
         shared: Arc<Shared>,
         reader: Reader<AreaQueue>,
         syncs: Option<Syncs>,
-        heat: Arc<Heat>,
+        (heat, log_bytes): (Arc<Heat>, u64),
     ) -> Self {
         let mut base = Digested::new(reader);
         base.count_in(heat);
         base.keep_blocks(KEPT_BLOCKS);
-        Self { shared, base, syncs }
+        Self { shared, base, syncs, pacer: Pacer::new(log_bytes), begun: Instant::now() }
     }
 
     /// The generation that it reads.
@@ -48,6 +53,17 @@ impl Local {
         self.base.store_mut().advance(root);
         self.shared.reads(root.generation);
         position
+    }
+
+    /// Waits a little, if the digest does not keep up.
+    #[cold]
+    fn pace(&mut self, logged: u64) {
+        let (digested, speed) = self.shared.pace();
+        // Nanoseconds of 584 years.
+        let now = self.begun.elapsed().as_nanos() as u64;
+        if self.pacer.step(now, logged, digested, speed) {
+            self.shared.pause(digested, PAUSE);
+        }
     }
 }
 
@@ -79,6 +95,9 @@ impl Service<Mapped> for Local {
 
     fn logged(&mut self, position: u64) {
         self.shared.log(position);
+        if self.pacer.is_due(position) {
+            self.pace(position);
+        }
     }
 
     fn inode_numbers(&mut self) -> Result<Range<u64>, Errno> {

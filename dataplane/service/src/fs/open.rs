@@ -63,6 +63,6 @@ pub fn open(folder: &Path) -> Result<Running, StoreError> {
     let heat = Arc::new(Heat::default());
     let digesting: Arc<dyn Digesting> = shared.clone();
     mover::start(&digesting, &media, root, &description, Arc::clone(&heat))?;
-    let client = Client::new(Local::new(shared, reader, syncs, heat), writer, LOG);
+    let client = Client::new(Local::new(shared, reader, syncs, (heat, description.log.bytes)), writer, LOG);
     Ok(Running { client, digester, description, recovered })
 }

@@ -31,6 +31,7 @@ use sietch_fs::shared::SharedDigest;
 use super::fence::Fence;
 use super::messages::{Notice, Progress, Request, mode};
 use super::moving::Moving;
+use crate::fs::pacing::Speed;
 use crate::fs::requests::Digesting as _;
 
 /// How long records gather: long enough for a file that is written, synchronised and removed.
@@ -86,6 +87,9 @@ struct Peer {
     is_waiting: bool,
     /// Since when its log has records that are not digested.
     since: Option<Instant>,
+    speed: Speed,
+    /// When a batch of its log was committed last, if the next one was due then.
+    committed: Option<Instant>,
     /// It takes no notices any more, or knows that it ended.
     is_closed: bool,
 }
@@ -204,9 +208,11 @@ impl Hub {
             logged: state.position,
             is_waiting: false,
             since: None,
+            speed: Speed::default(),
+            committed: None,
             is_closed: false,
         };
-        match progress_of(&self.shared, client, 0) {
+        match progress_of(&self.shared, client, &peer) {
             Some(progress) => {
                 peer.reported = Some(progress.clone());
                 self.peers.insert(client, peer);
@@ -265,17 +271,34 @@ impl Hub {
             let read = self.shared.progress(client).map_or(0, |progress| progress.read);
             let Some(peer) = self.peers.get_mut(&client) else { continue };
             if !is_behind {
-                (peer.since, peer.is_waiting) = (None, false);
+                (peer.since, peer.is_waiting, peer.committed) = (None, false, None);
                 continue;
             }
             let since = *peer.since.get_or_insert(now);
             let is_full = peer.logged.saturating_sub(read) >= peer.log_bytes / FULL_ENOUGH;
             if peer.is_waiting || is_full || now - since >= LINGER {
+                let begun = peer.committed.unwrap_or_else(Instant::now);
                 let digested = self.shared.digest(client).map(drop);
                 self.held(digested)?;
+                self.committed(client, read, begun);
+            } else {
+                peer.committed = None;
             }
         }
         Ok(())
+    }
+
+    /// A batch of a client's log was committed, which was read up to `read` when the one before it
+    /// was committed, or this one begun: what other logs took in between counts.
+    fn committed(&mut self, client: ClientNumber, read: u64, begun: Instant) {
+        let after = self.shared.progress(client).map_or(read, |progress| progress.read);
+        if let Some(peer) = self.peers.get_mut(&client)
+            && after > read
+        {
+            let now = Instant::now();
+            peer.speed.took(after - read, now - begun);
+            peer.committed = Some(now);
+        }
     }
 
     /// Goes on with the ends of clients that are gone.
@@ -310,7 +333,7 @@ impl Hub {
                 peer.is_closed = true;
                 continue;
             }
-            let progress = progress_of(&self.shared, *client, peer.returns);
+            let progress = progress_of(&self.shared, *client, peer);
             if progress.is_some() && progress != peer.reported {
                 peer.reported.clone_from(&progress);
                 progress.into_iter().for_each(|progress| peer.say(Notice::Progress(progress)));
@@ -366,7 +389,7 @@ impl Peer {
 fn progress_of(
     shared: &SharedDigest<AreaQueue, Mapped>,
     client: ClientNumber,
-    returns: u64,
+    peer: &Peer,
 ) -> Option<Progress> {
     let progress = shared.progress(client)?;
     Some(Progress {
@@ -374,6 +397,7 @@ fn progress_of(
         digested: progress.digested,
         read: progress.read,
         budget: progress.budget,
-        returns,
+        returns: peer.returns,
+        speed: peer.speed.nanos(),
     })
 }

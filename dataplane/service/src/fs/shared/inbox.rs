@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use sietch_fs::client::Message;
@@ -153,6 +154,29 @@ impl Inbox {
         self.wait(|_| (self.progresses.load(Ordering::Acquire) != seen).then_some(()))
     }
 
+    /// The log is digested up to this position, a MiB in so many nanoseconds.
+    pub(super) fn pace(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.progress.digested, state.progress.speed)
+    }
+
+    /// Waits for `time`, or until the log is digested beyond `digested`, or the service says
+    /// something that the client has to answer.
+    pub(super) fn pause(&self, digested: u64, time: Duration) {
+        let mut state = self.state();
+        let end = Instant::now() + time;
+        while state.progress.digested == digested && state.messages.is_empty() && state.ended.is_none() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = match self.arrived.wait_timeout(state, left) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+
     fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Errno> {
         let mut state = self.state();
         loop {
@@ -195,3 +219,6 @@ impl Attention {
         self.inbox.cause()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use sietch_fs::pool::Root;
 use crate::fs::description::{ClassName, Durability};
 
 /// Version of the messages: both sides are of one build, or do not talk.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 /// The first message of a client.
 #[derive(Debug, Serialize, Deserialize)]
@@ -82,6 +82,8 @@ pub(super) struct Progress {
     pub budget: u64,
     /// How often the client has returned room, as far as the service knows.
     pub returns: u64,
+    /// Nanoseconds in which the service digests a MiB of the log.
+    pub speed: u64,
 }
 
 impl Progress {

@@ -31,6 +31,7 @@ use crate::fs::description::Durability;
 use crate::fs::error::StoreError;
 use crate::fs::logs::DISK_BLOCK;
 use crate::fs::media::{self, KEPT_BLOCKS, Medium};
+use crate::fs::pacing::{self, Pacer};
 use crate::fs::syncs::Syncs;
 
 /// The part of a log after which the service gets to know of it again.
@@ -73,6 +74,9 @@ pub struct Remote {
     reported: u64,
     /// After so many bytes it gets to know.
     step: u64,
+    pacer: Pacer,
+    /// When the pacer's clock began.
+    begun: Instant,
 }
 
 /// How long a service may take to accept a client. A digest on a slow disk takes less.
@@ -298,6 +302,8 @@ impl Remote {
             logged: welcome.position,
             reported: welcome.position,
             step: bytes / REPORT_PART,
+            pacer: Pacer::new(bytes),
+            begun: Instant::now(),
             inbox,
             socket,
             receiver: Some(receiver),
@@ -316,6 +322,17 @@ impl Remote {
     fn send(&mut self, request: &Request) {
         if let Err(error) = send(&mut self.socket, request) {
             self.inbox.end(format!("its service cannot be reached: {error}"));
+        }
+    }
+
+    /// Waits a little, if the digest does not keep up.
+    #[cold]
+    fn pace(&mut self) {
+        let (digested, speed) = self.inbox.pace();
+        // Nanoseconds of 584 years.
+        let now = self.begun.elapsed().as_nanos() as u64;
+        if self.pacer.step(now, self.logged, digested, speed) {
+            self.inbox.pause(digested, pacing::PAUSE);
         }
     }
 
@@ -395,6 +412,9 @@ impl Service<Mapped> for Remote {
         if self.reported <= self.read || position - self.reported >= self.step {
             self.reported = position;
             self.send(&Request::Logged(position));
+        }
+        if self.pacer.is_due(position) {
+            self.pace();
         }
     }
 

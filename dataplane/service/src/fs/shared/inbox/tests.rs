@@ -1,0 +1,50 @@
+//! What ends a pause.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Longer than any test runs.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+
+fn progress(digested: u64) -> Progress {
+    Progress { root: Vec::new(), digested, read: digested, budget: 0, returns: 0, speed: 7 }
+}
+
+#[test]
+fn a_pause_ends_when_more_is_digested() {
+    let inbox = Inbox::new(progress(64));
+    assert_eq!(inbox.pace(), (64, 7));
+    std::thread::scope(|scope| {
+        scope.spawn(|| inbox.deliver(Notice::Progress(progress(128))));
+        inbox.pause(64, LONG);
+    });
+    assert_eq!(inbox.pace(), (128, 7));
+}
+
+#[test]
+fn a_pause_ends_when_there_is_something_to_answer() {
+    let inbox = Inbox::new(progress(64));
+    let revoked = Notice::Revoked { inode: 5, serial: 1, may_share: false, is_urgent: false };
+    std::thread::scope(|scope| {
+        scope.spawn(|| inbox.deliver(revoked));
+        inbox.pause(64, LONG);
+    });
+    // It is there for the operation that comes.
+    assert!(matches!(inbox.message(), Some(Message::Revoked(_))));
+}
+
+#[test]
+fn a_pause_ends_when_the_service_does() {
+    let inbox = Inbox::new(progress(64));
+    std::thread::scope(|scope| {
+        scope.spawn(|| inbox.end("it has ended".to_owned()));
+        inbox.pause(64, LONG);
+    });
+    assert!(inbox.has_ended());
+}
+
+#[test]
+fn a_pause_ends_by_itself() {
+    Inbox::new(progress(64)).pause(64, Duration::from_millis(1));
+}
