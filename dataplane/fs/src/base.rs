@@ -7,6 +7,7 @@ use crate::error::Fault;
 use crate::file_system::DirectoryEntry;
 use crate::inode::{InodeNumber, Kind, Timestamp};
 use crate::name::{Cookie, NameKey};
+use crate::quota::Quota;
 
 /// An inode, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,4 +91,13 @@ pub trait Base {
 
     /// Inodes in use.
     fn inodes(&self) -> u64;
+
+    /// How many of some blocks of a file have room, written or reserved.
+    fn allocated(&mut self, inode: InodeNumber, blocks: Range<u64>) -> Result<u64, Fault>;
+
+    /// Users with a limit; `None`: users are not counted.
+    fn limited_users(&mut self) -> Result<Option<u64>, Fault>;
+
+    /// The first user from `uid` on that has something or a limit.
+    fn quota_from(&mut self, uid: u32) -> Result<Option<(u32, Quota)>, Fault>;
 }

@@ -6,11 +6,12 @@
 //!    of the inode. With [`Options::data`] each block is read, and must have its checksum.
 //! 2. What an inode must be to others is kept in a table ([`table`]), and judged after the walk:
 //!    names and links, kinds, parents, and that the root leads to each directory.
-//! 3. A finding says where on which medium, which inode and its path, what is wrong, and what is
+//! 3. What users have is summed, and compared with the items that say it ([`users`]).
+//! 4. A finding says where on which medium, which inode and its path, what is wrong, and what is
 //!    lost. Paths are looked up only then.
 //!
-//! Memory: about 120 bytes an inode, 32 bytes a run of blocks, and the names of one hash. Nothing
-//! grows with the names or the data of a file.
+//! Memory: about 120 bytes an inode, 100 bytes a user, 32 bytes a run of blocks, and the names of
+//! one hash. Nothing grows with the names or the data of a file.
 //!
 //! What it must never do: change anything; trust an item because its node has its checksum; end
 //! without a report because of what is on a medium.
@@ -21,6 +22,7 @@ mod group;
 mod table;
 #[cfg(test)]
 mod tests;
+mod users;
 
 use sietch_disk::DiskQueue;
 
@@ -33,6 +35,7 @@ use crate::pool::{Item, Pool, Run, check_items};
 use finding::{Finding, Findings, shown};
 use group::Group;
 use table::Table;
+use users::Users;
 
 /// What is verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +101,7 @@ pub fn check<D: DiskQueue>(pool: &mut Pool<D>, options: Options) -> Result<Repor
         table: Table::default(),
         totals: Totals::default(),
         logs: Vec::new(),
+        users: Users::default(),
         group: None,
     };
     let found = check_items(pool, &mut |item, runs| {
@@ -107,6 +111,7 @@ pub fn check<D: DiskQueue>(pool: &mut Pool<D>, options: Options) -> Result<Repor
     walk.end_group();
     let home = walk.media.first().cloned().unwrap_or_default();
     walk.table.judge(&home, &mut walk.findings);
+    walk.users.judge(&home, &mut walk.findings);
     walk.totals.nameless = walk.table.nameless();
     if walk.totals.inodes != counters.inodes {
         let (counted, said) = (walk.totals.inodes, counters.inodes);
@@ -172,6 +177,7 @@ struct Walk {
     table: Table,
     totals: Totals,
     logs: Vec<(u32, LogState)>,
+    users: Users,
     group: Option<Group>,
 }
 
@@ -199,7 +205,7 @@ impl Walk {
         }
     }
 
-    /// Marks of inodes without names, and logs.
+    /// Marks of inodes without names, logs, and users.
     fn own_item(&mut self, item: &Item<'_>) {
         let (key, value) = (item.key, item.value);
         match key.kind {
@@ -228,6 +234,8 @@ impl Walk {
                     }
                 }
             }
+            items::USER => self.users.user(item, &mut self.findings),
+            items::COUNTED => self.users.counted(item, &mut self.findings),
             kind => {
                 let what = format!("an item of kind {kind} of no inode, which does not exist");
                 self.findings.add(Finding { inode: None, ..Finding::of(item, what) });
@@ -243,6 +251,7 @@ impl Walk {
             self.findings.add(Finding::of(item, what).losing("it, and what is below it"));
             return;
         };
+        self.users.inode(&inode);
         self.totals.directories += u64::from(inode.kind == Kind::Directory);
         if number >= self.next_inode {
             let what = format!("its number is not below {}, the next new one", self.next_inode);

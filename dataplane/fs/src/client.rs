@@ -14,16 +14,19 @@
 //!    reference are gone. After a crash, recovery does it.
 //!
 //! 6. Where other clients have logs too, an operation runs under [`leases`].
+//! 7. Where users have limits, [`quota`] checks what an operation adds.
 //!
 //! What it must never do: acknowledge what is not in the log; make a record that the digest
 //! refuses; read a part of the log that may be overwritten.
 
 mod attributes;
+mod charges;
 mod data;
 mod held;
 mod leases;
 mod names;
 mod operations;
+mod quota;
 mod xattrs;
 
 use std::collections::VecDeque;
@@ -45,6 +48,7 @@ use crate::limits::BLOCK;
 use crate::log::{AppendError, LogWriter};
 use crate::overlay::Overlay;
 use crate::overlay::apply::{Refusal, apply};
+use charges::Charges;
 use held::Leases;
 
 /// The part of a pool that stays free for what removing and digesting need, and its bounds in
@@ -225,6 +229,7 @@ pub struct Client<S, M: Medium> {
     /// A record is in the log and not in the overlay: nothing more can be said.
     is_failed: bool,
     leases: Leases,
+    charges: Charges,
 }
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
@@ -249,6 +254,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             promised_blocks: 0,
             is_failed: false,
             leases: Leases::default(),
+            charges: Charges::default(),
         }
     }
 
@@ -299,6 +305,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     /// The base has all records before `position`.
     fn digested(&mut self, position: u64) {
         self.digested = position;
+        self.charges.digested(position);
         while let Some((logged, blocks)) = self.promised.front().copied()
             && logged < position
         {
@@ -431,6 +438,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     fn commit(&mut self, now: Timestamp, change: Change<'_>, data: &[u8]) -> Result<(), Errno> {
         self.check_going()?;
         self.need_for(&change)?;
+        self.note_freed(&change)?;
         self.keep_up();
         let appended = loop {
             match self.log.append(now, &change, data) {

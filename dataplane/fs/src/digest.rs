@@ -12,7 +12,8 @@
 //! 4. Before anything is changed, the batch's blocks are counted. A batch that might not fit is
 //!    made smaller. Where not even one record fits, the digest fails with [`Fault::Full`] and has
 //!    changed nothing.
-//! 5. A freed file with many extents is removed over several commits ([`Digest::reap`]), so that no
+//! 5. The commit also has what users have then ([`users`]).
+//! 6. A freed file with many extents is removed over several commits ([`Digest::reap`]), so that no
 //!    batch takes long because of it.
 //!
 //! What it must never do: apply a part of a batch; take lost bytes for zeros; trust what a client
@@ -23,7 +24,9 @@ mod flip;
 mod flush;
 #[cfg(test)]
 mod tests;
+mod users;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use sietch_disk::DiskQueue;
@@ -146,28 +149,18 @@ impl<D: DiskQueue> Digest<D> {
     /// A medium failed.
     pub fn with_owner(pool: Pool<D>, now: Timestamp, (uid, gid): (u32, u32)) -> Result<Self, Fault> {
         let mut digested = Digested::new(pool);
+        let mut counters = digested.store.root().counters;
         let key = items::inode_key(InodeNumber::ROOT);
-        if digested.store.get(key)?.is_none() {
-            let root = Inode {
-                kind: Kind::Directory,
-                mode: 0o755,
-                links: 2,
-                uid,
-                gid,
-                device: 0,
-                size: 0,
-                blocks: 0,
-                parent: InodeNumber::ROOT.0,
-                atime: now,
-                mtime: now,
-                ctime: now,
-                btime: now,
-                applied: (0, 0),
-            };
-            digested.store.insert(key, &items::write_inode(&root))?;
-            digested.store.commit(Counters { inodes: 1, next_inode: InodeNumber::ROOT.0 + 1 })?;
+        let is_new = digested.store.get(key)?.is_none();
+        if is_new {
+            digested.store.insert(key, &items::write_inode(&root_directory(now, uid, gid)))?;
+            counters = Counters { inodes: 1, next_inode: InodeNumber::ROOT.0 + 1 };
         }
-        let counters = digested.store.root().counters;
+        let was_counted = digested.limited_users()?.is_some();
+        let is_counted = was_counted || users::count(&mut digested)?;
+        if is_new || is_counted != was_counted {
+            digested.store.commit(counters)?;
+        }
         Ok(Self {
             digested,
             counters,
@@ -176,6 +169,21 @@ impl<D: DiskQueue> Digest<D> {
             batch_bytes: BATCH_BYTES,
             fitting: MAX_BATCH_RECORDS,
             pin_changes: 0,
+        })
+    }
+
+    /// Counts all inodes again, and replaces what is stored of users; limits stay. Returns whether
+    /// there is room for it.
+    ///
+    /// # Errors
+    /// As of [`Digest::digest`].
+    pub fn recount(&mut self) -> Result<bool, DigestError> {
+        self.stopping(|digest| {
+            let is_counted = users::count(&mut digest.digested)?;
+            if is_counted {
+                digest.digested.store.commit(digest.counters)?;
+            }
+            Ok(is_counted)
         })
     }
 
@@ -299,7 +307,7 @@ impl<D: DiskQueue> Digest<D> {
             let states = overlay.into_states();
             let (logged, blocks) = flush::demand(&states);
             batch.data_saved = batch.data.saturating_sub(logged);
-            let changes = effects.saturating_mul(ITEMS_PER_EFFECT);
+            let changes = effects.saturating_mul(ITEMS_PER_EFFECT).saturating_add(users_of(&states));
             let cut = self.cut_items(&states)?;
             if self.makes_room(changes.saturating_add(cut), blocks, batch.records)? {
                 break (batch, states, (changes, blocks));
@@ -314,7 +322,7 @@ impl<D: DiskQueue> Digest<D> {
             for (inode, state) in states {
                 flush.state(inode, &state)?;
             }
-            let (written, findings) = (flush.written(), flush.into_findings());
+            let (written, findings) = (flush.written(), flush.end()?);
             digest.digested.store.set_demand(0);
             let key = items::log_key(log);
             digest.digested.store.insert(key, &items::write_log(batch.state))?;
@@ -492,8 +500,10 @@ impl<D: DiskQueue> Digest<D> {
                 }
                 return self.stopping(|digest| {
                     digest.digested.store.use_reserve(true);
-                    Flush::new(&mut digest.digested, &mut digest.counters, &flush::NoLog, (0, 0))
-                        .remove(InodeNumber(key.offset))?;
+                    let mut flush =
+                        Flush::new(&mut digest.digested, &mut digest.counters, &flush::NoLog, (0, 0));
+                    flush.remove(InodeNumber(key.offset))?;
+                    flush.end()?;
                     digest.digested.store.commit(digest.counters)?;
                     Ok(true)
                 });
@@ -506,7 +516,7 @@ impl<D: DiskQueue> Digest<D> {
     /// Whether a part of a freed file can be removed: it fits, or there will not be more room.
     fn may_reap(&mut self, inode: InodeNumber) -> Result<bool, Fault> {
         let blocks = self.digested.inode(inode)?.map_or(0, |old| old.blocks);
-        let changes = blocks.min(flush::REAPED as u64) * 2 + ITEMS_PER_EFFECT;
+        let changes = blocks.min(flush::REAPED as u64) * 2 + ITEMS_PER_EFFECT + 1;
         let pool = &mut self.digested.store;
         pool.use_reserve(true);
         Ok(pool.has_room(changes, 0) || !pool.is_holding())
@@ -569,5 +579,31 @@ impl<D: DiskQueue> Digest<D> {
     fn orphan(&mut self, from: Key) -> Result<Option<(Key, Vec<u8>)>, Fault> {
         let found = self.digested.store.next(from)?;
         Ok(found.filter(|(key, _)| key.object == from.object && key.kind == from.kind))
+    }
+}
+
+/// Items of users that a batch changes, at most: one an owner, and the number of limits.
+fn users_of(states: &[(InodeNumber, State)]) -> u64 {
+    let owners: BTreeSet<u32> = states.iter().flat_map(|(_, state)| state.owners()).collect();
+    owners.len() as u64 + 1
+}
+
+/// An empty root directory.
+fn root_directory(now: Timestamp, uid: u32, gid: u32) -> Inode {
+    Inode {
+        kind: Kind::Directory,
+        mode: 0o755,
+        links: 2,
+        uid,
+        gid,
+        device: 0,
+        size: 0,
+        blocks: 0,
+        parent: InodeNumber::ROOT.0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        applied: (0, 0),
     }
 }

@@ -25,6 +25,7 @@ use crate::items::{self, Extent, LogState};
 use crate::limits::{BLOCK, MAX_XATTR_VALUE};
 use crate::name::{Cookie, NameKey, SLOTS};
 use crate::pool::{BlockCache, Copier, Pool, Reader, Run};
+use crate::quota::Quota;
 use crate::tree::Key;
 
 /// Blocks that are read at least where a file is read in sequence, of one extent.
@@ -429,6 +430,38 @@ impl<S: Store> Base for Digested<S> {
 
     fn inodes(&self) -> u64 {
         self.store.inodes()
+    }
+
+    fn allocated(&mut self, inode: InodeNumber, blocks: Range<u64>) -> Result<u64, Fault> {
+        let (mut at, mut count) = (blocks.start, 0);
+        while at < blocks.end
+            && let Some(extent) = self.extent_from(inode, at)?
+        {
+            let (first, end) = (extent.first.max(at), extent.end().min(blocks.end));
+            count += end.saturating_sub(first);
+            at = extent.end();
+        }
+        Ok(count)
+    }
+
+    fn limited_users(&mut self) -> Result<Option<u64>, Fault> {
+        let value = self.store.get(items::COUNTED_KEY)?;
+        // A mark that cannot be read is none: the next start counts again.
+        Ok(value.and_then(|value| items::read_counted(&value)))
+    }
+
+    fn quota_from(&mut self, uid: u32) -> Result<Option<(u32, Quota)>, Fault> {
+        let mut from = items::user_key(uid);
+        while let Some((key, value)) = self.store.next(from)?
+            && let Some(uid) = items::user_of(key)
+        {
+            // One that cannot be read has no limit. The check names it.
+            if let Some(quota) = items::read_user(&value) {
+                return Ok(Some((uid, quota)));
+            }
+            from.offset = key.offset + 1;
+        }
+        Ok(None)
     }
 }
 

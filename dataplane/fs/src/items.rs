@@ -11,6 +11,8 @@
 //! | [`EXTENT`] | inode, first block | a run of blocks, and the checksum of each |
 //! | [`ORPHAN`] | 0, inode | [`KEPT`] or [`FREED`]: the inode has no name |
 //! | [`LOG`] | 0, log | how far it was applied |
+//! | [`USER`] | 0, uid | what the user has, and may have |
+//! | [`COUNTED`] | 0, 0 | users with a limit; where it is missing, users' items are not right |
 //! | [`XATTR_MORE`] + n | inode, cookie | the n-th further piece of a value |
 //!
 //! A reader treats an item as untrusted although its node had its checksum: the writer may have had
@@ -24,6 +26,7 @@ use crate::inode::{InodeNumber, Kind, MODE_BITS, Timestamp};
 use crate::limits::MAX_XATTR_NAME;
 use crate::name::{self, Cookie};
 use crate::pool::Run;
+use crate::quota::{Amount, Quota};
 use crate::tree::{Key, OWN_KINDS};
 
 /// Kinds of keys. Those of object 0 below [`OWN_KINDS`] belong to the pool.
@@ -34,6 +37,8 @@ pub(crate) const ENTRY: u8 = 4;
 pub(crate) const EXTENT: u8 = 5;
 pub(crate) const ORPHAN: u8 = OWN_KINDS;
 pub(crate) const LOG: u8 = OWN_KINDS + 1;
+pub(crate) const USER: u8 = OWN_KINDS + 2;
+pub(crate) const COUNTED: u8 = OWN_KINDS + 3;
 pub(crate) const XATTR_MORE: u8 = 0x80;
 
 /// Blocks of an extent, at most: their checksums fit an item, and several items a node.
@@ -325,6 +330,56 @@ pub(crate) fn write_log(state: LogState) -> [u8; 24] {
 pub(crate) fn read_log(value: &[u8]) -> Option<LogState> {
     let raw = RawLog::read_from_bytes(value).ok()?;
     Some(LogState { sequence: raw.sequence.get(), position: raw.position.get(), epoch: raw.epoch.get() })
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawUser {
+    blocks: U64,
+    inodes: U64,
+    most_blocks: U64,
+    most_inodes: U64,
+}
+
+/// The key of what a user has.
+pub(crate) fn user_key(uid: u32) -> Key {
+    Key { object: NO_INODE, kind: USER, offset: u64::from(uid) }
+}
+
+/// The user whose item has this key; `None`: it is no user's.
+pub(crate) fn user_of(key: Key) -> Option<u32> {
+    let is_user = (key.object, key.kind) == (NO_INODE, USER);
+    u32::try_from(key.offset).ok().filter(|_| is_user)
+}
+
+/// What a user has, as an item.
+pub(crate) fn write_user(quota: &Quota) -> [u8; 32] {
+    zerocopy::transmute!(RawUser {
+        blocks: U64::new(quota.used.blocks),
+        inodes: U64::new(quota.used.inodes),
+        most_blocks: U64::new(quota.limit.blocks),
+        most_inodes: U64::new(quota.limit.inodes),
+    })
+}
+
+/// What an item says that a user has.
+pub(crate) fn read_user(value: &[u8]) -> Option<Quota> {
+    let raw = RawUser::read_from_bytes(value).ok()?;
+    let used = Amount { blocks: raw.blocks.get(), inodes: raw.inodes.get() };
+    Some(Quota { used, limit: Amount { blocks: raw.most_blocks.get(), inodes: raw.most_inodes.get() } })
+}
+
+/// The key of the mark that users' items are right.
+pub(crate) const COUNTED_KEY: Key = Key { object: NO_INODE, kind: COUNTED, offset: 0 };
+
+/// The mark, with the number of users that have a limit.
+pub(crate) fn write_counted(limited: u64) -> [u8; 8] {
+    limited.to_le_bytes()
+}
+
+/// The number of users with a limit that the mark has.
+pub(crate) fn read_counted(value: &[u8]) -> Option<u64> {
+    value.try_into().ok().map(u64::from_le_bytes)
 }
 
 /// CRC32C of a block of data.

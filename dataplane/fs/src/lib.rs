@@ -26,9 +26,9 @@
 //! record twice, or decide by existence whether it was applied; return data that do not have their
 //! checksum; trust a record's meaning because its checksum is right.
 //!
-//! The layers, lowest first: `limits`, `error`; `inode`, `name`; `access`, `change`; `lease`;
-//! `file_system`, `base`, `direct`; `log`; `tree`; `pool`; `overlay`; `client`, `digest`; `mover`;
-//! `inline`, `shared`; `check`.
+//! The layers, lowest first: `limits`, `error`; `inode`, `name`, `quota`; `access`, `change`;
+//! `lease`; `file_system`, `base`, `direct`; `log`; `tree`; `pool`; `overlay`; `client`, `digest`;
+//! `mover`; `inline`, `shared`; `check`.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -53,6 +53,7 @@ pub mod name;
 mod overlay;
 pub mod pin;
 pub mod pool;
+pub mod quota;
 pub mod shared;
 mod tree;
 

@@ -64,6 +64,8 @@ pub(crate) struct State {
     pub xattrs: BTreeMap<Box<[u8]>, Value>,
     /// Target of a symbolic link that is new.
     pub target: Option<Box<[u8]>>,
+    /// Owner before the first record that touched it.
+    owner: u32,
     /// Position of the last record that touched it.
     logged: u64,
 }
@@ -78,6 +80,7 @@ impl State {
             set: VecDeque::new(),
             xattrs: BTreeMap::new(),
             target: None,
+            owner: inode.uid,
             logged: 0,
         }
     }
@@ -101,6 +104,12 @@ impl State {
             }
         }
         self.xattrs.retain(|_, value| value.logged >= position);
+    }
+
+    /// The owners whose usage it may change: that before, and that now.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = u32> {
+        let before = (!self.is_new).then_some(self.owner);
+        before.into_iter().chain(self.inode.map(|inode| inode.uid))
     }
 
     /// Changes that would have the same effect, at least 1. The entry of a new inode counts at its

@@ -181,9 +181,10 @@ fn damaged_inodes_are_found() {
             "/folder/inner: it has 3 links, and should have 2",
             "/folder: it says 9 entries, and has 4; lost: 5 names",
             "/folder/link: its target has 2500 bytes, and it says 2501",
+            "user 0 has 9 blocks and 8 inodes, and the item says 7 and 8",
         ],
     );
-    assert_eq!(found.len(), 5, "{found:#?}");
+    assert_eq!(found.len(), 6, "{found:#?}");
     let found = after(|pool, made| {
         edit_inode(pool, made.file, |inode| inode.mtime.nanoseconds = 1_000_000_000);
         edit_inode(pool, made.linked, |inode| inode.applied.1 = 1 << 40);

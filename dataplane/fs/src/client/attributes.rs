@@ -42,7 +42,12 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             self.drop_capabilities(caller, inode)?;
         }
         if new != NewAttributes::default() {
-            self.commit(caller.now, Change::SetAttributes { inode, attributes: new }, &[])?;
+            let charge = match new.uid {
+                Some(uid) => self.charge_owner(inode, uid)?,
+                None => None,
+            };
+            let change = Change::SetAttributes { inode, attributes: new };
+            self.commit_charged(caller.now, change, &[], charge)?;
         }
         self.stat(inode)
     }

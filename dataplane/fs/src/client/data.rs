@@ -5,6 +5,7 @@ use std::ops::Range;
 use rustix::io::Errno;
 use sietch_disk::nvm::Medium;
 
+use super::quota::Need;
 use super::{Client, Open, Service};
 use crate::access::{Caller, READ, WRITE};
 use crate::base::Base as _;
@@ -126,12 +127,14 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if bytes.len() > MAX_RECORD_DATA {
             self.reserve(covered(offset, end - offset))?;
         }
+        let mut charge = self.charge(caller.credentials, found.uid, &Need::Bytes(open.inode, offset..end))?;
         self.drop_privileges(caller, open.inode)?;
         let mut at = offset;
         for piece in bytes.chunks(MAX_RECORD_DATA) {
             let length = piece.len() as u32;
             let change = Change::Write { inode: open.inode, offset: at, length };
-            self.commit_with(caller.now, change, piece)?;
+            let part = charge.as_mut().map(|charge| charge.split(covered(at, u64::from(length))));
+            self.commit_charged(caller.now, change, piece, part)?;
             at += u64::from(length);
         }
         Ok(offset)
@@ -157,6 +160,10 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if range.end > MAX_FILE {
             return Err(Errno::FBIG);
         }
+        let charge = match allocation {
+            Allocation::Punch => None,
+            _ => self.charge(caller.credentials, found.uid, &Need::Bytes(open.inode, range.clone()))?,
+        };
         self.drop_privileges(caller, open.inode)?;
         let (inode, offset, length) = (open.inode, range.start, range.end - range.start);
         let (size, zero) = match allocation {
@@ -168,7 +175,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             Allocation::Zero => (found.size.max(range.end), true),
             Allocation::ZeroKeepSize => (found.size, true),
         };
-        self.commit_with(caller.now, Change::Reserve { inode, offset, length, size, zero }, &[])
+        let change = Change::Reserve { inode, offset, length, size, zero };
+        self.commit_charged(caller.now, change, &[], charge)
     }
 
     pub(super) fn seek_to(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<u64, Errno> {

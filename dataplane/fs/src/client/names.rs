@@ -4,6 +4,7 @@
 use rustix::io::Errno;
 use sietch_disk::nvm::Medium;
 
+use super::quota::Need;
 use super::{Client, Service};
 use crate::access::{Caller, EXECUTE, WRITE};
 use crate::base::Entry;
@@ -142,9 +143,10 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if new.kind == Kind::Directory && parent.links >= MAX_LINKS {
             return Err(Errno::MLINK);
         }
+        let charge = self.charge(caller.credentials, caller.credentials.uid, &Need::Inode)?;
         let inode = self.new_number()?;
         let change = creation(caller, &parent, inode, Some(place), new);
-        self.commit_with(caller.now, change, &[])?;
+        self.commit_charged(caller.now, change, &[], charge)?;
         self.stat(inode)
     }
 
@@ -159,10 +161,11 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             return Err(Errno::NOTDIR);
         }
         self.may_create(caller, &parent)?;
+        let charge = self.charge(caller.credentials, caller.credentials.uid, &Need::Inode)?;
         let inode = self.new_number()?;
         let new = NewInode { kind: Kind::File, mode, device: 0, target: &[] };
         let change = creation(caller, &parent, inode, None, &new);
-        self.commit_with(caller.now, change, &[])?;
+        self.commit_charged(caller.now, change, &[], charge)?;
         self.linkable.insert(inode);
         let handle = self.open_handle(inode, OpenMode { read: true, write: true, truncate: false });
         Ok((self.stat(inode)?, handle))

@@ -11,6 +11,7 @@ use crate::file_system::XattrMode;
 use crate::inode::{Attributes, InodeNumber, Kind, STICKY};
 use crate::lease::Mode;
 use crate::limits::{MAX_XATTR_NAME, MAX_XATTR_NAMES, MAX_XATTR_VALUE};
+use crate::quota;
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn get_xattr(
@@ -20,6 +21,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         name: &[u8],
     ) -> Result<Vec<u8>, Errno> {
         check_name(name)?;
+        if is_quota(inode, name) {
+            return self.shown_quotas(caller, name);
+        }
         let found = self.stat(inode)?;
         may_use(caller, &found, name, READ)?;
         self.see(|overlay, base| overlay.xattr(base, inode, name))?.ok_or(Errno::NODATA)
@@ -32,6 +36,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     ) -> Result<Vec<Box<[u8]>>, Errno> {
         self.stat(inode)?;
         let mut names = self.see(|overlay, base| overlay.xattr_names(base, inode))?;
+        names.retain(|name| !is_quota(inode, name));
         names.retain(|name| caller.credentials.is_privileged || !name.starts_with(b"trusted."));
         Ok(names)
     }
@@ -45,6 +50,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         mode: XattrMode,
     ) -> Result<(), Errno> {
         check_name(name)?;
+        if is_quota(inode, name) {
+            return self.set_limit(caller, name, value);
+        }
         if value.len() > MAX_XATTR_VALUE {
             return Err(Errno::TOOBIG);
         }
@@ -76,6 +84,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         name: &[u8],
     ) -> Result<(), Errno> {
         check_name(name)?;
+        if is_quota(inode, name) {
+            return self.set_limit(caller, name, NO_LIMIT);
+        }
         self.need(inode, Mode::Exclusive)?;
         let found = self.stat(inode)?;
         may_use(caller, &found, name, WRITE)?;
@@ -84,6 +95,14 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
         self.commit(caller.now, Change::RemoveXattr { inode, name }, &[])
     }
+}
+
+/// The value that takes a limit away.
+const NO_LIMIT: &[u8] = b"0 0";
+
+/// Whether it is no attribute, but what is known of users.
+fn is_quota(inode: InodeNumber, name: &[u8]) -> bool {
+    inode == InodeNumber::ROOT && quota::is_about(name)
 }
 
 /// Namespaces with rules of their own; the last is for users.

@@ -22,7 +22,10 @@ use crate::name::{Cookie, SLOTS};
 use crate::overlay::ranges::{Ranges, Source};
 use crate::overlay::{State, Value};
 use crate::pool::{Class, Counters, Pool, Run};
+use crate::quota;
 use crate::tree::Key;
+
+use super::users::Users;
 
 /// Extents that one step removes of a freed file.
 pub(super) const REAPED: usize = 4096;
@@ -123,6 +126,7 @@ pub(super) struct Flush<'a, D: DiskQueue, M> {
     damage: Vec<String>,
     /// Inodes that lost their last name, and may still be open.
     orphans: Vec<InodeNumber>,
+    users: Users,
 }
 
 impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
@@ -143,6 +147,7 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
             lost: Vec::new(),
             damage: Vec::new(),
             orphans: Vec::new(),
+            users: Users::default(),
         }
     }
 
@@ -151,9 +156,11 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         self.written
     }
 
-    /// What could not be read, and the inodes that lost their last name.
-    pub(super) fn into_findings(self) -> (Vec<String>, Vec<InodeNumber>) {
-        (self.damage, self.orphans)
+    /// Writes what users have now. Returns what could not be read, and the inodes that lost their
+    /// last name.
+    pub(super) fn end(mut self) -> Result<(Vec<String>, Vec<InodeNumber>), Fault> {
+        self.users.write(self.digested, &mut self.damage)?;
+        Ok((self.damage, self.orphans))
     }
 
     /// Writes what changed of one inode.
@@ -180,7 +187,11 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         }
         let is_effect = |value: &Value| value.value.is_some() || !state.is_new;
         for (name, value) in state.xattrs.iter().filter(|(_, value)| is_effect(value)) {
-            self.xattr(inode, name, value)?;
+            if inode == InodeNumber::ROOT && quota::is_about(name) {
+                self.limit(name, value);
+            } else {
+                self.xattr(inode, name, value)?;
+            }
         }
         if let Some(target) = &state.target {
             for (piece, bytes) in target.chunks(items::PIECE).enumerate() {
@@ -200,7 +211,16 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         if old.is_none() {
             self.counters.inodes += 1;
         }
+        self.users.changed(old.as_ref(), Some(&new));
         self.digested.store.insert(items::inode_key(inode), &items::write_inode(&new))
+    }
+
+    /// A user gets a limit, by an attribute that was judged.
+    fn limit(&mut self, name: &[u8], value: &Value) {
+        let limit = value.value.as_deref().and_then(quota::limit);
+        if let (Some(uid), Some(limit)) = (quota::user(name), limit) {
+            self.users.limit(uid, limit);
+        }
     }
 
     /// Removes an inode that nothing refers to. Of a large file it removes a part, and the orphan's
@@ -210,7 +230,9 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
             self.digested.store.remove(items::orphan_key(inode))?;
             return Ok(());
         };
+        let whole = old;
         if !self.cut(inode, &mut old, 0..u64::MAX, REAPED)? {
+            self.users.changed(Some(&whole), Some(&old));
             return self.digested.store.insert(items::inode_key(inode), &items::write_inode(&old));
         }
         // What is left of the inode: its own item, pieces of a target, attributes.
@@ -222,6 +244,7 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
             from = key;
         }
         self.digested.store.remove(items::orphan_key(inode))?;
+        self.users.changed(Some(&whole), None);
         self.counters.inodes = self.counters.inodes.saturating_sub(1);
         Ok(())
     }

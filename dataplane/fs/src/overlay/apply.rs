@@ -16,6 +16,7 @@ use crate::limits::{BLOCK, MAX_FILE, MAX_LINKS, MAX_TARGET, MAX_XATTR_NAME, MAX_
 use crate::name::{self, SLOTS};
 use crate::overlay::ranges::Source;
 use crate::overlay::{Logged, Overlay, State, Value};
+use crate::quota;
 
 /// Why a change was not added.
 #[derive(Debug)]
@@ -407,6 +408,10 @@ impl<B: Base> Work<'_, '_, B> {
     ) -> Result<(), Refusal> {
         require(found.is_some(), "an inode that does not exist")?;
         require(!name.is_empty() && name.len() <= MAX_XATTR_NAME, "an attribute's name that cannot be one")?;
+        if inode == InodeNumber::ROOT && quota::is_about(name) {
+            let is_limit = quota::user(name).is_some() && value.and_then(quota::limit).is_some();
+            require(is_limit, "a limit that cannot be one")?;
+        }
         if value.is_none() {
             let there = self.overlay.xattr(self.base, inode, name)?.is_some();
             require(there, "an attribute that is not there")?;
@@ -422,6 +427,7 @@ impl<B: Base> Work<'_, '_, B> {
         require(found.links == 0, "an inode with a name is freed")?;
         let state = self.touch(inode, Touch::Attributes)?;
         let mut freed = State::of(found, state.is_new);
+        freed.owner = state.owner;
         freed.logged = state.logged;
         freed.inode = None;
         *state = freed;

@@ -288,6 +288,43 @@ fn a_number_that_no_client_got_is_refused() {
     world.check();
 }
 
+/// The root directory has limits of users, and nothing else of that name.
+#[test]
+fn a_limit_that_cannot_be_one_is_refused() {
+    let mut world = World::new(3 << 20);
+    let inode = InodeNumber::ROOT;
+    let too_long = vec![b'9'; 60_000];
+    let wrong: [(&[u8], &[u8]); 7] = [
+        (b"user.sietch.quota.1000", b""),
+        (b"user.sietch.quota.1000", b"1 1 1"),
+        (b"user.sietch.quota.1000", &too_long),
+        (b"user.sietch.quota.4294967295", b"1 1"),
+        (b"user.sietch.quota.01", b"1 1"),
+        (b"user.sietch.quota.from.1", b"1 1"),
+        (b"user.sietch.quota.", b"1 1"),
+    ];
+    for (name, value) in wrong {
+        let change = Change::SetXattr { inode, name, length: value.len() as u32 };
+        assert!(world.append(&change, value), "a record");
+        let cause = world.refuses();
+        assert!(cause.contains("a limit that cannot be one"), "{cause}");
+    }
+    let name = b"user.sietch.quota.1000";
+    let set = Change::SetXattr { inode, name, length: 3 };
+    assert!(world.append(&set, b"0 1"), "a record");
+    world.accepts(1);
+    for change in [Change::RemoveXattr { inode, name }, Change::SetXattr { inode, name, length: 0 }] {
+        assert!(world.append(&change, b""), "a record");
+        world.refuses();
+    }
+    // Elsewhere it is a name as any other.
+    assert!(world.append(&create(2, Some(place(1, "a")), Kind::File), b""), "a record");
+    assert!(world.append(&Change::SetXattr { inode: InodeNumber(2), name, length: 1 }, b"x"), "a record");
+    world.accepts(2);
+    world.check();
+    world.reopen().check();
+}
+
 /// A client that reserves what no pool has gets what there is. Others, and the digest itself, still
 /// have room.
 #[test]

@@ -10,6 +10,7 @@ mod log;
 mod mover;
 mod pool;
 mod programs;
+mod quotas;
 mod rules;
 mod setup;
 mod shared;
