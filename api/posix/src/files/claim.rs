@@ -87,6 +87,8 @@ pub(crate) struct Call<'a> {
     pub(crate) device: u64,
     pub(crate) appends: bool,
     pub(crate) syncs: bool,
+    /// Who pays for what is added.
+    pub(crate) uid: u32,
 }
 
 /// Does a call of a descriptor with the client, if that may do it.
@@ -166,7 +168,9 @@ impl State {
         }
         let (open, inode, device) = (file.open?, file.inode, file.device);
         let (appends, syncs) = (file.appends, file.syncs);
-        let syncs = syncs || self.stores.get(open.store).is_some_and(|store| store.syncs);
+        let store = self.stores.get(open.store);
+        let syncs = syncs || store.is_some_and(|store| store.syncs);
+        let uid = store.map_or(0, |store| store.uid);
         let is_claimed = |state: &Self| {
             let claim = state.stores.get(open.store).and_then(|store| store.claims.get(&inode));
             claim.is_some_and(|claim| claim.is_valid)
@@ -176,7 +180,7 @@ impl State {
         }
         let inode_number = InodeNumber(inode);
         let result = self.call(open, |client, handle| {
-            work(&mut Call { client, handle, inode: inode_number, device, appends, syncs })
+            work(&mut Call { client, handle, inode: inode_number, device, appends, syncs, uid })
         });
         if result.as_ref().err() == Some(&libc::EAGAIN) {
             if let Some(store) = self.stores.get_mut(open.store) {

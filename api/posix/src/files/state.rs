@@ -17,7 +17,7 @@ use super::mounts::{self, Identity};
 use super::words;
 use crate::signal::handlers::{self, Section};
 use crate::system::cancellation::Whole;
-use crate::system::sys::Errno;
+use crate::system::sys::{self, Errno};
 use crate::system::{fork, kernel};
 
 /// How long a file system that could not be reached is left alone, in nanoseconds.
@@ -118,6 +118,8 @@ pub(crate) struct Store {
     descriptors: Vec<RawFd>,
     /// Each change is to be durable when it returns.
     pub(crate) syncs: bool,
+    /// Who this process was when it became a client: limits of users are those of this one.
+    pub(crate) uid: u32,
     /// Before that time it is not tried again.
     retry_at: u64,
     /// Inodes that may be used while there is a lease on them, by the number of their claim.
@@ -148,6 +150,13 @@ pub(crate) struct State {
     pub(crate) claims: u64,
     /// Calls that the kernel did.
     pub(crate) calls: u32,
+}
+
+/// The effective user.
+fn user() -> u32 {
+    // SAFETY: touches no memory.
+    let uid = unsafe { sys::syscall(libc::SYS_geteuid, [0; 6]) };
+    uid.ok().and_then(|uid| u32::try_from(uid).ok()).unwrap_or_default()
 }
 
 impl State {
@@ -311,6 +320,7 @@ impl State {
                 client: None,
                 descriptors: Vec::new(),
                 syncs: false,
+                uid: 0,
                 retry_at: 0,
                 claims: BTreeMap::new(),
             });
@@ -379,7 +389,7 @@ impl Store {
         for fd in &descriptors {
             words::set(*fd, words::HIDDEN);
         }
-        (self.descriptors, self.syncs) = (descriptors, syncs);
+        (self.descriptors, self.syncs, self.uid) = (descriptors, syncs, user());
         self.client = Some(client);
         self.serial = serial;
         true

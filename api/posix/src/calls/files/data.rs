@@ -122,7 +122,7 @@ fn read_at(call: &mut Call<'_>, offset: u64, to: &mut [u8]) -> Result<usize, Err
 
 /// Writes, in as few records as possible; how far, and where the last byte is.
 fn write_at(call: &mut Call<'_>, at: WriteAt, from: &[u8]) -> Result<(usize, u64), Errno> {
-    let credentials = Credentials::default();
+    let credentials = Credentials { uid: call.uid, ..Credentials::default() };
     let mut done = 0;
     let mut end = 0;
     for part in from.chunks(MAX_RECORD_DATA) {
