@@ -8,6 +8,7 @@
 
 mod bytes;
 pub(crate) mod fs;
+pub(crate) mod fs_quota;
 mod json;
 pub(crate) mod mount;
 pub(crate) mod run;

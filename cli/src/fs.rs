@@ -27,6 +27,7 @@ use crate::arguments::fs::{
 };
 use crate::error::Error;
 use crate::fs_media::{self, absolute, failed};
+use crate::fs_quota;
 use crate::output;
 use crate::privilege;
 use crate::signals;
@@ -52,6 +53,7 @@ pub(crate) fn run(command: &FsCommand) -> Result<(), Error> {
         FsCommand::Add(arguments) => fs_media::add(arguments),
         FsCommand::Drain(arguments) => fs_media::drain(arguments),
         FsCommand::Pin(arguments) => pin(arguments),
+        FsCommand::Quota(arguments) => fs_quota::run(arguments),
         // It has an exit status of its own: see `main`.
         FsCommand::Check(_) => Ok(()),
     }

@@ -18,6 +18,7 @@ mod error;
 mod fs;
 mod fs_check;
 mod fs_media;
+mod fs_quota;
 mod generate;
 mod mount;
 mod output;

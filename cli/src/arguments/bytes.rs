@@ -10,6 +10,12 @@ impl std::fmt::Display for Bytes {
     }
 }
 
+impl From<Bytes> for u64 {
+    fn from(bytes: Bytes) -> Self {
+        bytes.0
+    }
+}
+
 impl std::str::FromStr for Bytes {
     type Err = String;
 

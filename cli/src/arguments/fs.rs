@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use sietch_service::fs::Durability;
 
 use super::Bytes;
+use super::fs_quota::FsQuotaArguments;
 
 /// What to do with a file system.
 #[derive(Clone, Debug, Subcommand)]
@@ -33,6 +34,8 @@ pub(crate) enum FsCommand {
     /// Say on which class of media the data of a mounted file belong, or of all files below a
     /// directory; they move there within seconds
     Pin(FsPinArguments),
+    /// Show how many bytes and inodes of a file system each user has, and set limits
+    Quota(FsQuotaArguments),
 }
 
 /// The medium that gets larger.

@@ -9,6 +9,7 @@ mod command_line;
 mod file_system;
 mod file_system_media;
 mod mounted_programs;
+mod quotas;
 mod run;
 mod sockets;
 mod up;

@@ -14,7 +14,8 @@
 //! 5. Several processes share a file system through one that serves it ([`shared`]).
 //! 6. Another thread moves data between the media ([`mover`]): cold ones to slower media, hot ones
 //!    back. It has queues of its own, and pauses while the foreground has work.
-//! 7. [`check()`] verifies a file system that is not open, and recovers nothing.
+//! 7. [`check()`] verifies a file system that is not open, and recovers nothing. [`recount()`]
+//!    counts again what users have.
 //! 8. A medium can get larger, others can join ([`media_change`]), and one can leave ([`drain()`]),
 //!    while it is not open.
 //!
@@ -23,7 +24,7 @@
 //!
 //! The layers, lowest first: `error`, `pacing`; `description`; `media`; `logs`, `requests`;
 //! `create`, `digester`, `recovery`, `syncs`; `local`, `mover`; `open`, `shared`; `check`,
-//! `media_change`; `drain`.
+//! `media_change`, `recount`; `drain`.
 
 mod check;
 mod create;
@@ -38,6 +39,7 @@ mod media_change;
 mod mover;
 mod open;
 mod pacing;
+mod recount;
 mod recovery;
 mod requests;
 pub mod shared;
@@ -54,6 +56,7 @@ pub use error::StoreError;
 pub use local::Local;
 pub use media_change::{add, grow};
 pub use open::{FileSystemClient, Running, open};
+pub use recount::recount;
 pub use sietch_fs::limits::BLOCK;
 pub use sietch_fs::mover::Moves;
 pub use sietch_fs::pin::PIN;

@@ -100,6 +100,9 @@ _sietch() {
             sietch__subcmd__fs,pin)
                 cmd="sietch__subcmd__fs__subcmd__pin"
                 ;;
+            sietch__subcmd__fs,quota)
+                cmd="sietch__subcmd__fs__subcmd__quota"
+                ;;
             sietch__subcmd__fs,serve)
                 cmd="sietch__subcmd__fs__subcmd__serve"
                 ;;
@@ -293,7 +296,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__fs)
-            opts="-h -V --socket --help --version create mount serve check grow add drain pin"
+            opts="-h -V --socket --help --version create mount serve check grow add drain pin quota"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -477,6 +480,36 @@ _sietch() {
                 return 0
             fi
             case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__fs__subcmd__quota)
+            opts="-h -V --user --bytes --inodes --recount --json --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --bytes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --inodes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -213,6 +213,14 @@ complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcom
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from pin" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from pin" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from pin" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from quota" -l user -d 'Only this user, by name or number' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from quota" -l bytes -d 'Set how many bytes the user may have, as in 10gib; none: as many as there are' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from quota" -l inodes -d 'Set how many files and directories the user may have; none: as many as there are' -r
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from quota" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from quota" -l recount -d 'Count again what all users have, in the folder of a file system that nothing uses; limits stay'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from quota" -l json -d 'Print JSON'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from quota" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand fs; and __fish_seen_subcommand_from quota" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l vnic -d 'Give the program this VNIC\'s addresses, and reach other machines through it [default: the host\'s addresses; connections to programs that are not under Sietch go through the kernel]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l publish -d 'Also accept connections for the program\'s PORT on a port of the host: PORT (with --vnic), HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several times' -r
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l fs -d 'Read and write the files on this mount without the kernel, where that is faster; its file system must be served (`sietch fs serve`); may be given several times' -r -F

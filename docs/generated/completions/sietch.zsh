@@ -381,6 +381,21 @@ hdd\:"Rotating disks"
 none\:"Not pinned"))' \
 && ret=0
 ;;
+(quota)
+_arguments "${_arguments_options[@]}" : \
+'--user=[Only this user, by name or number]:USER:_default' \
+'--bytes=[Set how many bytes the user may have, as in 10gib; none\: as many as there are]:SIZE:_default' \
+'--inodes=[Set how many files and directories the user may have; none\: as many as there are]:NUMBER:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
+'(--user --json)--recount[Count again what all users have, in the folder of a file system that nothing uses; limits stay]' \
+'--json[Print JSON]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':path -- A directory below a mount; or the folder of a file system that is served, or that nothing uses:_files' \
+&& ret=0
+;;
         esac
     ;;
 esac
@@ -608,6 +623,7 @@ _sietch__subcmd__fs_commands() {
 'add:Add a medium\: its file is made. The file system must not be mounted or served' \
 'drain:Take a medium out\: its data move to the others. The file system must not be mounted or served. The first medium stays, because it has the tree' \
 'pin:Say on which class of media the data of a mounted file belong, or of all files below a directory; they move there within seconds' \
+'quota:Show how many bytes and inodes of a file system each user has, and set limits' \
     )
     _describe -t commands 'sietch fs commands' commands "$@"
 }
@@ -645,6 +661,11 @@ _sietch__subcmd__fs__subcmd__mount_commands() {
 _sietch__subcmd__fs__subcmd__pin_commands() {
     local commands; commands=()
     _describe -t commands 'sietch fs pin commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__fs__subcmd__quota_commands] )) ||
+_sietch__subcmd__fs__subcmd__quota_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch fs quota commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__fs__subcmd__serve_commands] )) ||
 _sietch__subcmd__fs__subcmd__serve_commands() {

@@ -166,6 +166,12 @@ pub enum StoreError {
         /// Blocks.
         wanted: u64,
     },
+    /// What users have cannot be stored.
+    #[error("{}: has no room to store what users have; remove files and try again", path.display())]
+    Uncounted {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The log has a record that cannot be applied.
     #[error(
         "the log {}: the record at {position} cannot be applied: {cause}; everything before it is applied. Keep a \
@@ -183,6 +189,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether another process has it open.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Area(AreaError::Busy { .. }))
+    }
+
     /// Whether it says that what is on a medium is damaged.
     pub fn is_damage(&self) -> bool {
         let damaged = |fault: &Fault| matches!(fault, Fault::Damaged { .. });
