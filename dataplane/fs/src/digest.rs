@@ -513,6 +513,21 @@ impl<D: DiskQueue> Digest<D> {
         Ok(false)
     }
 
+    /// Gives blocks for nodes that are spare back to the data, by a commit. Returns whether there
+    /// were some. A batch gives back what is free before its commit; nothing follows the last one.
+    ///
+    /// # Errors
+    /// As of [`Digest::digest`].
+    pub fn give_nodes_back(&mut self) -> Result<bool, DigestError> {
+        if !self.digested.store.has_spare_chunks(false) {
+            return Ok(false);
+        }
+        self.stopping(|digest| {
+            digest.digested.store.commit(digest.counters)?;
+            Ok(true)
+        })
+    }
+
     /// Whether a part of a freed file can be removed: it fits, or there will not be more room.
     fn may_reap(&mut self, inode: InodeNumber) -> Result<bool, Fault> {
         let blocks = self.digested.inode(inode)?.map_or(0, |old| old.blocks);

@@ -55,14 +55,24 @@ impl<D: DiskQueue> Pool<D> {
         Ok(root)
     }
 
+    /// Free node blocks that stay when chunks go back to the data space.
+    fn kept_nodes(&self) -> u64 {
+        let home = self.superblock.blocks;
+        2 * node_reserve(home)
+            + u64::from(chunk_blocks(home))
+            + self.tree.blocks_per_change()
+            + self.commit_need()
+    }
+
+    /// Whether a commit would give chunks of node blocks back to the data space. `once_read`: when
+    /// readers have the current generation.
+    pub fn has_spare_chunks(&self, once_read: bool) -> bool {
+        self.nodes.has_empty(self.kept_nodes(), once_read)
+    }
+
     fn drop_empty_chunks(&mut self) -> Result<(), Fault> {
         loop {
-            let home = self.superblock.blocks;
-            let keep = 2 * node_reserve(home)
-                + u64::from(chunk_blocks(home))
-                + self.tree.blocks_per_change()
-                + self.commit_need();
-            let Some((start, blocks)) = self.nodes.remove_empty(keep) else { return Ok(()) };
+            let Some((start, blocks)) = self.nodes.remove_empty(self.kept_nodes()) else { return Ok(()) };
             let (tree, mut home) = self.tree_and_home();
             tree.remove(&mut home, chunk_item(start))?;
             self.data.free_run(self.superblock.root.generation + 1, Run { medium: 0, start, blocks });

@@ -132,6 +132,30 @@ impl NodeSpace {
         }
     }
 
+    /// Whether [`NodeSpace::remove_empty`] would remove a chunk. `once_released`: when everything
+    /// that commits replaced is free.
+    pub(super) fn has_empty(&self, keep: u64, once_released: bool) -> bool {
+        let mut held: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut free = self.free;
+        if once_released {
+            free += self.held.len() as u64;
+        }
+        if free <= keep {
+            return false;
+        }
+        if once_released {
+            for (_, block) in &self.held {
+                if let Some((start, _)) = self.chunks.range(..=*block).next_back() {
+                    *held.entry(*start).or_default() += 1;
+                }
+            }
+        }
+        self.chunks.iter().any(|(start, chunk)| {
+            let held = held.get(start).copied().unwrap_or_default();
+            chunk.free + held == chunk.blocks && free >= keep.saturating_add(u64::from(chunk.blocks))
+        })
+    }
+
     /// Removes a chunk of which all blocks are free, if the others have more than `keep` free ones.
     pub(super) fn remove_empty(&mut self, keep: u64) -> Option<(u32, u32)> {
         let empty = |start: &&u32| {
@@ -144,5 +168,29 @@ impl NodeSpace {
         self.with_free.remove(&start);
         self.free -= u64::from(chunk.blocks);
         Some((start, chunk.blocks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_empty_when_what_it_holds_is_released() {
+        let mut nodes = NodeSpace::default();
+        assert!(nodes.add(4, 8) && nodes.add(32, 4));
+        let taken: Vec<u32> = std::iter::from_fn(|| nodes.take()).collect();
+        assert_eq!(taken.len(), 12);
+        taken.iter().filter(|block| **block != 4).for_each(|block| nodes.hold(1, *block));
+        for (keep, is_spare) in [(0, true), (7, true), (8, false), (u64::MAX, false)] {
+            assert!(!nodes.has_empty(keep, false));
+            assert_eq!(nodes.has_empty(keep, true), is_spare, "{keep}");
+        }
+        nodes.release(1);
+        assert!(nodes.has_empty(7, false) && !nodes.has_empty(8, false));
+        assert_eq!(nodes.remove_empty(8), None);
+        assert_eq!(nodes.remove_empty(7), Some((32, 4)));
+        // A node is left in the other one.
+        assert!(!nodes.has_empty(0, false) && !nodes.has_empty(0, true));
     }
 }

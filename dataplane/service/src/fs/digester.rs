@@ -8,7 +8,9 @@
 //!    the log has, the smaller are the batches: a client that is [paced](super::pacing) has room
 //!    until the batch is done. Where many records become pointless, batches stay large.
 //! 3. After each commit, of whatever, it publishes position and root. Blocks that the commit
-//!    replaced are used again when the client has taken notice: so it must be able to.
+//!    replaced are used again when the client has taken notice: so it must be able to. When nothing
+//!    is left to digest, a commit gives back blocks for nodes that the last batches needed
+//!    meanwhile: what a program removed is room for data without a further change.
 //! 4. If a medium fails, or the log has an invalid record or lacks one, it publishes that and ends:
 //!    the client gets an error for whatever needs the digest.
 //! 5. It owns the pool, and does for the mover what changes it ([`requests`](super::requests)),
@@ -298,6 +300,7 @@ impl Digester {
             read: digested,
             has_freed: true,
             is_held: false,
+            has_spare: false,
             pointless: 0.0,
             speed: Speed::default(),
             gathering_since: None,
@@ -430,6 +433,8 @@ struct Work {
     speed: Speed,
     /// Removing them needs blocks that the client may still read: a client that waits does not.
     is_held: bool,
+    /// Blocks for nodes are spare when the client reads the newest generation.
+    has_spare: bool,
     /// Since when the oldest record that is not digested waits for others.
     gathering_since: Option<Instant>,
 }
@@ -478,9 +483,11 @@ impl Work {
         let mut state = shared.state();
         loop {
             // A client that advances after this store wakes the thread.
-            shared.awaits_reader.store(self.has_freed && self.is_held, Ordering::SeqCst);
+            let awaits_reader = (self.has_freed && self.is_held) || self.has_spare;
+            shared.awaits_reader.store(awaits_reader, Ordering::SeqCst);
             let has_advanced = shared.reader.load(Ordering::SeqCst) >= state.root.generation;
-            let has_freed = self.has_freed && (!self.is_held || has_advanced);
+            let has_freed =
+                (self.has_freed && (!self.is_held || has_advanced)) || (self.has_spare && has_advanced);
             if state.is_ending || state.is_waited_for || state.wants_numbers || has_freed {
                 break;
             }
@@ -581,7 +588,7 @@ impl Work {
 
     /// Removes some of what was freed.
     fn reap(&mut self) -> Result<(), Failure> {
-        (self.has_freed, self.is_held) = (true, false);
+        (self.has_freed, self.is_held, self.has_spare) = (true, false, false);
         for _ in 0..REAP_STEPS {
             self.read_by();
             match self.digest.reap() {
@@ -597,6 +604,22 @@ impl Work {
                 break;
             }
         }
+        self.give_nodes_back()
+    }
+
+    /// Gives room for data back that nodes needed for a while. Not while records wait: their batch
+    /// would take it again.
+    fn give_nodes_back(&mut self) -> Result<(), Failure> {
+        if self.has_freed || self.shared.logged.load(Ordering::SeqCst) > self.read {
+            return Ok(());
+        }
+        self.read_by();
+        if self.digest.give_nodes_back().map_err(|error| failed(&error))? {
+            self.publish(None);
+        }
+        // Where the mover alone reads an older generation, a later batch gives back.
+        let is_behind = self.shared.reader.load(Ordering::SeqCst) < self.digest.root().generation;
+        self.has_spare = is_behind && self.digest.pool().has_spare_chunks(true);
         Ok(())
     }
 
