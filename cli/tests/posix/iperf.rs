@@ -12,7 +12,11 @@ fn load(testbed: &Testbed) {
     let text = bytes.to_string();
     for more in [&[][..], &["-R"], &["-P", "4"], &["-P", "4", "-R"], &["-l", "1000"], &["--bidir"], &["-Z"]] {
         let fixed = ["-c", "127.0.0.1", "-p", "5201", "-J", "-n", &text];
-        let printed = testbed.client_output("iperf3", &[&fixed, more].concat());
+        // The server closes its listener after each run, and opens it again a moment later.
+        let printed = testbed.wait_for("the server to listen again", || {
+            let printed = testbed.client_output("iperf3", &[&fixed, more].concat());
+            (!printed.contains("Connection refused")).then_some(printed)
+        });
         let report: serde_json::Value = serde_json::from_str(&printed).expect(&printed);
         assert!(report.get("error").is_none(), "{more:?}: {report}");
         let number = |name: &str| report["end"][name]["bytes"].as_u64().expect(name);

@@ -305,6 +305,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     /// The base has all records before `position`.
     fn digested(&mut self, position: u64) {
         self.digested = position;
+        self.log.note_digested(position);
         self.charges.digested(position);
         while let Some((logged, blocks)) = self.promised.front().copied()
             && logged < position

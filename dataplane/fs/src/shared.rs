@@ -246,7 +246,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
             has_digested = true;
             match self.digest(client) {
                 Ok(batch) if batch.more => {}
-                Ok(_) => self.rooms.digested(client, self.room_deadline()),
+                Ok(_) => self.rooms.digested(client),
                 Err(DigestError::Held) => is_held = true,
                 Err(error) => return Err(error),
             }
@@ -359,7 +359,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
             ended.is_done = true;
         }
         self.table.gone(client, self.now);
-        self.rooms.gone(client, self.room_deadline());
+        self.rooms.gone(client);
         self.committed();
         let mut from = InodeNumber(0);
         while let Some(inode) = self.digest.kept_orphan(from)? {
@@ -446,7 +446,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     fn committed(&mut self) {
         let root = self.digest.root();
         let usable = root.free.saturating_sub(spare_blocks(root.total));
-        self.rooms.set_usable(usable, self.room_deadline());
+        self.rooms.set_usable(usable);
         self.read_by();
     }
 
@@ -616,7 +616,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// A medium failed.
     pub fn return_room(&mut self, client: ClientNumber, keeps: u64) -> Result<(), DigestError> {
         if self.is_served(client) {
-            self.rooms.returned(client, keeps, self.room_deadline());
+            self.rooms.returned(client, keeps);
         }
         self.deliver()
     }

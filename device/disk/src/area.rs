@@ -130,8 +130,18 @@ pub fn create(path: &Path, size: u64, progress: &mut dyn FnMut(u64)) -> Result<(
 fn fill(path: &Path, partial: &Path, size: u64, progress: &mut dyn FnMut(u64)) -> Result<(), AreaError> {
     let fail = |action, errno: rustix::io::Errno| io_error(path, action, errno.into());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if !is_leftover(partial) {
+        return Err(AreaError::Exists { path: partial.into() });
+    }
     let fd = rustix::fs::open(partial, flags, Mode::RUSR | Mode::WUSR).map_err(|e| fail("create it", e))?;
     allocate(path, fd, 0, size, progress)
+}
+
+/// Whether a partial file is not there, or is one that a crash left: those begin with zeros.
+fn is_leftover(partial: &Path) -> bool {
+    let Ok(fd) = reopen(partial) else { return partial.symlink_metadata().is_err() };
+    let mut first = [0; BLOCK];
+    rustix::io::pread(&fd, &mut first, 0).is_ok_and(|count| first[..count].iter().all(|byte| *byte == 0))
 }
 
 /// Reserves the bytes from `from` to `to` and makes them durable zeros.
@@ -183,15 +193,14 @@ fn reopen(path: &Path) -> Result<OwnedFd, AreaError> {
 /// use meanwhile.
 ///
 /// # Errors
-/// See [`AreaError`]; the file then has `old` bytes, as before.
+/// See [`AreaError`]; the file then has `old` bytes, as before, unless it cannot be cut.
 pub fn extend(path: &Path, old: u64, new: u64) -> Result<(), AreaError> {
     if new <= old || !new.is_multiple_of(BLOCK as u64) {
         return Err(AreaError::Size { path: path.into(), size: new });
     }
     let made = allocate(path, reopen(path)?, old, new, &mut |_| {});
     if made.is_err() {
-        // The first error is the one to report. What stays reserved is cut off when the area is
-        // opened next.
+        // The first error is the one to report. A caller for which a longer file is wrong cuts it.
         drop(reopen(path).map(|fd| rustix::fs::ftruncate(fd, old)));
     }
     made

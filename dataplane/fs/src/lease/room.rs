@@ -15,7 +15,10 @@
 //!    they have not promised. What they have promised may be more than their records take: their
 //!    logs are digested ([`Rooms::owing`]), and then they are asked once more. While a client
 //!    waits, nothing of what was promised and not needed stays with the others. What then is not
-//!    there is refused, and so is a request that waits for the digest beyond its deadline.
+//!    there is refused, and so is a request that has waited until its deadline.
+//! 6. The time for an answer begins when the caller next looks for late clients, which is after it
+//!    has asked them: a long digest in between takes nothing from it. It counts for the first
+//!    question only. At the second one the request ends, not the client.
 //!
 //! What it must never do: share out a block twice; let a client that does not answer, or that goes
 //! on to log, keep others waiting for ever.
@@ -57,7 +60,7 @@ struct Request {
     client: ClientNumber,
     /// The budget that it wants to have.
     wanted: u64,
-    /// It does not wait for the digest of other logs beyond this time.
+    /// It waits for the digest of other logs, and for the second answers, until this time.
     until: u64,
 }
 
@@ -67,8 +70,8 @@ enum Stage {
     /// Nothing.
     #[default]
     New,
-    /// These clients were asked, and have not answered. They must until the time.
-    Asking { asked: BTreeSet<ClientNumber>, until: u64, is_last: bool },
+    /// These clients were asked, and have not answered. They must until the time, once it is set.
+    Asking { asked: BTreeSet<ClientNumber>, until: Option<u64>, is_last: bool },
     /// The logs of these clients are to be digested.
     Digesting(BTreeSet<ClientNumber>),
 }
@@ -80,7 +83,7 @@ impl Rooms {
     }
 
     /// A client is gone, and its log digested.
-    pub fn gone(&mut self, client: ClientNumber, until: u64) {
+    pub fn gone(&mut self, client: ClientNumber) {
         self.budgets.remove(&client);
         self.debts.remove(&client);
         self.events.retain(|(to, _)| *to != client);
@@ -89,14 +92,13 @@ impl Rooms {
         }
         self.queue.retain(|waiting| waiting.client != client);
         self.answered(client);
-        self.digested(client, until);
+        self.digested(client);
     }
 
-    /// So many blocks can be shared out now, budgets included. Clients that are asked for room
-    /// then must answer before `until`.
-    pub fn set_usable(&mut self, usable: u64, until: u64) {
+    /// So many blocks can be shared out now, budgets included.
+    pub fn set_usable(&mut self, usable: u64) {
         self.usable = usable;
-        self.settle(until);
+        self.settle();
     }
 
     /// Records of a client were digested. They were promised so many blocks, and the pool has this
@@ -117,8 +119,8 @@ impl Rooms {
         self.budgets.get(&client).copied().unwrap_or(0)
     }
 
-    /// A client wants a budget of so many blocks. The answer is an event. Others that are asked for
-    /// room answer before `until`, and their logs are digested until then.
+    /// A client wants a budget of so many blocks. The answer is an event. The request waits for the
+    /// digest of other logs until `until`.
     pub fn request(&mut self, client: ClientNumber, blocks: u64, until: u64) {
         if !self.budgets.contains_key(&client) {
             return;
@@ -127,16 +129,16 @@ impl Rooms {
             Some(waiting) => waiting.wanted = blocks,
             None => self.queue.push_back(Request { client, wanted: blocks, until }),
         }
-        self.settle(until);
+        self.settle();
     }
 
     /// A client needs only so much of its budget.
-    pub fn returned(&mut self, client: ClientNumber, keeps: u64, until: u64) {
+    pub fn returned(&mut self, client: ClientNumber, keeps: u64) {
         if let Some(budget) = self.budgets.get_mut(&client) {
             *budget = keeps.min(*budget);
         }
         self.answered(client);
-        self.settle(until);
+        self.settle();
     }
 
     fn answered(&mut self, client: ClientNumber) {
@@ -154,24 +156,27 @@ impl Rooms {
     }
 
     /// The log of a client has no record that is not digested, or had none a moment ago.
-    pub fn digested(&mut self, client: ClientNumber, until: u64) {
+    pub fn digested(&mut self, client: ClientNumber) {
         if let Stage::Digesting(owing) = &mut self.stage {
             owing.remove(&client);
         }
-        self.settle(until);
+        self.settle();
     }
 
     /// The clients that were asked and have not answered in time, once: each must be fenced, and
-    /// [`Rooms::gone`] called for it. A request that waited too long for the digest is refused.
+    /// [`Rooms::gone`] called for it. Those that were asked since the last call must answer before
+    /// `next`. A request that has waited until its deadline is refused.
     pub fn late(&mut self, now: u64, next: u64) -> Vec<ClientNumber> {
+        let is_due = self.queue.front().is_some_and(|first| now >= first.until);
         match &mut self.stage {
-            Stage::Asking { asked, until, .. } if now >= *until => {
+            Stage::Asking { until: until @ None, is_last: false, .. } => *until = Some(next),
+            Stage::Asking { asked, until: Some(until), .. } if now >= *until => {
                 *until = u64::MAX;
                 return asked.iter().copied().collect();
             }
-            Stage::Digesting(owing) if self.queue.front().is_some_and(|first| now >= first.until) => {
-                owing.clear();
-                self.settle(next);
+            Stage::Asking { asked: left, is_last: true, .. } | Stage::Digesting(left) if is_due => {
+                left.clear();
+                self.settle();
             }
             _ => {}
         }
@@ -182,8 +187,9 @@ impl Rooms {
     pub fn next_time(&self) -> Option<u64> {
         match &self.stage {
             Stage::New => None,
-            Stage::Asking { until, .. } => Some(*until),
-            Stage::Digesting(_) => self.queue.front().map(|first| first.until),
+            Stage::Asking { until: Some(until), .. } => Some(*until),
+            Stage::Asking { is_last: false, .. } => Some(0),
+            Stage::Asking { .. } | Stage::Digesting(_) => self.queue.front().map(|first| first.until),
         }
     }
 
@@ -192,8 +198,8 @@ impl Rooms {
         self.events.pop_front()
     }
 
-    /// Serves requests as far as that is possible. Clients that are asked answer before `until`.
-    fn settle(&mut self, until: u64) {
+    /// Serves requests as far as that is possible.
+    fn settle(&mut self) {
         while let Some(Request { client, wanted, .. }) = self.queue.front().copied() {
             let shared_out: u64 = self.budgets.values().sum();
             let left = self.usable.saturating_sub(shared_out);
@@ -202,7 +208,7 @@ impl Rooms {
             let is_served = missing <= left;
             if is_served {
                 *budget += missing + ((left - missing) / 2).min(MAX_BUDGET_STEP);
-            } else if wanted <= self.usable && !self.has_tried_all(client, until) {
+            } else if wanted <= self.usable && !self.has_tried_all(client) {
                 // No client can return more than is usable: then none is asked.
                 return;
             }
@@ -214,7 +220,7 @@ impl Rooms {
 
     /// Whether nothing more can be done for the first request, of `client`. If something can, it
     /// has begun.
-    fn has_tried_all(&mut self, client: ClientNumber, until: u64) -> bool {
+    fn has_tried_all(&mut self, client: ClientNumber) -> bool {
         loop {
             let others = || self.budgets.iter().filter(|(other, budget)| **other != client && **budget > 0);
             self.stage = match &self.stage {
@@ -226,7 +232,7 @@ impl Rooms {
                     let is_last = matches!(stage, Stage::Digesting(_));
                     let asked: BTreeSet<_> = others().map(|(other, _)| *other).collect();
                     self.events.extend(asked.iter().map(|other| (*other, RoomEvent::Recall)));
-                    Stage::Asking { asked, until, is_last }
+                    Stage::Asking { asked, until: None, is_last }
                 }
             };
         }
@@ -246,7 +252,7 @@ mod tests {
         let mut rooms = Rooms::default();
         rooms.join(A);
         rooms.join(B);
-        rooms.set_usable(usable, 0);
+        rooms.set_usable(usable);
         rooms
     }
 
@@ -259,7 +265,7 @@ mod tests {
         rooms.request(B, 80, 0);
         assert_eq!(rooms.event(), Some((A, RoomEvent::Recall)));
         assert_eq!(rooms.event(), None);
-        rooms.returned(A, 10, 0);
+        rooms.returned(A, 10);
         assert_eq!(rooms.event(), Some((B, RoomEvent::Answer(true))));
         assert_eq!((rooms.budget(A), rooms.budget(B)), (10, 85));
     }
@@ -271,19 +277,21 @@ mod tests {
         rooms.event();
         rooms.request(B, 50, 7);
         assert_eq!(rooms.event(), Some((A, RoomEvent::Recall)));
-        assert_eq!((rooms.late(6, 0), rooms.late(7, 0)), (vec![], vec![A]));
-        rooms.returned(A, 55, 9);
+        // Its time begins when it was asked, however long that took.
+        assert_eq!((rooms.next_time(), rooms.late(100, 107)), (Some(0), vec![]));
+        assert_eq!((rooms.late(106, 0), rooms.late(107, 0)), (vec![], vec![A]));
+        rooms.returned(A, 55);
         assert_eq!((rooms.owing(), rooms.event()), (vec![A], None));
         // Its log has nothing that takes less than was promised.
-        rooms.digested(A, 9);
+        rooms.digested(A);
         assert_eq!(rooms.event(), Some((A, RoomEvent::Recall)));
-        rooms.returned(A, 55, 9);
+        rooms.returned(A, 55);
         assert_eq!(rooms.event(), Some((B, RoomEvent::Answer(false))));
         // A client that does not answer is fenced, and its room is there.
         rooms.request(B, 50, 0);
         rooms.event();
-        rooms.set_usable(90, 0);
-        rooms.gone(A, 0);
+        rooms.set_usable(90);
+        rooms.gone(A);
         assert_eq!(rooms.event(), Some((B, RoomEvent::Answer(true))));
         assert!(rooms.late(u64::MAX, 0).is_empty());
     }
@@ -297,14 +305,14 @@ mod tests {
         rooms.event();
         rooms.request(B, 50, 7);
         assert_eq!(rooms.event(), Some((A, RoomEvent::Recall)));
-        rooms.returned(A, 100, 0);
+        rooms.returned(A, 100);
         assert_eq!(rooms.owing(), [A]);
         rooms.spent(A, 40, (100, 99));
-        rooms.set_usable(99, 0);
+        rooms.set_usable(99);
         assert_eq!((rooms.event(), rooms.budget(A)), (None, 60));
         rooms.request(A, 80, 7);
         rooms.spent(A, 20, (99, 99));
-        rooms.set_usable(99, 0);
+        rooms.set_usable(99);
         assert_eq!(rooms.event(), Some((B, RoomEvent::Answer(true))));
         assert!(rooms.budget(A) + rooms.budget(B) <= 99);
     }
@@ -316,13 +324,15 @@ mod tests {
         rooms.event();
         rooms.request(B, 50, 7);
         rooms.event();
-        rooms.returned(A, 100, 0);
+        rooms.returned(A, 100);
         assert_eq!((rooms.owing(), rooms.next_time()), (vec![A], Some(7)));
         assert_eq!((rooms.late(6, 9), rooms.event()), (vec![], None));
         // What the digest took until then may be enough.
         assert_eq!((rooms.late(7, 9), rooms.event()), (vec![], Some((A, RoomEvent::Recall))));
-        rooms.returned(A, 100, 0);
-        assert_eq!((rooms.event(), rooms.next_time()), (Some((B, RoomEvent::Answer(false))), None));
+        // Nothing ends a client that does not answer the second time; the request ends.
+        assert_eq!(rooms.next_time(), Some(7));
+        assert_eq!((rooms.late(8, 9), rooms.event()), (vec![], Some((B, RoomEvent::Answer(false)))));
+        assert_eq!(rooms.next_time(), None);
     }
 
     /// A chunk of node blocks is more than was promised: later records pay for it, and the client's
@@ -358,14 +368,14 @@ mod tests {
             for client in 0..3 {
                 rooms.join(ClientNumber(client));
             }
-            rooms.set_usable(free, 0);
+            rooms.set_usable(free);
             for (number, what, blocks) in steps {
                 let (client, index) = (ClientNumber(number), number as usize);
                 match what {
                     0 if promised[index] + blocks <= rooms.budget(client) => promised[index] += blocks,
                     0 | 1 => rooms.request(client, promised[index] + blocks, 0),
-                    2 if blocks % 2 == 0 => rooms.digested(client, 0),
-                    2 => rooms.returned(client, promised[index], 0),
+                    2 if blocks % 2 == 0 => rooms.digested(client),
+                    2 => rooms.returned(client, promised[index]),
                     _ => {
                         // A part of what was promised is taken; the rest of that was not needed.
                         let digested = blocks.min(promised[index]);
@@ -373,12 +383,12 @@ mod tests {
                         promised[index] -= digested;
                         rooms.spent(client, digested, (free, free - took));
                         free -= took;
-                        rooms.set_usable(free, 0);
+                        rooms.set_usable(free);
                     }
                 }
                 while let Some((to, event)) = rooms.event() {
                     if event == RoomEvent::Recall {
-                        rooms.returned(to, promised[to.0 as usize], 0);
+                        rooms.returned(to, promised[to.0 as usize]);
                     }
                 }
                 let all: u64 = (0..3).map(|client| rooms.budget(ClientNumber(client))).sum();
@@ -409,7 +419,7 @@ mod tests {
                         Some(Said::Wants(wanted)) => rooms.request(client, wanted, 0),
                         Some(Said::Keeps(keeps)) => {
                             peer.known_returns += 1;
-                            rooms.returned(client, keeps, 0);
+                            rooms.returned(client, keeps);
                         }
                         None => {}
                     },
@@ -422,7 +432,7 @@ mod tests {
                         let after = (free + 5).saturating_sub(promised * (blocks % 8) / 5);
                         rooms.spent(client, promised, (free, after));
                         free = after;
-                        rooms.set_usable(free.saturating_sub(100), 0);
+                        rooms.set_usable(free.saturating_sub(100));
                         peer.digested += count as u64;
                     }
                 }

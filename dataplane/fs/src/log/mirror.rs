@@ -75,7 +75,7 @@ impl<D: DiskQueue> Mirror<D> {
         }
         let ring = writer.ring();
         check_size(&disk, ring.bytes())?;
-        let persisted = writer.reclaimed();
+        let persisted = writer.digested();
         Ok(Self {
             disk: Some(Disk::new(disk)),
             ring,
@@ -151,7 +151,7 @@ impl<D: DiskQueue> Mirror<D> {
         if let Some(group) = self.group.take() {
             return Ok(Some(group));
         }
-        self.persisted = self.persisted.max(writer.reclaimed());
+        self.persisted = self.persisted.max(writer.digested());
         if self.wanted <= self.persisted {
             return Ok(None);
         }

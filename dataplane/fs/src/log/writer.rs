@@ -82,6 +82,8 @@ pub struct LogWriter<M: Medium> {
     sequence: u64,
     /// Everything before is free to be written again.
     reclaimed: u64,
+    /// Everything before is digested. The client may still read it here.
+    digested: u64,
     /// Records up to this sequence are durable.
     durable: u64,
     /// Positions from which on a removal, and any other record, must not write.
@@ -114,6 +116,7 @@ impl<M: Medium> LogWriter<M> {
             end: 0,
             sequence: 1,
             reclaimed: 0,
+            digested: 0,
             durable: 0,
             limits: Limits { removals: 0, others: 0 },
             piece: Box::new([0; PIECE]),
@@ -147,7 +150,7 @@ impl<M: Medium> LogWriter<M> {
         assert!(position.is_multiple_of(LINE as u64) && sequence > 0, "no record is at {position}");
         let kept = position.checked_sub(reclaimed);
         assert!(kept.is_some_and(|kept| kept <= self.ring.bytes()), "{reclaimed} is not in the ring");
-        (self.reclaimed, self.end) = (reclaimed, position);
+        (self.reclaimed, self.digested, self.end) = (reclaimed, reclaimed, position);
         (self.sequence, self.durable) = (sequence, sequence - 1);
         self.set_limits();
         self.discard_unfinished();
@@ -281,10 +284,20 @@ impl<M: Medium> LogWriter<M> {
     /// If nothing was written there yet.
     pub fn reclaim(&mut self, position: u64) {
         assert!(position <= self.end, "{position} was not written: the log ends at {}", self.end);
+        self.digested = self.digested.max(position);
         if position > self.reclaimed {
             self.reclaimed = position;
             self.set_limits();
         }
+    }
+
+    /// The digest has everything before `position`, durably, but its space is not free yet.
+    ///
+    /// # Panics
+    /// If nothing was written there yet.
+    pub fn note_digested(&mut self, position: u64) {
+        assert!(position <= self.end, "{position} was not written: the log ends at {}", self.end);
+        self.digested = self.digested.max(position);
     }
 
     fn set_limits(&mut self) {
@@ -350,9 +363,14 @@ impl<M: Medium> LogWriter<M> {
         self.sequence
     }
 
-    /// Everything before this position is digested.
+    /// Everything before this position is digested, and its space is free.
     pub fn reclaimed(&self) -> u64 {
         self.reclaimed
+    }
+
+    /// Everything before this position is digested.
+    pub fn digested(&self) -> u64 {
+        self.digested
     }
 
     pub(crate) fn durability(&self) -> Durability {

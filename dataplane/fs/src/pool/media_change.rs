@@ -74,7 +74,7 @@ impl<D: DiskQueue> Pool<D> {
         }
         // At most MAX_MEDIA slots.
         self.data.enlarge(Run { medium: slot as u8, start: old, blocks: more });
-        self.superblock.root.total += u64::from(more);
+        self.count_total();
         Ok(self.commit(self.superblock.root.counters)?)
     }
 
@@ -111,7 +111,7 @@ impl<D: DiskQueue> Pool<D> {
         self.superblock.media = media;
         let run = Run { medium: index, start: FIRST_BLOCK, blocks: blocks - FIRST_BLOCK };
         self.data.enlarge(run);
-        self.superblock.root.total += u64::from(run.blocks);
+        self.count_total();
         self.commit(self.superblock.root.counters)?;
         Ok(slot)
     }
@@ -139,11 +139,18 @@ impl<D: DiskQueue> Pool<D> {
         table.set(slot, None);
         self.superblock.media = table.count();
         self.superblock.table = Some(table);
-        self.superblock.root.total -= self.data.close(slot);
+        self.data.close(slot);
         let empty = Medium::empty(slot, self.media[0].class);
         let medium = std::mem::replace(&mut self.media[slot], empty);
+        self.count_total();
         self.commit(self.superblock.root.counters)?;
         Ok(medium.into_member())
+    }
+
+    /// Sets the total from the sizes of the media, whatever a superblock said of it.
+    fn count_total(&mut self) {
+        let blocks = self.media.iter().map(|medium| u64::from(medium.blocks.saturating_sub(FIRST_BLOCK)));
+        self.superblock.root.total = blocks.sum();
     }
 
     /// The table, also where the pool has none yet.

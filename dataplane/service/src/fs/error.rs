@@ -124,6 +124,14 @@ pub enum StoreError {
         /// What the mover says.
         causes: String,
     },
+    /// A medium that would break what was promised.
+    #[error(
+        "{}: `fsync` of this file system promises that data survive a loss of power, and a medium of class nvm may be memory that does not; add it as ssd or hdd, or make a new file system with it", path.display()
+    )]
+    Promise {
+        /// The medium's file.
+        path: PathBuf,
+    },
     /// A size that a medium cannot have.
     #[error("{}: {cause}", path.display())]
     Size {

@@ -83,9 +83,12 @@ pub(super) fn open_all(description: &mut Description) -> Result<Vec<Medium>, Sto
     match description.change.clone() {
         None => {}
         Some(Change::Grow { path, bytes }) => {
-            let is_longer = path.symlink_metadata().is_ok_and(|found| found.len() == bytes);
-            if let Some(place) = description.place(&path).filter(|_| is_longer) {
-                description.media[place].bytes = bytes;
+            // The kernel makes a file longer in steps, between which power may be lost.
+            if let Some(place) = description.place(&path)
+                && let Ok(found) = path.symlink_metadata()
+                && (description.media[place].bytes..=bytes).contains(&found.len())
+            {
+                description.media[place].bytes = found.len();
             }
         }
         Some(Change::Add(medium)) => {

@@ -21,7 +21,7 @@ use sietch_fs::pool::limits::MAX_MEDIA;
 use sietch_fs::pool::{MediaError, Pool};
 
 use super::create::random;
-use super::description::{Change, Description, MediumDescription};
+use super::description::{Change, ClassName, Description, MediumDescription};
 use super::error::StoreError;
 use super::media::{self, Medium};
 
@@ -55,12 +55,18 @@ pub fn grow(folder: &Path, path: &Path, bytes: u64) -> Result<(), StoreError> {
     let place = locked.place(path)?;
     let old = locked.description.media[place].bytes;
     let blocks = blocks(path, bytes)?;
-    if bytes <= old {
+    if bytes == old {
+        // The same command has done it before.
+        return Ok(());
+    }
+    if bytes < old {
         let cause = format!("has {old} bytes, and a medium only gets larger: name a size of more");
         return Err(StoreError::Size { path: path.to_owned(), cause });
     }
     locked.begin(change)?;
     if let Err(error) = area::extend(path, old, bytes) {
+        // If this fails too, the change stays begun, and the next command takes it back.
+        area::cut(path, old)?;
         locked.end()?;
         return Err(error.into());
     }
@@ -93,10 +99,14 @@ pub fn add(
 ) -> Result<(), StoreError> {
     let mut locked = Locked::new(folder)?;
     let change = Change::Add(medium.clone());
-    if locked.made.as_ref() == Some(&change) {
+    if locked.made.as_ref() == Some(&change) || locked.description.media.contains(medium) {
         return Ok(());
     }
     blocks(&medium.path, medium.bytes)?;
+    if medium.class == ClassName::Nvm && locked.description.log.disk.is_some() {
+        // Nothing says that what is on it survives a loss of power, as `fsync` promises here.
+        return Err(StoreError::Promise { path: medium.path.clone() });
+    }
     if locked.media.len() >= MAX_MEDIA {
         return Err(MediaError::Count { most: MAX_MEDIA }.into());
     }
@@ -158,7 +168,7 @@ impl Locked {
             })?;
             // Another command may have ended in between.
             if Description::read(folder)? == written {
-                return Self::settled(folder, written, description, media);
+                return Self::settled(folder, description, media);
             }
         }
         let cause = "other commands change it all the time; run this again".to_owned();
@@ -167,7 +177,6 @@ impl Locked {
 
     fn settled(
         folder: &Path,
-        written: Description,
         mut description: Description,
         mut media: Vec<Medium>,
     ) -> Result<Self, StoreError> {
@@ -181,12 +190,12 @@ impl Locked {
                 None => false,
                 Some(place) => {
                     let has = u64::from(pool.blocks_of(pool.slots()[place])) * BLOCK as u64;
-                    let old = written.media.get(place).map_or(has, |medium| medium.bytes);
-                    if has < *bytes && description.media[place].bytes > old {
+                    if has != description.media[place].bytes {
+                        // Never below what the pool has, whatever an old description says.
                         drop(pool);
-                        area::cut(path, old)?;
-                        description.media[place].bytes = old;
-                        media[place].set_bytes(old);
+                        area::cut(path, has)?;
+                        description.media[place].bytes = has;
+                        media[place].set_bytes(has);
                         pool = open_pool(&media)?;
                     }
                     has == *bytes

@@ -71,7 +71,7 @@ impl Syncs {
         }
         let count = state.count;
         drop(state);
-        if self.mirror.persisted().max(log.reclaimed()) >= position {
+        if self.mirror.persisted().max(log.digested()) >= position {
             return Ok(None);
         }
         self.mirror.sync_to(position);

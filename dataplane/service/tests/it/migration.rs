@@ -11,7 +11,7 @@ use sietch_fs::inode::{InodeNumber, Kind, Timestamp};
 use sietch_fs::{Client, FileSystem};
 use sietch_service::fs::description::MediumDescription;
 use sietch_service::fs::shared::{Remote, attach, serve};
-use sietch_service::fs::{BLOCK, ClassName, CreateOptions, Moves, PIN, Running, check, create, open};
+use sietch_service::fs::{BLOCK, ClassName, CreateOptions, Moves, PIN, Running, Totals, check, create, open};
 use sietch_structures::Random;
 
 const MIB: u64 = 1 << 20;
@@ -131,10 +131,17 @@ fn a_working_set_twice_the_fast_medium_is_kept_and_cold_data_leave() {
         // Changed again while its data may be moving.
         write(&mut running.client, files[random.index(8)], random.below(block + 1));
     }
+    // The changes may have taken the fast medium below its high watermark before anything moved.
+    wait_for(&mut running, "the digest", |running| running.digester.is_idle());
+    let extra = new_file(&mut running.client, "extra");
+    for block in 0..if running.digester.totals().moves.demoted == 0 { 1000 } else { 0 } {
+        write(&mut running.client, extra, block);
+    }
     wait_for(&mut running, "the drain", |running| {
-        let totals = running.digester.totals();
-        totals.media[0].above_low() == 0 && running.digester.is_idle()
+        let Totals { moves, media, .. } = running.digester.totals();
+        moves.demoted > 0 && !media[0].is_at_high() && running.digester.is_idle()
     });
+    running.client.close(extra.1);
     for file in &files {
         verify(&mut running.client, *file, 2048);
     }

@@ -28,7 +28,7 @@ fn what_a_medium_cannot_be_is_refused_and_changes_nothing() {
         assert_eq!(folder.read(), before);
         result.expect_err("it cannot be").to_string()
     };
-    let error = refused(grow(&store, &folder.file("home"), 16 * MIB));
+    let error = refused(grow(&store, &folder.file("home"), 15 * MIB));
     assert!(error.contains("has 16777216 bytes, and a medium only gets larger"), "{error}");
     let error = refused(grow(&store, &folder.file("home"), 17 * MIB + 1));
     assert!(error.contains("name a multiple of 4096"), "{error}");
@@ -155,6 +155,38 @@ fn an_addition_that_was_cut_short_at_any_step_opens_and_is_finished() {
         folder.write("after", 3);
         folder.verify("before", 12);
     }
+}
+
+/// Power was lost while the file got longer: the kernel does that in steps.
+#[test]
+fn growth_that_made_a_part_of_the_file_opens_and_is_finished() {
+    let folder = Folder::new("cut-part");
+    let path = folder.file("home");
+    folder.begin(Change::Grow { path: path.clone(), bytes: 24 * MIB });
+    area::extend(&path, 16 * MIB, 20 * MIB).expect("room");
+    folder.verify("before", 12);
+    grow(&folder.store(), &path, 24 * MIB).expect("it goes on");
+    assert_eq!(folder.sizes(), (vec![24, 1], false));
+    folder.verify("before", 12);
+}
+
+/// A copy of the description from before other growth, with a change that is begun.
+#[test]
+fn an_old_description_takes_nothing_from_the_pool() {
+    let folder = Folder::new("cut-old");
+    let (path, store) = (folder.file("home"), folder.store());
+    folder.begin(Change::Grow { path: path.clone(), bytes: 32 * MIB });
+    let old = folder.read();
+    grow(&store, &path, 24 * MIB).expect("room");
+    folder.write("after", 3);
+    area::extend(&path, 24 * MIB, 32 * MIB).expect("room");
+    old.write(&store).expect("room");
+    grow(&store, &path, 28 * MIB).expect("room");
+    assert_eq!(folder.sizes(), (vec![28, 1], false));
+    folder.verify("before", 12);
+    folder.verify("after", 3);
+    // What is there already is no error.
+    grow(&store, &path, 28 * MIB).expect("it has that size");
 }
 
 /// A description without changes is as it was before there were any.

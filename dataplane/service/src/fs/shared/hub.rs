@@ -88,8 +88,9 @@ struct Peer {
     /// Since when its log has records that are not digested.
     since: Option<Instant>,
     speed: Speed,
-    /// When a batch of its log was committed last, if the next one was due then.
-    committed: Option<Instant>,
+    /// When a batch of its log was committed last, if the next one was due then, and the position
+    /// up to which the log was read.
+    committed: Option<(Instant, u64)>,
     /// It takes no notices any more, or knows that it ended.
     is_closed: bool,
 }
@@ -277,10 +278,10 @@ impl Hub {
             let since = *peer.since.get_or_insert(now);
             let is_full = peer.logged.saturating_sub(read) >= peer.log_bytes / FULL_ENOUGH;
             if peer.is_waiting || is_full || now - since >= LINGER {
-                let begun = peer.committed.unwrap_or_else(Instant::now);
+                let (begun, from) = peer.committed.unwrap_or_else(|| (Instant::now(), read));
                 let digested = self.shared.digest(client).map(drop);
                 self.held(digested)?;
-                self.committed(client, read, begun);
+                self.committed(client, from, begun);
             } else {
                 peer.committed = None;
             }
@@ -297,7 +298,7 @@ impl Hub {
         {
             let now = Instant::now();
             peer.speed.took(after - read, now - begun);
-            peer.committed = Some(now);
+            peer.committed = Some((now, after));
         }
     }
 
