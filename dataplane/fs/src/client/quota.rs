@@ -117,6 +117,10 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         let most = need.most();
         let Need::Bytes(inode, range) = need else { return Ok(most) };
         let (inode, blocks) = (*inode, Need::blocks(range));
+        // The digest may cut what the base has before it applies the record that this is for.
+        if self.overlay.state(inode).is_some_and(|state| state.ranges.cuts(range)) {
+            return Ok(most);
+        }
         let there = self.see(|_, base| base.allocated(inode, blocks))?;
         Ok(most.minus(Amount { blocks: there, inodes: 0 }))
     }
@@ -131,11 +135,17 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         {
             self.digested(position);
             waits += u32::from(position >= end);
+            if S::IS_SHARED {
+                self.answer(true);
+                self.check_going()?;
+            }
         }
         if waits < ROOM_WAITS {
             self.charges.all_digested();
         }
         self.progress();
+        // What is left in the overlay is not digested.
+        self.drop_digested(u64::MAX);
         Ok(())
     }
 

@@ -130,6 +130,14 @@ impl Ranges {
         self.reserved.iter().map(|(range, _)| range.clone())
     }
 
+    /// Whether records take something of a range that the base has: a hole or a truncation.
+    pub(crate) fn cuts(&self, range: &Range<u64>) -> bool {
+        let is_cut = |(piece, source): (Range<u64>, Source)| {
+            source == Source::Hole && piece.start < range.end && range.start < piece.end
+        };
+        self.visible() < range.end || self.pieces().any(is_cut)
+    }
+
     /// Digested data at and behind this byte are gone.
     pub(crate) fn visible(&self) -> u64 {
         self.truncations.front().map_or(u64::MAX, |(_, size)| *size)

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::description::Description;
 use super::error::StoreError;
-use super::media::Medium;
+use super::media::{self, Medium};
 use super::recovery::recover;
 
 /// Recovers the file system in `folder`, and counts the inodes and blocks of all users. Limits
@@ -13,8 +13,8 @@ use super::recovery::recover;
 /// # Errors
 /// See [`StoreError`]; [`StoreError::Uncounted`]: it has no room for the sums.
 pub fn recount(folder: &Path) -> Result<(), StoreError> {
-    let description = Description::read(folder)?;
-    let media = description.media.iter().map(Medium::open).collect::<Result<Vec<_>, _>>()?;
+    let mut description = Description::read(folder)?;
+    let media = media::open_all(&mut description)?;
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let (mut digest, _logs, _) = recover(members, &description)?;
     if digest.recount()? { Ok(()) } else { Err(StoreError::Uncounted { path: folder.to_owned() }) }

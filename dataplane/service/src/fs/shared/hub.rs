@@ -149,6 +149,8 @@ impl Hub {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             self.is_held = false;
+            // Clients know what they are asked before the time for their answer begins.
+            self.notify();
             self.shared.tick(now)?;
             let stepped = self.shared.step();
             let has_stepped = matches!(stepped, Ok(true));
