@@ -70,6 +70,10 @@ impl Charges {
     /// The record at `position` counts until it is digested.
     pub(super) fn log(&mut self, position: u64, charge: Charge) {
         let Charge { uid, amount } = charge;
+        if amount == Amount::ZERO {
+            // To overwrite a block needs nothing, and its digest gives nothing back.
+            return;
+        }
         self.logged.push_back((position, uid, amount));
         let sum = self.sums.entry(uid).or_default();
         *sum = sum.plus(amount);

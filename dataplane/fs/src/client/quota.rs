@@ -61,11 +61,8 @@ impl Need {
 }
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
-    /// Whether a user has a limit. Programs that are clients themselves ask who they are only then.
-    ///
-    /// # Errors
-    /// A medium failed.
-    pub fn has_limits(&mut self) -> Result<bool, Errno> {
+    /// Whether a user has a limit.
+    fn has_limits(&mut self) -> Result<bool, Errno> {
         if let Some(is_limited) = self.charges.is_limited {
             return Ok(is_limited);
         }
