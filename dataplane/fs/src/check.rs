@@ -17,6 +17,7 @@
 //! without a report because of what is on a medium.
 
 mod data;
+mod files;
 mod finding;
 mod group;
 mod table;
@@ -32,6 +33,7 @@ use crate::items::{self, FREED, KEPT, LogState};
 use crate::log::LINE;
 use crate::name::{Cookie, NameKey};
 use crate::pool::{Item, Pool, Run, check_items};
+pub use files::{FileOn, FilesOn, files_on};
 use finding::{Finding, Findings, shown};
 use group::Group;
 use table::Table;
@@ -92,18 +94,7 @@ pub struct Report {
 /// The pool is stopped, or has changes. What is wrong on the media is a finding.
 pub fn check<D: DiskQueue>(pool: &mut Pool<D>, options: Options) -> Result<Report, Fault> {
     let counters = pool.root().counters;
-    let mut walk = Walk {
-        options,
-        name_key: pool.name_key(),
-        media: pool.medium_names(),
-        next_inode: counters.next_inode,
-        findings: Findings::default(),
-        table: Table::default(),
-        totals: Totals::default(),
-        logs: Vec::new(),
-        users: Users::default(),
-        group: None,
-    };
+    let mut walk = Walk::new(pool, options);
     let found = check_items(pool, &mut |item, runs| {
         walk.item(item, runs);
         Ok(())
@@ -182,6 +173,21 @@ struct Walk {
 }
 
 impl Walk {
+    fn new<D: DiskQueue>(pool: &Pool<D>, options: Options) -> Self {
+        Self {
+            options,
+            name_key: pool.name_key(),
+            media: pool.medium_names(),
+            next_inode: pool.root().counters.next_inode,
+            findings: Findings::default(),
+            table: Table::default(),
+            totals: Totals::default(),
+            logs: Vec::new(),
+            users: Users::default(),
+            group: None,
+        }
+    }
+
     fn item(&mut self, item: &mut Item<'_>, runs: &mut Vec<Run>) {
         if item.key.object == items::NO_INODE {
             self.own_item(item);

@@ -233,6 +233,13 @@ impl Extent {
         self.first + u64::from(self.run.blocks)
     }
 
+    /// Whether `other` is this extent, or a part of it.
+    pub(crate) fn has(&self, other: &Self) -> bool {
+        self.first <= other.first
+            && other.end() <= self.end()
+            && self.part(other.first, other.end()) == *other
+    }
+
     /// The part of it that begins at block `from` of the file and ends before `to`, both inside.
     pub(crate) fn part(&self, from: u64, to: u64) -> Self {
         // An extent has EXTENT_BLOCKS blocks at most.

@@ -22,7 +22,8 @@
 //!    pauses while the foreground has work, and waits when the bucket of [`Settings::rate`] is
 //!    empty.
 //!
-//! A block that is damaged at its source stays there: its extent is reported once, and left alone.
+//! A block that is damaged at its source stays there ([`unreadable`]): its extent is reported once,
+//! and left alone. From a medium that is leaving, the other blocks of the extent move all the same.
 //! A destination that fails, or returns something else than was written, gets no more data.
 //!
 //! What it must never do: name a copy before it is durable and verified; free a block before
@@ -36,10 +37,10 @@ mod limits;
 mod owner;
 mod pins;
 mod scan;
+mod unreadable;
 
 use std::sync::Arc;
 
-use hashbrown::HashSet;
 use sietch_disk::DiskQueue;
 use sietch_structures::TokenBucket;
 
@@ -51,23 +52,26 @@ use crate::limits::BLOCK;
 use crate::pool::Copier;
 use crate::pool::limits::MAX_MEDIA;
 use job::Job;
-use limits::HALF_LIFE;
 pub use limits::JOB_BLOCKS;
+use limits::{HALF_LIFE, REMEMBERED};
 pub use owner::{Now, Owner, View};
 use pins::Pins;
 use scan::{Scan, Wanted};
+use unreadable::Unreadable;
 
 /// How the mover works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Bytes a second that are copied, at most.
     pub rate: u64,
+    /// Runs of blocks that cannot be read, and are remembered so that they are not tried again.
+    pub remembered: usize,
 }
 
 impl Default for Settings {
     /// 64 MiB a second: a quarter of what a rotating disk writes.
     fn default() -> Self {
-        Self { rate: 64 << 20 }
+        Self { rate: 64 << 20, remembered: REMEMBERED }
     }
 }
 
@@ -107,10 +111,9 @@ pub struct Mover {
     scan: Scan,
     pins: Pins,
     job: Option<Job>,
-    /// Extents that could not be read, by file and first block.
-    damaged: HashSet<(InodeNumber, u64), foldhash::fast::RandomState>,
-    /// Of each medium: extents that could not be read.
-    failures: [u32; MAX_MEDIA],
+    unreadable: Unreadable,
+    /// The sum of [`Moves::runs`] when the round began.
+    runs_before: u64,
     /// Of each medium: it failed as a destination.
     is_broken: [bool; MAX_MEDIA],
     faults: Vec<String>,
@@ -127,8 +130,8 @@ impl Mover {
             scan: Scan::default(),
             pins: Pins::default(),
             job: None,
-            damaged: HashSet::default(),
-            failures: Default::default(),
+            unreadable: Unreadable::new(settings.remembered),
+            runs_before: 0,
             is_broken: Default::default(),
             faults: Vec::new(),
             moves: Moves::default(),
@@ -138,6 +141,22 @@ impl Mover {
     /// The sums of what was moved.
     pub fn moves(&self) -> &Moves {
         &self.moves
+    }
+
+    /// Whether data of a file could not be read; also said of any file once more runs of blocks
+    /// could not be read than are remembered.
+    pub fn is_unreadable(&self, file: InodeNumber) -> bool {
+        self.unreadable.is_of(file)
+    }
+
+    /// Blocks that could not be read; `None`: more than are remembered.
+    pub fn unreadable_blocks(&self) -> Option<u64> {
+        self.unreadable.blocks()
+    }
+
+    /// Media that failed as destinations, and get no more data.
+    pub fn failed_media(&self) -> usize {
+        self.is_broken.iter().filter(|is_broken| **is_broken).count()
     }
 
     /// What went wrong since the last call.

@@ -22,9 +22,9 @@
 //! What it must never do: keep a client waiting for the medium, unless half of its log is full; go
 //! on after a medium failed as if it had not.
 //!
-//! The layers, lowest first: `error`, `pacing`; `description`; `media`; `logs`, `requests`;
-//! `create`, `digester`, `recovery`, `syncs`; `local`, `mover`; `open`, `shared`; `check`,
-//! `media_change`, `recount`; `drain`.
+//! The layers, lowest first: `undrained`; `error`, `pacing`; `description`; `media`; `logs`,
+//! `requests`; `create`, `digester`, `recovery`, `syncs`; `local`, `mover`; `open`, `shared`;
+//! `check`, `media_change`, `recount`; `drain`.
 
 mod check;
 mod create;
@@ -46,6 +46,7 @@ pub mod shared;
 mod syncs;
 #[cfg(test)]
 mod test_folder;
+mod undrained;
 
 pub use check::{Checked, Undigested, check};
 pub use create::{CreateOptions, create};
@@ -61,3 +62,4 @@ pub use sietch_fs::limits::BLOCK;
 pub use sietch_fs::mover::Moves;
 pub use sietch_fs::pin::PIN;
 pub use sietch_fs::pool::MediumUse;
+pub use undrained::Undrained;

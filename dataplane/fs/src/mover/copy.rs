@@ -5,7 +5,8 @@
 //! 2. A run is set aside, as long as there is room together; what does not fit is found again in
 //!    another round.
 //! 3. The extents are read, each block verified, one behind the other into one buffer. One that
-//!    cannot be read is reported, and the others close up.
+//!    cannot be read is reported, and the others close up. If its medium is leaving, it is read
+//!    block by block, and its readable parts wait for another job.
 //! 4. The buffer is written by one request, read back, compared with the checksums, and flushed.
 //! 5. The flip. What of the run is not in use then is given back.
 
@@ -14,15 +15,13 @@ use std::collections::VecDeque;
 use sietch_disk::{Buffer, DiskQueue};
 
 use super::job::{Job, Phase};
-use super::limits::DAMAGED;
 use super::owner::{Now, Owner};
 use super::scan::{Candidate, Direction, List};
 use super::{Mover, Step};
 use crate::digest::Moved;
 use crate::digested::Digested;
 use crate::error::Fault;
-use crate::inode::InodeNumber;
-use crate::items::{self, EXTENT_BLOCKS, Extent};
+use crate::items::{self, EXTENT_BLOCKS};
 use crate::limits::BLOCK;
 use crate::pool::{Copier, Run};
 
@@ -44,7 +43,7 @@ impl Mover {
         let mut left = VecDeque::new();
         for candidate in self.scan.take_job(list) {
             let found = base.extent_from(candidate.inode, candidate.extent.first)?;
-            if found.as_ref() == Some(&candidate.extent) {
+            if found.is_some_and(|found| found.has(&candidate.extent)) {
                 left.push_back(candidate);
             }
         }
@@ -126,8 +125,9 @@ impl Mover {
             let data = match base.read_extent(inode, &extent) {
                 Ok(data) => data,
                 Err(fault) => {
-                    self.report_damage(inode, &extent, &fault);
-                    continue;
+                    self.sort_out((job.run.medium, job.direction), Candidate { inode, extent }, &fault, base);
+                    // Each block may have taken the disk a while.
+                    return;
                 }
             };
             let to = Run { start: job.run.start + job.filled, blocks: extent.run.blocks, ..job.run };
@@ -138,13 +138,41 @@ impl Mover {
         }
     }
 
-    fn report_damage(&mut self, inode: InodeNumber, extent: &Extent, fault: &Fault) {
+    /// Remembers what cannot be read of an extent that could not be read as a whole. What can be
+    /// read leaves a medium that is leaving.
+    fn sort_out<D: DiskQueue>(
+        &mut self,
+        list: List,
+        found: Candidate,
+        fault: &Fault,
+        base: &mut Digested<Copier<D>>,
+    ) {
+        let Candidate { inode, extent } = found;
+        let medium = extent.run.medium;
         self.moves.damaged += 1;
-        if let Some(failures) = self.failures.get_mut(usize::from(extent.run.medium)) {
-            *failures += 1;
+        if let Some(text) = self.unreadable.report(medium, fault) {
+            self.faults.push(text);
         }
-        if self.damaged.len() < DAMAGED && self.damaged.insert((inode, extent.first)) {
-            self.faults.push(format!("not moved: {fault}"));
+        if !self.scan.is_leaving(medium) {
+            self.unreadable.add(inode, &extent);
+            return;
+        }
+        let mut is_readable = |block| base.read_extent(inode, &extent.part(block, block + 1)).is_ok();
+        let blocks: Vec<bool> = match extent.run.blocks {
+            1 => vec![false],
+            _ => (extent.first..extent.end()).map(&mut is_readable).collect(),
+        };
+        // Parts are smaller than the extent, so this comes to an end, whatever the disk does.
+        let is_alone = !blocks.contains(&false);
+        let mut from = extent.first;
+        for same in blocks.chunk_by(|one, next| one == next && !is_alone) {
+            let part = extent.part(from, from + same.len() as u64);
+            from = part.end();
+            if same[0] {
+                self.scan.add_part(list, Candidate { inode, extent: part });
+            } else {
+                self.unreadable.add(inode, &part);
+            }
         }
     }
 

@@ -10,7 +10,6 @@
 use sietch_disk::DiskQueue;
 
 use super::Mover;
-use super::limits::FAILURES;
 use super::owner::{Now, View};
 use super::scan::{Candidate, Current};
 use crate::base::Base as _;
@@ -48,6 +47,12 @@ impl Mover {
             return Ok(());
         }
         if self.scan.at.is_none() {
+            // What is not remembered is found in each round, and moves in none.
+            if self.unreadable.has_forgotten() && self.moves.runs == self.runs_before {
+                self.scan.settle(view);
+                self.unreadable.begin_round();
+                return Ok(());
+            }
             self.begin_round(view, now);
         }
         for _ in 0..ITEMS {
@@ -63,6 +68,8 @@ impl Mover {
     }
 
     fn begin_round(&mut self, view: &View, now: Now) {
+        self.runs_before = self.moves.runs;
+        self.unreadable.begin_round();
         self.scan.begin_round(view, &self.heat, now, &self.is_broken);
         self.pins.begin_round();
     }
@@ -115,14 +122,14 @@ impl Mover {
     }
 
     fn extent(&mut self, view: &View, now: Now, inode: InodeNumber, extent: Extent) {
-        let from = usize::from(extent.run.medium);
-        let fails = self.failures.get(from).is_none_or(|failures| *failures >= FAILURES);
-        let is_leaving = view.media.get(from).is_some_and(|medium| medium.is_leaving);
+        let from = extent.run.medium;
+        let is_leaving = view.media.get(usize::from(from)).is_some_and(|medium| medium.is_leaving);
         // Room that was reserved is where its data should come first.
-        let stays = extent.is_unwritten() && !is_leaving;
-        if stays || fails || self.damaged.contains(&(inode, extent.first)) {
+        let stays = extent.is_unwritten() || self.unreadable.fails(from);
+        if stays && !is_leaving {
             return;
         }
+        let Some(extent) = self.unreadable.readable_part(inode, extent) else { return };
         let current = self.scan.current;
         let pin = current.pin.or_else(|| self.pins.inherited(inode));
         let warmth = (self.heat.of(inode, extent.first), youth(current.mtime, now.time));

@@ -9,7 +9,9 @@ pub(super) const JOB_EXTENTS: usize = 512;
 pub(super) const HALF_LIFE: u64 = 60_000_000_000;
 /// Reads after which the mover looks for data to bring back.
 pub(super) const READS: u64 = 256;
-/// Extents that cannot be read, and are remembered so that they are reported once.
-pub(super) const DAMAGED: usize = 1 << 16;
-/// Extents of a medium that cannot be read, after which nothing is taken from it.
+/// Runs of blocks that cannot be read, and are remembered: 48 MiB of memory, for 4 GiB of single
+/// blocks at least.
+pub(super) const REMEMBERED: usize = 1 << 20;
+/// Extents of a medium that cannot be read, after which no more of them are named, and nothing is
+/// taken from it unless it is leaving.
 pub(super) const FAILURES: u32 = 64;

@@ -86,6 +86,8 @@ pub(super) struct Scan {
     warmth: u8,
     /// Of each medium: it was at its high watermark, and is not at its low one yet.
     is_draining: [bool; MAX_MEDIA],
+    /// Of each medium: it was leaving when the round began.
+    is_leaving: [bool; MAX_MEDIA],
     /// Of each medium: blocks that this round should take from it.
     take: [u64; MAX_MEDIA],
     /// Of each medium: blocks that may come to it because they are read often.
@@ -221,7 +223,18 @@ impl Scan {
             if medium.is_leaving {
                 self.take[at] = medium.used();
             }
+            self.is_leaving[at] = medium.is_leaving;
         }
+    }
+
+    /// Whether a medium was leaving when the round began.
+    pub(super) fn is_leaving(&self, medium: u8) -> bool {
+        self.is_leaving.get(usize::from(medium)).is_some_and(|is_leaving| *is_leaving)
+    }
+
+    /// Nothing more can be moved before the pool changes.
+    pub(super) fn settle(&mut self, view: &View) {
+        self.settled = Some(view.root.generation);
     }
 
     /// The hand has passed everything.
@@ -252,7 +265,13 @@ impl Scan {
         pin: Option<Class>,
         warmth: (u8, u8),
     ) {
-        let Some(list) = self.judge(media, &candidate.extent, pin, warmth) else { return };
+        if let Some(list) = self.judge(media, &candidate.extent, pin, warmth) {
+            self.add_part(list, candidate);
+        }
+    }
+
+    /// Adds a part of an extent to the list from which the extent was taken.
+    pub(super) fn add_part(&mut self, list: List, candidate: Candidate) {
         let waiting = self.waiting.entry(list).or_default();
         waiting.blocks += u64::from(candidate.extent.run.blocks);
         waiting.candidates.push(candidate);

@@ -23,6 +23,8 @@ use sietch_sim::{Memory, Random};
 pub(crate) struct Faults {
     /// Reads of these blocks.
     pub(crate) blocks: Rc<RefCell<BTreeSet<u64>>>,
+    /// All reads of more than a block.
+    pub(crate) large_reads: Rc<Cell<bool>>,
     /// All writes.
     pub(crate) writes: Rc<Cell<bool>>,
     /// All flushes.
@@ -38,6 +40,7 @@ impl Faults {
                 let first = offset / BLOCK as u64;
                 let end = (offset + *length as u64).div_ceil(BLOCK as u64);
                 self.blocks.borrow().range(first..end).next().is_some()
+                    || (self.large_reads.get() && *length > BLOCK)
             }
             Operation::Write { .. } | Operation::WriteVectored { .. } => self.writes.get(),
             Operation::Flush => self.flushes.get(),

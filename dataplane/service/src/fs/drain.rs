@@ -7,7 +7,9 @@
 //!    far it has come is in the tree.
 //! 3. One commit takes the medium out of the table of the media. Then the description has it no
 //!    more. Its file stays: it has old data, and belongs to no pool.
-//! 4. If something cannot move, the medium stays, with what is left on it, and is as before.
+//! 4. If something cannot move, the medium stays, with what is left on it, and is as before. What
+//!    cannot be read keeps nothing else from moving: it is named at the end
+//!    ([`undrained`](super::undrained)).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use super::error::StoreError;
 use super::media::Medium;
 use super::media_change::{Locked, open_pool};
 use super::recovery::{now, recover};
+use super::undrained::{Faults, Undrained};
 
 /// Bytes of a block.
 const BLOCK_BYTES: u64 = sietch_fs::limits::BLOCK as u64;
@@ -96,15 +99,15 @@ fn move_all(
     let (mut digest, logs, _) = recover(members()?, description)?;
     drop(logs);
     let mut base = Digested::new(Copier::new(members()?, digest.root())?);
-    let mut mover = Mover::new(Settings { rate: RATE }, Arc::default());
+    let mut mover = Mover::new(Settings { rate: RATE, ..Settings::default() }, Arc::default());
     let left = |digest: &mut Digest<AreaQueue>| digest.pool().usage().get(slot).map_or(0, MediumUse::used);
-    let (start, mut skipped, mut pauses, mut faults) = (Instant::now(), 0, 0, Vec::new());
+    let (start, mut skipped, mut pauses, mut faults) = (Instant::now(), 0, 0, Faults::default());
     let mut last = left(&mut digest);
     while pauses < PAUSES {
         let elapsed = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let at = Now { nanoseconds: elapsed.saturating_add(skipped), time: now() };
         let step = mover.step(&mut base, &mut digest, at)?;
-        faults.extend(mover.take_faults());
+        faults.take(&mut mover);
         let after = left(&mut digest);
         if after != last {
             (last, pauses) = (after, 0);
@@ -125,13 +128,15 @@ fn move_all(
     if last == 0 {
         return Ok(());
     }
-    let (path, left) = (path.to_owned(), last * BLOCK_BYTES);
+    let others = digest.pool().usage().into_iter().filter(|medium| !medium.is_leaving);
+    let room = others.map(|medium| medium.below_high()).sum::<u64>() * BLOCK_BYTES;
+    drop(digest);
+    let (path, bytes) = (path.to_owned(), last * BLOCK_BYTES);
     if faults.is_empty() {
-        let others = digest.pool().usage().into_iter().filter(|medium| !medium.is_leaving);
-        let room = others.map(|medium| medium.below_high()).sum::<u64>() * BLOCK_BYTES;
-        return Err(StoreError::NoRoomElsewhere { path, left, room });
+        return Err(StoreError::NoRoomElsewhere { path, left: bytes, room });
     }
-    Err(StoreError::NotDrained { path, left, causes: faults.join("; ") })
+    let left = Undrained::new(&mut open_pool(media)?, slot, (bytes, room), (&mover, faults))?;
+    Err(StoreError::NotDrained { path, left: Box::new(left) })
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use sietch_fs::digest::DigestError;
 use sietch_fs::log::{MirrorError, RingError};
 use sietch_fs::pool::{FormatError, MediaError, OpenError};
 
+use super::undrained::Undrained;
+
 /// Why a file system cannot be made or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -111,18 +113,12 @@ pub enum StoreError {
         room: u64,
     },
     /// Some data cannot leave a medium.
-    #[error(
-        "{}: {left} bytes of data cannot be moved: {causes}. Remove the files that `sietch fs check --data` names, or \
-         restore them, and run this again",
-        path.display()
-    )]
+    #[error("{}: is not drained, and stays in use: {left}", path.display())]
     NotDrained {
         /// The medium's file.
         path: PathBuf,
-        /// Bytes that are on it.
-        left: u64,
-        /// What the mover says.
-        causes: String,
+        /// What is on it, and why.
+        left: Box<Undrained>,
     },
     /// A medium that would break what was promised.
     #[error(

@@ -44,7 +44,8 @@ pub(super) fn start(
     description: &Description,
     heat: Arc<Heat>,
 ) -> Result<(), StoreError> {
-    let settings = Settings { rate: description.migration.unwrap_or_default().rate };
+    let rate = description.migration.unwrap_or_default().rate;
+    let settings = Settings { rate, ..Settings::default() };
     let has_classes = media.split_first().is_some_and(|(home, others)| others.iter().any(|o| !o.is_of(home)));
     let is_leaving = matches!(description.change, Some(Change::Drain { .. }));
     if settings.rate == 0 || !(has_classes || is_leaving) {

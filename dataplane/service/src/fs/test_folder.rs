@@ -62,6 +62,13 @@ impl Folder {
         end(running);
     }
 
+    /// Removes a file.
+    pub(super) fn remove(&self, name: &str) {
+        let mut running = self.open();
+        as_root(|caller| running.client.unlink(caller, InodeNumber::ROOT, name.as_bytes())).expect("a file");
+        end(running);
+    }
+
     /// The file system is whole, and has what was written.
     pub(super) fn verify(&self, name: &str, mib: u64) {
         let checked = check(&self.store(), true).expect("it is not open");

@@ -47,7 +47,8 @@ fn run(program: &[Operation], seed: u64, fails: Fails) -> Result<Run, String> {
     if random.chance(300) {
         client.service().owner().pool().set_leaving(random.between(1, 2) as usize);
     }
-    let mut driver = Driver::new(&media, &mut client, Settings { rate: u64::MAX >> 20 });
+    let mut driver =
+        Driver::new(&media, &mut client, Settings { rate: u64::MAX >> 20, ..Settings::default() });
     if let Some((medium, boundary)) = fails {
         memories(&media)[medium].power_off_at(boundary);
     }

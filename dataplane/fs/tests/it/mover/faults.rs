@@ -29,7 +29,7 @@ fn world() -> World {
     let media = three(8 << 20, 8 << 20, 8 << 20, 4 << 20);
     media.format(NameKey([7; 16]));
     let mut client = media.open().expect("a file system");
-    let mut driver = Driver::new(&media, &mut client, Settings { rate: 1 << 40 });
+    let mut driver = Driver::new(&media, &mut client, Settings { rate: 1 << 40, ..Settings::default() });
     let nodes = used(&mut client)[0];
     let file = file(&mut client, &mut driver, "file", BLOCKS);
     assert_eq!(used(&mut client), [nodes + BLOCKS, 0, 0]);
@@ -137,7 +137,7 @@ fn a_destination_that_is_full_half_way_takes_what_fits() {
     let media = three(8 << 20, 1 << 20, 8 << 20, 4 << 20);
     media.format(NameKey([7; 16]));
     let mut client = media.open().expect("a file system");
-    let mut driver = Driver::new(&media, &mut client, Settings { rate: 1 << 40 });
+    let mut driver = Driver::new(&media, &mut client, Settings { rate: 1 << 40, ..Settings::default() });
     let nodes = used(&mut client)[0];
     let file = file(&mut client, &mut driver, "file", 600);
     mark(&mut client, &[(0, 1, 950), (800, 900, 950), (700, 850, 950)]);

@@ -95,7 +95,7 @@ fn differs(program: &[Operation], seed: u64) -> Result<Moves, String> {
     let mut model = Model::with_root(KEY, 0o755, BIRTH);
     let mut random = Random::new(seed);
     client.service().set_batch_records([1, 5, 1000][random.index(3)]);
-    let mut driver = Driver::new(&media, &mut client, Settings { rate: 1 << 40 });
+    let mut driver = Driver::new(&media, &mut client, Settings { rate: 1 << 40, ..Settings::default() });
     let (digests, most) = (*random.pick(&[100, 500, 1000]), *random.pick(&[3, 10, 40]));
     let (mut one, mut two) = (State::new(), State::new());
     for (number, operation) in program.iter().enumerate() {

@@ -11,7 +11,7 @@ use super::driver::{Driver, mark, three, usage, used};
 use super::files::{file, make, pin, read, rename, truncate, verify, verify_other, write_at, write_other};
 use crate::setup::{BIRTH, FileSystem, Media, check_whole};
 
-const FAST: Settings = Settings { rate: 1 << 40 };
+const FAST: Settings = Settings { rate: 1 << 40, remembered: 1 << 10 };
 const DEFAULT: [(u16, u16, u16); 3] = [(700, 850, 950); 3];
 
 fn world(home: usize, ssd: usize, hdd: usize, settings: Settings) -> (Media, FileSystem, Driver) {
@@ -219,7 +219,8 @@ fn many_small_files_are_written_as_large_runs() {
 #[test]
 fn the_mover_copies_no_more_than_its_rate() {
     let rate = 1 << 20;
-    let (_, mut client, mut driver) = world(16 << 20, 32 << 20, 8 << 20, Settings { rate });
+    let (_, mut client, mut driver) =
+        world(16 << 20, 32 << 20, 8 << 20, Settings { rate, ..Settings::default() });
     for name in 0..40 {
         file(&mut client, &mut driver, &format!("{name}"), 60);
     }

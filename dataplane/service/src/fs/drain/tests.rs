@@ -90,6 +90,82 @@ fn a_medium_whose_data_have_no_room_elsewhere_stays() {
     verify(&folder);
 }
 
+/// Spoils each `step`th block of a medium that has data; how many.
+fn rot(path: &Path, step: usize) -> u64 {
+    use std::os::unix::fs::FileExt as _;
+    let file = std::fs::File::options().read(true).write(true).open(path).expect("a medium");
+    let mut block = vec![0; sietch_fs::limits::BLOCK];
+    let (mut offset, mut seen, mut spoilt) = (4 * BLOCK_BYTES, 0, 0);
+    while file.read_exact_at(&mut block, offset).is_ok() {
+        if block.iter().any(|byte| *byte != 0) {
+            seen += 1;
+            if seen % step == 0 {
+                file.write_all_at(&[7; 8], offset + 8).expect("room");
+                spoilt += 1;
+            }
+        }
+        offset += BLOCK_BYTES;
+    }
+    spoilt
+}
+
+/// More than a mount names in its log.
+#[test]
+fn a_medium_with_rotten_blocks_keeps_only_these_and_names_their_files() {
+    let folder = with_data("rotten");
+    grow(&folder.store(), &folder.file("home"), 64 * MIB).expect("room");
+    marks(&folder, (0, 1, 2));
+    folder.write("more", 2);
+    marks(&folder, (70, 85, 95));
+    let rotten = rot(&folder.file("new"), 20) * BLOCK_BYTES;
+    assert!(rotten > 100 * BLOCK_BYTES, "{rotten}");
+    let error = leave(&folder).expect_err("not everything can leave");
+    let StoreError::NotDrained { left, .. } = &error else { panic!("{error}") };
+    assert_eq!((left.bytes, left.readable), (rotten, 0));
+    let paths: Vec<_> = left.unreadable.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!((paths, left.unreadable.unlisted), (vec!["/data", "/more"], 0));
+    let text = error.to_string();
+    assert!(text.contains("is not drained") && text.contains(": /data ("), "{text}");
+    assert!(text.contains("Restore these files from a backup, or remove them"), "{text}");
+    assert!(!text.contains("can be read and have no place"), "{text}");
+    assert_eq!(folder.sizes(), (vec![64, 1, 24], false));
+    assert_eq!(used(&folder, 2), rotten);
+    // Nothing else is lost, and what the fix says works.
+    let findings = check(&folder.store(), true).expect("not open").pool.totals.damaged_blocks;
+    assert_eq!(findings * BLOCK_BYTES, rotten);
+    folder.remove("data");
+    let error = leave(&folder).expect_err("one file more");
+    assert!(error.to_string().contains("cannot be read: /more ("), "{error}");
+    folder.remove("more");
+    leave(&folder).expect("nothing is left");
+    assert_eq!(folder.sizes(), (vec![64, 1], false));
+    folder.verify("before", 12);
+}
+
+/// Some data cannot be read, and others have no room elsewhere: both is said.
+#[test]
+fn a_medium_with_rotten_blocks_and_without_room_elsewhere_says_both() {
+    let folder = with_data("rotten-full");
+    // Just as much room as is there, and not for the fragments.
+    grow(&folder.store(), &folder.file("home"), 64 * MIB).expect("room");
+    let rotten = rot(&folder.file("new"), 40) * BLOCK_BYTES;
+    let mut locked = Locked::new(&folder.store()).expect("not open");
+    let change = Change::Drain { path: folder.file("new") };
+    locked.begin(change.clone()).expect("room");
+    // The command has verified that there is room, and the marks are others now.
+    let migration = Some(Migration { rate: 0, low: 0, high: 25, hard: 95 });
+    let leaving = Description { change: Some(change), migration, ..locked.description.clone() };
+    let moved = move_all(&leaving, &locked.media, (&folder.file("new"), 2), &mut |_| {});
+    let Err(StoreError::NotDrained { left, .. }) = moved else { panic!("{moved:?}") };
+    assert!(left.readable > 0 && left.readable < left.bytes, "{left:?}");
+    assert!(left.bytes - left.readable <= rotten, "{left:?}");
+    assert!(left.to_string().contains("bytes can be read and have no place elsewhere"), "{left}");
+    locked.end().expect("room");
+    drop(locked);
+    leave(&folder).expect_err("the rotten ones stay");
+    assert_eq!(used(&folder, 2), rotten);
+}
+
 /// The description says that a medium is leaving; some data have moved, or all; or the pool does
 /// not have it any more.
 #[test]
