@@ -54,7 +54,7 @@ pub(crate) use check::{Item, check_items};
 pub use copier::Copier;
 pub use error::{FormatError, MediaError, OpenError};
 pub use format::{FormatOptions, format};
-pub use media_change::place_of;
+pub use media_change::{Belonging, belonging, recorded_media};
 pub use medium::{Class, Member};
 pub use reader::Reader;
 pub use root::{Counters, Root};

@@ -14,11 +14,12 @@
 
 use sietch_disk::DiskQueue;
 
-use super::error::MediaError;
+use super::error::{MediaError, OpenError};
 use super::limits::{FIRST_BLOCK, MAX_MEDIA, MIN_MEDIUM};
 use super::media_table::{FORMATTED, Listed, MediaTable};
-use super::medium::{Medium, Member};
-use super::superblock::{Superblock, unsuitable};
+use super::medium::{Class, Medium, Member};
+use super::open::identify;
+use super::superblock::{Superblock, newest, unsuitable};
 use super::{Pool, Root, Run};
 use crate::error::Fault;
 
@@ -186,23 +187,47 @@ impl<D: DiskQueue> Pool<D> {
     }
 }
 
-/// The place of `other` among the media of the pool of `home`, in the order in which they are given
-/// to [`Pool::open`]; `None`: it does not belong to the pool, or not any more.
+/// What a medium is to a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Belonging {
+    /// It is a medium of the pool: its place, in the order in which they are given to
+    /// [`Pool::open`].
+    Member(usize),
+    /// It has left the pool, or its addition was cut short.
+    Former,
+    /// It never had data of this pool.
+    Foreign,
+}
+
+/// What `other` is to the pool of `home`.
 ///
 /// # Errors
 /// The home holds no pool, or a medium cannot be read.
-pub fn place_of<D: DiskQueue>(home: Member<D>, other: Member<D>) -> Result<Option<usize>, super::OpenError> {
-    use super::OpenError;
-    let superblock = super::superblock::newest(&mut Medium::new(home))?;
-    let found = match super::superblock::newest(&mut Medium::new(other)) {
-        Ok(found) => found,
-        // It was made, and not more.
-        Err(OpenError::Blank { .. } | OpenError::Superblocks { .. }) => return Ok(None),
+pub fn belonging<D: DiskQueue>(home: Member<D>, other: Member<D>) -> Result<Belonging, OpenError> {
+    let superblock = newest(&mut Medium::new(home))?;
+    let found = match newest(&mut Medium::new(other)) {
+        Ok(found) if found.identity == superblock.identity => found,
+        // Another pool's; or it was made, and not more.
+        Ok(_) | Err(OpenError::Blank { .. } | OpenError::Superblocks { .. }) => {
+            return Ok(Belonging::Foreign);
+        }
         Err(error) => return Err(error),
     };
     let slot = usize::from(found.index);
-    if found.identity != superblock.identity || superblock.key_of(slot) != Some(found.root.generation) {
-        return Ok(None);
+    if slot == 0 || superblock.key_of(slot) != Some(found.root.generation) {
+        return Ok(Belonging::Former);
     }
-    Ok(superblock.slots().iter().position(|other| *other == slot).map(|at| at + 1))
+    let place = superblock.slots().iter().position(|other| *other == slot);
+    Ok(place.map_or(Belonging::Former, |at| Belonging::Member(at + 1)))
+}
+
+/// Class and blocks of each medium, as the superblocks of the pool say them. The media must be
+/// those of the pool, the home first.
+///
+/// # Errors
+/// As of [`Pool::open`].
+pub fn recorded_media<D: DiskQueue>(members: Vec<Member<D>>) -> Result<Vec<(Class, u32)>, OpenError> {
+    let (media, _) = identify(members)?;
+    let in_use = media.iter().filter(|medium| medium.blocks > 0);
+    Ok(in_use.map(|medium| (medium.class, medium.blocks)).collect())
 }

@@ -61,7 +61,7 @@ impl Checked {
 /// See [`StoreError`]: it is open, or its pool cannot be opened.
 pub fn check(folder: &Path, data: bool) -> Result<Checked, StoreError> {
     let mut description = Description::read(folder)?;
-    let media = media::open_all(&mut description)?;
+    let media = media::open_all(folder, &mut description)?;
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let mut pool = Pool::open(members)?;
     let report = sietch_fs::check::check(&mut pool, Options { data })?;

@@ -24,6 +24,8 @@ use super::error::StoreError;
 pub const FILE: &str = "fs.toml";
 /// Bytes of a description that are read: far more than one has.
 const MAX_BYTES: u64 = 1 << 16;
+/// Bytes of a block.
+const BLOCK_BYTES: u64 = sietch_fs::limits::BLOCK as u64;
 /// Version of the description.
 pub(super) const VERSION: u32 = 1;
 
@@ -37,6 +39,16 @@ pub enum ClassName {
     Ssd,
     /// A rotating disk.
     Hdd,
+}
+
+impl From<Class> for ClassName {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Nvm => Self::Nvm,
+            Class::Ssd => Self::Ssd,
+            Class::Hdd => Self::Hdd,
+        }
+    }
 }
 
 impl From<ClassName> for Class {
@@ -101,6 +113,28 @@ pub enum Change {
         /// Its file.
         path: PathBuf,
     },
+}
+
+impl Change {
+    /// The file that it is about.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Grow { path, .. } | Self::Drain { path } => path,
+            Self::Add(medium) => &medium.path,
+        }
+    }
+
+    /// The section of the description, on one line.
+    pub(super) fn line(&self) -> String {
+        let path = format!("path = {:?}", self.path());
+        match self {
+            Self::Grow { bytes, .. } => format!("[change] kind = \"grow\", {path}, bytes = {bytes}"),
+            Self::Add(MediumDescription { class, bytes, .. }) => {
+                format!("[change] kind = \"add\", class = \"{class}\", {path}, bytes = {bytes}")
+            }
+            Self::Drain { .. } => format!("[change] kind = \"drain\", {path}"),
+        }
+    }
 }
 
 /// The log.
@@ -200,8 +234,48 @@ impl Description {
                 "of [migration], low must be less than high, high less than hard, and hard at most 100"
                     .to_owned(),
             )),
-            VERSION => Ok(description),
+            VERSION => description.judge(&path).map(|()| description),
             other => Err(wrong(format!("it has version {other}, and this program knows {VERSION}"))),
+        }
+    }
+
+    /// Refuses what contradicts itself. `path` is that of the description.
+    fn judge(&self, path: &Path) -> Result<(), StoreError> {
+        for (at, medium) in self.media.iter().enumerate() {
+            if self.place(&medium.path) != Some(at) {
+                return Err(StoreError::Contradiction {
+                    path: path.to_owned(),
+                    line: format!("path = {:?}", medium.path),
+                    fact: "two media have this file".to_owned(),
+                    fix: "remove the second section, or name its own file".to_owned(),
+                });
+            }
+        }
+        let Some(change) = &self.change else { return Ok(()) };
+        let fact = match (change, self.place(change.path())) {
+            (Change::Grow { .. } | Change::Drain { .. }, None) => "no medium has this file",
+            (Change::Drain { .. }, Some(0)) => {
+                "this is the first medium, which has the tree and cannot leave"
+            }
+            (Change::Grow { bytes, .. }, Some(place)) if *bytes <= self.media[place].bytes => {
+                "the medium has as many bytes, and a medium only gets larger"
+            }
+            (Change::Grow { bytes, .. }, _) if !bytes.is_multiple_of(BLOCK_BYTES) => {
+                "the number is no multiple of 4096"
+            }
+            (Change::Add(_), Some(_)) => "a medium has this file already",
+            _ => return Ok(()),
+        };
+        Err(Self::wrong_change(path, change, fact))
+    }
+
+    /// The error of a change that cannot have been begun.
+    pub(super) fn wrong_change(path: &Path, change: &Change, fact: &str) -> StoreError {
+        StoreError::Contradiction {
+            path: path.to_owned(),
+            line: change.line(),
+            fact: format!("no command has begun this: {fact}"),
+            fix: "remove the section [change], and run the command again that was meant".to_owned(),
         }
     }
 

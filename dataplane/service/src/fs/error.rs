@@ -33,6 +33,18 @@ pub enum StoreError {
         /// What is wrong.
         cause: String,
     },
+    /// A line of the description says something else than the media.
+    #[error("{}: `{line}`: {fact}; {fix}", path.display())]
+    Contradiction {
+        /// The description.
+        path: PathBuf,
+        /// What it says.
+        line: String,
+        /// What is so.
+        fact: String,
+        /// What to do.
+        fix: String,
+    },
     /// The folder has a file system.
     #[error("{}: has a file system already; choose another folder, or remove that one", path.display())]
     Exists {

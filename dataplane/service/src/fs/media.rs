@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{fstat, fstatfs};
 use rustix::process::geteuid;
 use sietch_disk::nvm::Mapped;
-use sietch_disk::{AreaQueue, NvmQueue, OpenError, area, open_area};
-use sietch_fs::pool::{Member, place_of};
+use sietch_disk::{AreaQueue, BLOCK, NvmQueue, OpenError, area, open_area};
+use sietch_fs::pool::{Belonging, Member, belonging, recorded_media};
 
-use super::description::{Change, ClassName, Description, MediumDescription};
+use super::description::{Change, ClassName, Description, FILE, MediumDescription};
 use super::error::StoreError;
 
 /// The type of a tmpfs in `statfs(2)` (`TMPFS_MAGIC`, linux/magic.h).
@@ -79,7 +79,11 @@ impl Medium {
 
 /// Opens and locks the files of all media, the home first. Where a change of the media was cut
 /// short, the description is made that of the media that the pool has.
-pub(super) fn open_all(description: &mut Description) -> Result<Vec<Medium>, StoreError> {
+///
+/// # Errors
+/// [`StoreError::Contradiction`]: a line of the description in `folder` says something else than
+/// the superblocks.
+pub(super) fn open_all(folder: &Path, description: &mut Description) -> Result<Vec<Medium>, StoreError> {
     match description.change.clone() {
         None => {}
         Some(Change::Grow { path, bytes }) => {
@@ -93,28 +97,63 @@ pub(super) fn open_all(description: &mut Description) -> Result<Vec<Medium>, Sto
         }
         Some(Change::Add(medium)) => {
             let is_there = medium.path.symlink_metadata().is_ok_and(|found| found.len() == medium.bytes);
-            if is_there && let Some(place) = place_in_pool(description, &medium)? {
+            if is_there && let Belonging::Member(place) = belonging_of(description, &medium)? {
                 // A place behind those that are known is refused when the pool is opened.
                 description.media.insert(place.min(description.media.len()), medium);
             }
         }
-        Some(Change::Drain { path }) => {
-            if let Some(place) = description.place(&path).filter(|place| *place > 0) {
-                let medium = description.media[place].clone();
-                if place_in_pool(description, &medium)?.is_none() {
-                    description.media.remove(place);
+        Some(change @ Change::Drain { .. }) => {
+            if let Some(place) = description.place(change.path()).filter(|place| *place > 0) {
+                match belonging_of(description, &description.media[place])? {
+                    Belonging::Member(_) => {}
+                    Belonging::Former => drop(description.media.remove(place)),
+                    Belonging::Foreign => {
+                        let fact = "the file is no medium of this file system";
+                        return Err(Description::wrong_change(&folder.join(FILE), &change, fact));
+                    }
                 }
             }
         }
     }
-    description.media.iter().map(Medium::open).collect()
+    let media = description.media.iter().map(Medium::open).collect::<Result<Vec<_>, _>>()?;
+    judge(folder, description, &media)?;
+    Ok(media)
 }
 
-/// The place of a medium among those of the pool, if it belongs to the pool.
-fn place_in_pool(description: &Description, other: &MediumDescription) -> Result<Option<usize>, StoreError> {
-    let Some(home) = description.media.first() else { return Ok(None) };
+/// What a medium is to the pool.
+pub(super) fn belonging_of(
+    description: &Description,
+    other: &MediumDescription,
+) -> Result<Belonging, StoreError> {
+    let Some(home) = description.media.first() else { return Ok(Belonging::Foreign) };
     let (home, other) = (Medium::open(home)?, Medium::open(other)?);
-    Ok(place_of(home.member()?, other.member()?)?)
+    Ok(belonging(home.member()?, other.member()?)?)
+}
+
+/// Refuses a description that says something else of the media than their superblocks.
+fn judge(folder: &Path, description: &Description, media: &[Medium]) -> Result<(), StoreError> {
+    let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
+    let grows = description.change.as_ref().filter(|change| matches!(change, Change::Grow { .. }));
+    for (medium, (class, blocks)) in description.media.iter().zip(recorded_media(members)?) {
+        let wrong = |line: String, right: String, more: &str| StoreError::Contradiction {
+            path: folder.join(FILE),
+            line,
+            fact: format!("{} belongs to the file system with `{right}`", medium.path.display()),
+            fix: format!("write `{right}`{more}"),
+        };
+        let (said, class) = (medium.class, ClassName::from(class));
+        if said != class {
+            return Err(wrong(format!("class = \"{said}\""), format!("class = \"{class}\""), ""));
+        }
+        let bytes = u64::from(blocks) * BLOCK as u64;
+        let is_growing = grows.is_some_and(|change| change.path() == medium.path);
+        if medium.bytes != bytes && !is_growing {
+            let more =
+                format!(", and cut the file to this size: truncate -s {bytes} {}", medium.path.display());
+            return Err(wrong(format!("bytes = {}", medium.bytes), format!("bytes = {bytes}"), &more));
+        }
+    }
+    Ok(())
 }
 
 /// Opens and locks a file that only this user may have written: what is in a folder like
@@ -154,3 +193,6 @@ pub(super) fn log_memory(file: OwnedFd, path: &Path, bytes: u64) -> Result<(Mapp
     let second = duplicate(&file, path)?;
     Ok((Mapped::dax(file, bytes).map_err(fail)?, Mapped::dax(second, bytes).map_err(fail)?))
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@
 //!    durably; one commit of the pool makes the change; the description says what the media are
 //!    now.
 //! 3. A crash leaves a change that is begun. The home says whether the pool has made it
-//!    ([`sietch_fs::pool::place_of`]), so the file system opens all the same, with the media of
+//!    ([`sietch_fs::pool::belonging`]), so the file system opens all the same, with the media of
 //!    before or those of after ([`media::open_all`]).
 //! 4. Each command first settles what another one has left: it finishes in the description what the
 //!    pool has made, and takes back what it has not. The same command, run again, then finishes.
@@ -160,7 +160,7 @@ impl Locked {
         for _ in 0..TRIES {
             let written = Description::read(folder)?;
             let mut description = written.clone();
-            let media = media::open_all(&mut description).map_err(|error| match error {
+            let media = media::open_all(folder, &mut description).map_err(|error| match error {
                 StoreError::Area(used @ AreaError::Busy { .. }) => {
                     StoreError::InUse { path: folder.to_owned(), used }
                 }

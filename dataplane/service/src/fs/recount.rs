@@ -14,7 +14,7 @@ use super::recovery::recover;
 /// See [`StoreError`]; [`StoreError::Uncounted`]: it has no room for the sums.
 pub fn recount(folder: &Path) -> Result<(), StoreError> {
     let mut description = Description::read(folder)?;
-    let media = media::open_all(&mut description)?;
+    let media = media::open_all(folder, &mut description)?;
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let (mut digest, _logs, _) = recover(members, &description)?;
     if digest.recount()? { Ok(()) } else { Err(StoreError::Uncounted { path: folder.to_owned() }) }

@@ -12,7 +12,7 @@ use crate::error::Fault;
 use crate::limits::BLOCK;
 use crate::pool::limits::{FIRST_BLOCK, MAX_MEDIA};
 use crate::pool::superblock::Superblock;
-use crate::pool::{MediaError, OpenError, place_of};
+use crate::pool::{Belonging, MediaError, OpenError, belonging};
 use crate::tree::Key;
 
 /// The media, one of them with more zeros at its end.
@@ -204,7 +204,7 @@ fn a_medium_without_data_leaves_and_is_never_taken_for_the_next_one() {
     let mut with_old = pool.into_members();
     with_old.insert(1, old());
     let (home, other) = (with_old.remove(0), with_old.remove(0));
-    assert_eq!(place_of(home, other).expect("a pool"), None);
+    assert_eq!(belonging(home, other).expect("a pool"), Belonging::Former);
 }
 
 #[test]

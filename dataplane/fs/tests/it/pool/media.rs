@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use sietch_fs::pool::{MediaError, Member, Pool, format, place_of};
+use sietch_fs::pool::{Belonging, MediaError, Member, Pool, belonging, format};
 use sietch_sim::Random;
 use sietch_sim::seeds::{self, Budget};
 
@@ -28,8 +28,10 @@ fn members(world: &World) -> Result<Found, String> {
     for at in 1..MEDIA {
         let mut all = world.members();
         let other = all.remove(at);
-        let place = place_of(all.remove(0), other).map_err(|error| error.to_string())?;
-        places.extend(place.map(|place| (place, at)));
+        let found = belonging(all.remove(0), other).map_err(|error| error.to_string())?;
+        if let Belonging::Member(place) = found {
+            places.push((place, at));
+        }
     }
     places.sort_unstable();
     let mut all: BTreeMap<usize, _> = world.members().into_iter().enumerate().collect();

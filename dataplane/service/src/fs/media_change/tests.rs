@@ -67,7 +67,8 @@ fn growth_that_was_cut_short_at_any_step_opens_and_is_finished() {
             }
             if step > 1 {
                 let mut description = folder.read();
-                let mut pool = open_pool(&media::open_all(&mut description).expect("media")).expect("a pool");
+                let mut pool = open_pool(&media::open_all(&folder.store(), &mut description).expect("media"))
+                    .expect("a pool");
                 pool.grow_medium(place, (bytes / BLOCK as u64) as u32).expect("room");
             }
             folder.verify("before", 12);
@@ -142,7 +143,8 @@ fn an_addition_that_was_cut_short_at_any_step_opens_and_is_finished() {
         }
         if step > 1 {
             let mut description = folder.read();
-            let mut pool = open_pool(&media::open_all(&mut description).expect("media")).expect("a pool");
+            let mut pool = open_pool(&media::open_all(&folder.store(), &mut description).expect("media"))
+                .expect("a pool");
             let opened = Medium::open(&medium).expect("a file");
             assert_eq!(pool.add_medium(opened.member().expect("a queue"), 99).expect("room"), 2);
         }

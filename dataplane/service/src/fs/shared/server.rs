@@ -109,7 +109,7 @@ impl Sessions {
 /// See [`StoreError`].
 pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Server, StoreError> {
     let mut description = Description::read(folder)?;
-    let media = media::open_all(&mut description)?;
+    let media = media::open_all(folder, &mut description)?;
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let (digest, _, recovered) = recover(members, &description)?;
     let root = digest.root();
