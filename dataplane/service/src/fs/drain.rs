@@ -54,6 +54,7 @@ pub fn drain(folder: &Path, path: &Path, progress: &mut dyn FnMut(u64)) -> Resul
         locked.pool.set_watermarks(slot, marks);
     }
     let used = has_room(path, place, &locked.pool.media_usage())?;
+    locked.remove_leftover(&change)?;
     locked.begin(change.clone())?;
     let Locked { description, media, pool, .. } = &mut locked;
     let slot = pool.slots()[place];

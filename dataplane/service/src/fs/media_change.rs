@@ -8,9 +8,12 @@
 //!    ([`sietch_fs::pool::belonging`]), so the file system opens all the same, with the media of
 //!    before or those of after ([`media::open_all`]).
 //! 4. Each command first settles what another one has left: it finishes in the description what the
-//!    pool has made, and takes back what it has not. The same command, run again, then finishes.
+//!    pool has made, and takes back what it has not ([`leftover`]). The same command, run again,
+//!    then finishes.
 //!
 //! Records that are not digested stay in the log.
+
+mod leftover;
 
 use std::path::{Path, PathBuf};
 
@@ -63,6 +66,7 @@ pub fn grow(folder: &Path, path: &Path, bytes: u64) -> Result<(), StoreError> {
         let cause = format!("has {old} bytes, and a medium only gets larger: name a size of more");
         return Err(StoreError::Size { path: path.to_owned(), cause });
     }
+    locked.remove_leftover(&change)?;
     locked.begin(change)?;
     if let Err(error) = area::extend(path, old, bytes) {
         // If this fails too, the change stays begun, and the next command takes it back.
@@ -110,8 +114,9 @@ pub fn add(
     if locked.media.len() >= MAX_MEDIA {
         return Err(MediaError::Count { most: MAX_MEDIA }.into());
     }
+    locked.remove_leftover(&change)?;
     // The file that the same command has made before.
-    let is_made = locked.begun.as_ref() == Some(&change) && medium.path.symlink_metadata().is_ok();
+    let is_made = locked.begun.as_ref() == Some(&change) && locked.is_leftover(&medium.path, medium)?;
     if !is_made && medium.path.symlink_metadata().is_ok() {
         return Err(AreaError::Exists { path: medium.path.clone() }.into());
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::fs::description::{ClassName, FILE};
 use crate::fs::test_folder::{Folder, MIB, end};
-use crate::fs::{check, open, shared};
+use crate::fs::{check, drain, open, shared};
 
 #[test]
 fn a_medium_grows_and_has_room() {
@@ -97,14 +97,70 @@ fn another_command_takes_back_what_was_begun() {
     assert_eq!(folder.sizes(), (vec![16, 2], false));
     assert_eq!(path.metadata().expect("a file").len(), 16 * MIB);
     folder.verify("before", 12);
-    // Of an addition nothing is in the pool, and the file stays.
+    // Of an addition nothing is in the pool.
     let medium = folder.medium("new", ClassName::Ssd, 4);
     folder.begin(Change::Add(medium.clone()));
     area::create(&medium.path, medium.bytes, &mut |_| {}).expect("room");
     grow(&folder.store(), &path, 32 * MIB).expect("room");
     assert_eq!(folder.sizes(), (vec![32, 2], false));
-    let error = add(&folder.store(), &medium, &mut |_| {}).expect_err("a file that is there");
-    assert!(error.to_string().contains("exists already"), "{error}");
+    assert!(!medium.path.exists());
+    add(&folder.store(), &medium, &mut |_| {}).expect("nothing is in the way");
+    assert_eq!(folder.sizes(), (vec![32, 2, 4], false));
+    folder.verify("before", 12);
+}
+
+/// Whatever another command does, and however far the addition came.
+#[test]
+fn another_command_removes_the_file_of_an_addition_that_was_cut_short() {
+    for (step, name) in [(0, "new.partial"), (1, "new"), (2, "new")] {
+        let folder = Folder::new(&format!("left-{step}"));
+        let medium = folder.medium("new", ClassName::Ssd, 4);
+        let (store, file) = (folder.store(), folder.file(name));
+        folder.begin(Change::Add(medium.clone()));
+        area::create(&file, medium.bytes / (2 - step.min(1)), &mut |_| {}).expect("room");
+        if step > 1 {
+            // Its superblocks are written, and the home's was not.
+            let home = std::fs::read(folder.file("home")).expect("a medium");
+            let mut locked = Locked::new(&store).expect("not open");
+            let opened = Medium::open(&medium).expect("a file");
+            locked.pool.add_medium(opened.member().expect("a queue"), 99).expect("room");
+            drop((locked, opened));
+            std::fs::write(folder.file("home"), home).expect("room");
+        }
+        // The same file with another size, another file, another kind of change.
+        match step {
+            0 => add(&store, &MediumDescription { bytes: 2 * MIB, ..medium.clone() }, &mut |_| {}),
+            1 => drain(&store, &folder.file("slow"), &mut |_| {}).map(drop),
+            _ => grow(&store, &folder.file("home"), 32 * MIB),
+        }
+        .expect("it has nothing to do with it");
+        assert!(!file.exists(), "{name}");
+        assert_eq!(medium.path.exists(), step == 0);
+        assert_eq!(folder.read().change, None);
+        folder.verify("before", 12);
+    }
+}
+
+/// What a user has put where an addition was begun is not ours to remove, or to write.
+#[test]
+fn a_file_with_other_data_is_no_leftover() {
+    let folder = Folder::new("left-user");
+    let medium = folder.medium("new", ClassName::Ssd, 4);
+    let mut data = vec![0; 4 << 20];
+    data[(4 << 20) - 1] = 1;
+    for name in ["new", "new.partial"] {
+        folder.begin(Change::Add(medium.clone()));
+        let file = folder.file(name);
+        area::create(&file, medium.bytes, &mut |_| {}).expect("room");
+        std::fs::write(&file, &data).expect("room");
+        if name == "new" {
+            let error = add(&folder.store(), &medium, &mut |_| {}).expect_err("a file of a user");
+            assert!(error.to_string().contains("exists already"), "{error}");
+        }
+        grow(&folder.store(), &folder.file("home"), folder.read().media[0].bytes + MIB).expect("room");
+        assert!(std::fs::read(&file).expect("it is there") == data);
+        assert_eq!(folder.read().change, None);
+    }
     folder.verify("before", 12);
 }
 
