@@ -11,7 +11,9 @@
 //!    the user, the client waits until all of its log is digested: then usage is exact. Only then
 //!    it refuses. A user who tries again and again makes nothing wait: nothing of this user is left
 //!    in the log.
-//! 5. `chown` is allowed to user 0 alone, so it is never refused, and counts at the new owner.
+//! 5. Who may set limits is shown exact usage: the client waits until all of its log is digested.
+//!    Other users are shown what is digested, so that they make nothing wait.
+//! 6. `chown` is allowed to user 0 alone, so it is never refused, and counts at the new owner.
 //!
 //! What it must never do: refuse because of records that are pointless by now; refuse what needs
 //! nothing, as to overwrite a block.
@@ -208,7 +210,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         self.digest_all()
     }
 
-    /// What one user has, or a list of users.
+    /// What one user has, or a list of users: with all that is logged, for who may set limits. Other
+    /// users see their own usage as it is digested.
     pub(super) fn shown_quotas(&mut self, caller: Caller<'_>, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let may_all = self.may_limit(caller.credentials)?;
         if let Some(uid) = quota::user(name) {
@@ -216,7 +219,12 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 return Err(Errno::PERM);
             }
             self.check_counted()?;
-            self.digest_all()?;
+            // Every other user could make all wait, again and again.
+            if may_all {
+                self.digest_all()?;
+            } else {
+                self.progress();
+            }
             return Ok(self.quota(uid)?.line(uid).into_bytes());
         }
         let first = quota::first_listed(name).ok_or(Errno::NODATA)?;

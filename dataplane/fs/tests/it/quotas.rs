@@ -583,6 +583,25 @@ fn who_is_refused_again_does_not_wait_for_the_records_of_others() {
     files.end();
 }
 
+/// A user who asks again and again makes nothing wait for the digest of the log.
+#[test]
+fn users_see_their_own_usage_as_it_is_digested() {
+    let mut files = Files::new();
+    files.limit(1000, 9, 9);
+    let file = files.create(1000, "a").expect("room");
+    files.write(1000, file, 0, 3 * 4096).expect("room");
+    let before = files.client.service().totals().records;
+    let digested = Quota { used: Amount::ZERO, limit: Amount { blocks: 9, inodes: 9 } };
+    for _ in 0..3 {
+        assert_eq!(files.shown(1000, 1000), Ok(digested));
+    }
+    assert_eq!(files.client.service().totals().records, before);
+    assert_eq!(files.used(1000), (3, 1));
+    let exact = Amount { blocks: 3, inodes: 1 };
+    assert_eq!(files.shown(1000, 1000).map(|quota| quota.used), Ok(exact));
+    files.end();
+}
+
 /// Limits that were set by another start are known, and so is what the log had of users by then.
 #[test]
 fn a_client_that_starts_with_limits_refuses_nothing_wrongly() {
