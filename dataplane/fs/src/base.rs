@@ -92,8 +92,10 @@ pub trait Base {
     /// Inodes in use.
     fn inodes(&self) -> u64;
 
-    /// How many of some blocks of a file have room, written or reserved.
-    fn allocated(&mut self, inode: InodeNumber, blocks: Range<u64>) -> Result<u64, Fault>;
+    /// How many of some blocks of a file have room, written or reserved: of those in the first
+    /// `extents` extents. That is less by the extents that were looked at, and 0 if there may be
+    /// more.
+    fn allocated(&mut self, inode: InodeNumber, blocks: Range<u64>, extents: &mut u64) -> Result<u64, Fault>;
 
     /// Users with a limit; `None`: users are not counted.
     fn limited_users(&mut self) -> Result<Option<u64>, Fault>;

@@ -432,11 +432,13 @@ impl<S: Store> Base for Digested<S> {
         self.store.inodes()
     }
 
-    fn allocated(&mut self, inode: InodeNumber, blocks: Range<u64>) -> Result<u64, Fault> {
+    fn allocated(&mut self, inode: InodeNumber, blocks: Range<u64>, extents: &mut u64) -> Result<u64, Fault> {
         let (mut at, mut count) = (blocks.start, 0);
         while at < blocks.end
+            && *extents > 0
             && let Some(extent) = self.extent_from(inode, at)?
         {
+            *extents -= 1;
             let (first, end) = (extent.first.max(at), extent.end().min(blocks.end));
             count += end.saturating_sub(first);
             at = extent.end();

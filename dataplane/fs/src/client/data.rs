@@ -205,7 +205,12 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// The first blocks with data at or behind `from`, in bytes: not necessarily all that follow
     /// each other.
-    fn data_blocks(&mut self, inode: InodeNumber, from: u64, size: u64) -> Result<Option<Range<u64>>, Errno> {
+    pub(super) fn data_blocks(
+        &mut self,
+        inode: InodeNumber,
+        from: u64,
+        size: u64,
+    ) -> Result<Option<Range<u64>>, Errno> {
         let from = from - from % BLOCK_BYTES;
         let whole = |range: Range<u64>| {
             range.start - range.start % BLOCK_BYTES..range.end.next_multiple_of(BLOCK_BYTES)

@@ -7,10 +7,10 @@
 //! 3. Where no user has a limit, an operation pays one comparison. The base says so, once for each
 //!    generation.
 //! 4. What is logged counts with the most that it may need. If that does not fit, the blocks that
-//!    the file has already are looked up. If it still does not fit, and the log has something of
-//!    the user, the client waits until all of its log is digested: then usage is exact. Only then
-//!    it refuses. A user who tries again and again makes nothing wait: nothing of this user is left
-//!    in the log.
+//!    the file has already are looked up. If it still does not fit, and the log has something that
+//!    makes less of the user's, the client waits until the operation fits, or until all of its log
+//!    is digested and what was removed is free: then usage is exact. Only then it refuses. A user
+//!    who tries again and again makes nothing wait: nothing of this user is left in the log.
 //! 5. Who may set limits is shown exact usage: the client waits until all of its log is digested.
 //!    Other users are shown what is digested, so that they make nothing wait.
 //! 6. `chown` is allowed to user 0 alone, so it is never refused, and counts at the new owner.
@@ -28,13 +28,14 @@ use super::{Client, ROOM_WAITS, Service};
 use crate::access::{Caller, Credentials};
 use crate::base::Base as _;
 use crate::change::{Change, NewAttributes};
-use crate::inode::{InodeNumber, Timestamp};
+use crate::inode::{InodeNumber, Kind, Timestamp};
 use crate::lease::Mode;
 use crate::limits::BLOCK;
 use crate::quota::{self, Amount, Quota};
 
 /// Bytes of a list of users, at most: less than the largest value of an attribute, by one line.
 const LISTED: usize = 60 << 10;
+const BLOCK_BYTES: u64 = BLOCK as u64;
 
 /// What an operation needs of its owner's quota.
 #[derive(Clone, Debug)]
@@ -47,7 +48,7 @@ pub(super) enum Need {
 
 impl Need {
     fn blocks(range: &Range<u64>) -> Range<u64> {
-        range.start / BLOCK as u64..range.end.div_ceil(BLOCK as u64)
+        range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES)
     }
 
     /// The most that it may be.
@@ -101,14 +102,24 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if quota.allows(self.charges.pending(owner), exact) {
             return Ok(Some(Charge { uid: owner, amount: exact }));
         }
+        let mut found = None;
         if self.charges.may_shrink(owner) {
-            self.digest_all()?;
+            self.digest_until(&mut |client| {
+                found = client.fitting(owner, need)?;
+                Ok(found.is_some())
+            })?;
         } else {
             self.progress();
         }
+        let found = found.map_or_else(|| self.fitting(owner, need), |found| Ok(Some(found)))?;
+        found.map(Some).ok_or(Errno::DQUOT)
+    }
+
+    /// What an operation counts, if its owner may have it.
+    fn fitting(&mut self, owner: u32, need: &Need) -> Result<Option<Charge>, Errno> {
         let (quota, exact) = (self.quota(owner)?, self.exact(need)?);
         let is_allowed = quota.allows(self.charges.pending(owner), exact);
-        is_allowed.then_some(Some(Charge { uid: owner, amount: exact })).ok_or(Errno::DQUOT)
+        Ok(is_allowed.then_some(Charge { uid: owner, amount: exact }))
     }
 
     /// What an operation needs beyond what the digested state has.
@@ -117,35 +128,51 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         let Need::Bytes(inode, range) = need else { return Ok(most) };
         let (inode, blocks) = (*inode, Need::blocks(range));
         // The digest may cut what the base has before it applies the record that this is for.
-        if self.overlay.state(inode).is_some_and(|state| state.ranges.cuts(range)) {
-            return Ok(most);
+        let kept = match self.overlay.state(inode) {
+            Some(state) => state.ranges.kept(&blocks),
+            None => vec![blocks],
+        };
+        let mut there = 0;
+        for blocks in kept {
+            there += self.see(|_, base| base.allocated(inode, blocks, &mut { u64::MAX }))?;
         }
-        let there = self.see(|_, base| base.allocated(inode, blocks))?;
         Ok(most.minus(Amount { blocks: there, inodes: 0 }))
     }
 
-    /// Waits until all of the log is digested, and what it freed is free.
+    /// Waits until all of the log is digested, and what it freed is free: for a few commits.
     fn digest_all(&mut self) -> Result<(), Errno> {
-        let end = self.log.next_position();
-        self.service.logged(end);
-        let mut waits = 0;
-        while waits < ROOM_WAITS
-            && let Some(position) = self.service.wait()?
-        {
+        let (end, mut waits) = (self.log.next_position(), 0);
+        self.digest_until(&mut |client| {
+            waits += u32::from(client.digested >= end);
+            Ok(waits == ROOM_WAITS)
+        })
+    }
+
+    /// Waits until all of the log is digested, and what it freed is free, or until it is enough. A
+    /// large file that was removed is free in many steps.
+    fn digest_until(
+        &mut self,
+        is_enough: &mut dyn FnMut(&mut Self) -> Result<bool, Errno>,
+    ) -> Result<(), Errno> {
+        self.service.logged(self.log.next_position());
+        loop {
+            let Some(position) = self.service.wait()? else {
+                self.charges.all_digested();
+                self.progress();
+                // What is left in the overlay is not digested.
+                self.drop_digested(u64::MAX);
+                return Ok(());
+            };
             self.digested(position);
-            waits += u32::from(position >= end);
+            self.drop_digested(u64::MAX);
             if S::IS_SHARED {
                 self.answer(true);
                 self.check_going()?;
             }
+            if is_enough(self)? {
+                return Ok(());
+            }
         }
-        if waits < ROOM_WAITS {
-            self.charges.all_digested();
-        }
-        self.progress();
-        // What is left in the overlay is not digested.
-        self.drop_digested(u64::MAX);
-        Ok(())
     }
 
     /// Logs a change, and counts it until it is digested.
@@ -163,7 +190,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         Ok(())
     }
 
-    /// Notes whose usage a change makes less.
+    /// Notes whose usage a change makes less. A change that frees nothing is not noted: a user could
+    /// make it again and again before what is refused, and each time all would wait.
     pub(super) fn note_freed(&mut self, change: &Change<'_>) -> Result<(), Errno> {
         if !self.charges.notes_freed() {
             return Ok(());
@@ -177,10 +205,51 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             | Change::Rename { replaced: Some(inode), exchange: false, .. } => inode,
             _ => return Ok(()),
         };
-        if let Some(found) = self.see(|overlay, base| overlay.inode(base, inode))? {
+        let Some(found) = self.see(|overlay, base| overlay.inode(base, inode))? else { return Ok(()) };
+        let frees = match *change {
+            // The block with the new end stays.
+            Change::Truncate { size, .. } => {
+                size < found.size && self.has_blocks(inode, size.next_multiple_of(BLOCK_BYTES)..u64::MAX)?
+            }
+            Change::Punch { offset, length, .. } => self.punch_frees(inode, offset..offset + length)?,
+            Change::SetAttributes { attributes, .. } => attributes.uid != Some(found.uid),
+            // It has no name, or loses one.
+            _ => found.kind == Kind::Directory || found.links <= 1,
+        };
+        if frees {
             self.charges.freed(found.uid);
         }
         Ok(())
+    }
+
+    /// Whether a hole frees a block: one that is all within it, or one without data at its edge.
+    fn punch_frees(&mut self, inode: InodeNumber, hole: Range<u64>) -> Result<bool, Errno> {
+        let whole = hole.start.next_multiple_of(BLOCK_BYTES)..hole.end - hole.end % BLOCK_BYTES;
+        if !whole.is_empty() && self.has_blocks(inode, whole)? {
+            return Ok(true);
+        }
+        for edge in [hole.start, hole.end].into_iter().filter(|edge| !edge.is_multiple_of(BLOCK_BYTES)) {
+            let start = edge - edge % BLOCK_BYTES;
+            let block = start..start + BLOCK_BYTES;
+            if self.has_blocks(inode, block.clone())?
+                && self.data_blocks(inode, block.start, block.end)?.is_none()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether a file has room of its own in whole blocks, digested or not.
+    fn has_blocks(&mut self, inode: InodeNumber, range: Range<u64>) -> Result<bool, Errno> {
+        self.see(|overlay, base| {
+            let state = overlay.state(inode);
+            if state.is_some_and(|state| state.ranges.has_blocks(&range)) {
+                return Ok(true);
+            }
+            let is_new = state.is_some_and(|state| state.is_new);
+            Ok(!is_new && base.allocated(inode, Need::blocks(&range), &mut { 1 })? > 0)
+        })
     }
 
     /// What an inode counts at a new owner. It stays at the old one until that is digested.

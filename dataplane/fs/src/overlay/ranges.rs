@@ -12,7 +12,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use crate::limits::MAX_RECORD_DATA;
+use crate::limits::{BLOCK, MAX_RECORD_DATA};
+
+const BLOCK_BYTES: u64 = BLOCK as u64;
 
 /// Where the bytes of a range are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,12 +132,38 @@ impl Ranges {
         self.reserved.iter().map(|(range, _)| range.clone())
     }
 
-    /// Whether records take something of a range that the base has: a hole or a truncation.
-    pub(crate) fn cuts(&self, range: &Range<u64>) -> bool {
-        let is_cut = |(piece, source): (Range<u64>, Source)| {
-            source == Source::Hole && piece.start < range.end && range.start < piece.end
-        };
-        self.visible() < range.end || self.pieces().any(is_cut)
+    /// Whether records gave room to a part of a range.
+    pub(crate) fn has_blocks(&self, range: &Range<u64>) -> bool {
+        let is_reserved = |(other, _): &(Range<u64>, u64)| other.start < range.end && range.start < other.end;
+        self.pieces_in(range).any(|(_, source)| source != Source::Hole)
+            || self.reserved.iter().any(is_reserved)
+    }
+
+    /// The pieces that have a part of a range, in order.
+    fn pieces_in(&self, range: &Range<u64>) -> impl Iterator<Item = (Range<u64>, Source)> {
+        let Range { start, end } = *range;
+        let before = self.pieces.range(..start).next_back().filter(|(_, piece)| piece.end > start);
+        let within = self.pieces.range(start..end.max(start));
+        before.into_iter().chain(within).map(|(first, piece)| (*first..piece.end, piece.source))
+    }
+
+    /// The parts of some blocks of which records take nothing that the base has: no hole begins or
+    /// ends in them, and no truncation is before them.
+    pub(crate) fn kept(&self, blocks: &Range<u64>) -> Vec<Range<u64>> {
+        let end = blocks.end.min(self.visible().div_ceil(BLOCK_BYTES));
+        let (mut at, mut kept) = (blocks.start, Vec::new());
+        let bytes = at * BLOCK_BYTES..end * BLOCK_BYTES;
+        for (hole, _) in self.pieces_in(&bytes).filter(|(_, source)| *source == Source::Hole) {
+            let first = hole.start / BLOCK_BYTES;
+            if at < first {
+                kept.push(at..first);
+            }
+            at = at.max(hole.end.div_ceil(BLOCK_BYTES));
+        }
+        if at < end {
+            kept.push(at..end);
+        }
+        kept
     }
 
     /// Digested data at and behind this byte are gone.

@@ -1,5 +1,7 @@
 //! Limits of users: what is counted, what is refused, and what a crash or a hostile item leaves.
 
+mod in_steps;
+
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
@@ -475,7 +477,8 @@ fn expected(files: &mut Files, all: &BTreeMap<String, InodeNumber>) -> BTreeMap<
 /// Blocks of a range that a file does not have.
 fn missing(files: &mut Files, file: InodeNumber, blocks: std::ops::Range<u64>) -> u64 {
     let base = sietch_fs::client::Service::base(files.client.service());
-    let there = sietch_fs::Base::allocated(base, file, blocks.clone()).expect("memory");
+    let mut extents = u64::MAX;
+    let there = sietch_fs::Base::allocated(base, file, blocks.clone(), &mut extents).expect("memory");
     blocks.end - blocks.start - there
 }
 
@@ -580,6 +583,56 @@ fn who_is_refused_again_does_not_wait_for_the_records_of_others() {
     files.truncate(1000, file, BLOCK);
     assert_eq!(files.write(1000, file, 2 * BLOCK, 1), Ok(()));
     assert!(files.client.service().totals().records > before);
+    files.end();
+}
+
+/// What frees nothing is no reason to wait for the digest before something is refused.
+#[test]
+fn who_frees_nothing_and_is_refused_does_not_wait_either() {
+    let mut files = Files::new();
+    files.limit(1000, 3, 0);
+    let (file, other) = (files.create(1000, "a").expect("room"), files.create(1001, "b").expect("room"));
+    files.write(1000, file, 0, 2 * 4096).expect("room");
+    files.allocate(1000, file, 5..6).expect("room");
+    files.truncate(1000, file, 9 * BLOCK);
+    assert!(files.client.link(caller(&user(1000)), file, ROOT, b"c").is_ok());
+    assert_eq!(files.write(1000, file, 2 * BLOCK, 1), Err(Errno::DQUOT));
+    files.write(1001, other, 0, 4096).expect("no limit");
+    let before = files.client.service().totals().records;
+    let punch = |files: &mut Files, range| {
+        let who = user(1000);
+        let handle = files.client.open(caller(&who), file, BOTH).expect("a file");
+        files.client.allocate(caller(&who), handle, range, Allocation::Punch).expect("room");
+        files.client.close(handle);
+    };
+    let own = AttributeChange { uid: Some(1000), ..AttributeChange::default() };
+    for round in 0..3 {
+        match round {
+            // The same size; less of a hole, and of the last block.
+            0 => {
+                [9 * BLOCK, 7 * BLOCK, 6 * BLOCK, 6 * BLOCK - 1].map(|size| files.truncate(1000, file, size))
+            }
+            1 => [2 * BLOCK..5 * BLOCK, 1..2, BLOCK + 1..2 * BLOCK - 1, 3 * BLOCK - 1..3 * BLOCK]
+                .map(|range| punch(&mut files, range)),
+            _ => {
+                files.unlink(1000, "c");
+                files.change(1000, file, own).expect("its owner");
+                [(); 4]
+            }
+        };
+        assert_eq!(files.write(1000, file, 2 * BLOCK, 1), Err(Errno::DQUOT), "round {round}");
+        assert_eq!(files.client.service().totals().records, before, "round {round}");
+        // What is there can be overwritten.
+        assert_eq!(files.write(1000, file, 1, 8000), Ok(()), "round {round}");
+        assert_eq!(files.allocate(1000, file, 5..6), Ok(()), "round {round}");
+    }
+    // A hole that begins and ends inside a block that was never written frees that block.
+    files.used(1000);
+    let before = files.client.service().totals().records;
+    punch(&mut files, 5 * BLOCK + 1..5 * BLOCK + 2);
+    assert_eq!(files.write(1000, file, 2 * BLOCK, 1), Ok(()));
+    assert!(files.client.service().totals().records > before);
+    assert_eq!(files.used(1000), (3, 1));
     files.end();
 }
 

@@ -192,6 +192,13 @@ impl Media {
 
     /// As [`Media::open`], with a log of this number.
     pub(crate) fn open_as(&self, log: u32) -> Result<FileSystem, String> {
+        let (digest, writer, identity) = self.recover(log)?;
+        let service = Inline::new(digest, self.log.clone(), identity).map_err(|error| error.to_string())?;
+        Ok(Client::new(service, writer, log))
+    }
+
+    /// What a service and a client of it need, once the log is digested.
+    pub(crate) fn recover(&self, log: u32) -> Result<(Digest<Disk>, LogWriter<Memory>, LogIdentity), String> {
         let identity = LogIdentity { log, ..LOG };
         let mut pool = Pool::open(self.members()).map_err(|error| error.to_string())?;
         pool.readers_at(u64::MAX);
@@ -212,8 +219,7 @@ impl Media {
         let mut writer = LogWriter::new(self.log.clone(), identity, Durability::Operation)
             .map_err(|error| error.to_string())?;
         writer.continue_at(state.position, state.sequence + 1);
-        let service = Inline::new(digest, self.log.clone(), identity).map_err(|error| error.to_string())?;
-        Ok(Client::new(service, writer, log))
+        Ok((digest, writer, identity))
     }
 }
 
