@@ -127,7 +127,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if bytes.len() > MAX_RECORD_DATA {
             self.reserve(covered(offset, end - offset))?;
         }
-        let mut charge = self.charge(caller.credentials, found.uid, &Need::Bytes(open.inode, offset..end))?;
+        let mut charge = self.charge(caller.credentials, found.uid, &Need::Data(open.inode, offset..end))?;
         self.drop_privileges(caller, open.inode)?;
         let mut at = offset;
         for piece in bytes.chunks(MAX_RECORD_DATA) {
@@ -162,7 +162,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
         let charge = match allocation {
             Allocation::Punch => None,
-            _ => self.charge(caller.credentials, found.uid, &Need::Bytes(open.inode, range.clone()))?,
+            _ => self.charge(caller.credentials, found.uid, &Need::Room(open.inode, range.clone()))?,
         };
         self.drop_privileges(caller, open.inode)?;
         let (inode, offset, length) = (open.inode, range.start, range.end - range.start);

@@ -7,7 +7,8 @@
 //! 3. Where no user has a limit, an operation pays one comparison. The base says so, once for each
 //!    generation.
 //! 4. What is logged counts with the most that it may need. If that does not fit, the blocks that
-//!    the file has already are looked up. If it still does not fit, and the log has something that
+//!    the file has already are looked up; of a reservation over very many extents, not all of them
+//!    ([`LOOKED_AT`]). If it still does not fit, and the log has something that
 //!    makes less of the user's, the client waits until the operation fits, or until all of its log
 //!    is digested and what was removed is free: then usage is exact. Only then it refuses. A user
 //!    who tries again and again makes nothing wait: nothing of this user is left in the log.
@@ -35,6 +36,9 @@ use crate::quota::{self, Amount, Quota};
 
 /// Bytes of a list of users, at most: less than the largest value of an attribute, by one line.
 const LISTED: usize = 60 << 10;
+/// Extents that a reservation looks at, at most, inside its range and around it: a range may have
+/// millions, and all operations wait meanwhile.
+const LOOKED_AT: u64 = 1024;
 const BLOCK_BYTES: u64 = BLOCK as u64;
 
 /// What an operation needs of its owner's quota.
@@ -42,8 +46,10 @@ const BLOCK_BYTES: u64 = BLOCK as u64;
 pub(super) enum Need {
     /// An inode.
     Inode,
-    /// A range of a file's bytes has blocks.
-    Bytes(InodeNumber, Range<u64>),
+    /// Data are written to a range of a file's bytes.
+    Data(InodeNumber, Range<u64>),
+    /// Room is reserved for a range of a file's bytes.
+    Room(InodeNumber, Range<u64>),
 }
 
 impl Need {
@@ -55,7 +61,7 @@ impl Need {
     fn most(&self) -> Amount {
         match self {
             Self::Inode => Amount { blocks: 0, inodes: 1 },
-            Self::Bytes(_, range) => {
+            Self::Data(_, range) | Self::Room(_, range) => {
                 let Range { start, end } = Self::blocks(range);
                 Amount { blocks: end.saturating_sub(start), inodes: 0 }
             }
@@ -98,11 +104,10 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if caller.uid == 0 || quota.allows(self.charges.pending(owner), most.amount) {
             return Ok(Some(most));
         }
-        let exact = self.exact(need)?;
-        if quota.allows(self.charges.pending(owner), exact) {
-            return Ok(Some(Charge { uid: owner, amount: exact }));
+        let mut found = self.fitting(owner, need)?;
+        if found.is_some() {
+            return Ok(found);
         }
-        let mut found = None;
         if self.charges.may_shrink(owner) {
             self.digest_until(&mut |client| {
                 found = client.fitting(owner, need)?;
@@ -111,32 +116,58 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         } else {
             self.progress();
         }
-        let found = found.map_or_else(|| self.fitting(owner, need), |found| Ok(Some(found)))?;
+        if found.is_none() {
+            found = self.fitting(owner, need)?;
+        }
         found.map(Some).ok_or(Errno::DQUOT)
     }
 
     /// What an operation counts, if its owner may have it.
     fn fitting(&mut self, owner: u32, need: &Need) -> Result<Option<Charge>, Errno> {
-        let (quota, exact) = (self.quota(owner)?, self.exact(need)?);
-        let is_allowed = quota.allows(self.charges.pending(owner), exact);
-        Ok(is_allowed.then_some(Charge { uid: owner, amount: exact }))
+        let (quota, pending) = (self.quota(owner)?, self.charges.pending(owner));
+        let charge = |there: u64| {
+            let amount = need.most().minus(Amount { blocks: there, inodes: 0 });
+            quota.allows(pending, amount).then_some(Charge { uid: owner, amount })
+        };
+        let (inode, range, extents) = match need {
+            Need::Inode => return Ok(charge(0)),
+            // As many as the data that are written have blocks.
+            Need::Data(inode, range) => (*inode, range, u64::MAX),
+            Need::Room(inode, range) => (*inode, range, LOOKED_AT),
+        };
+        // No more can be there than the inode has.
+        let all = self.see(|_, base| base.inode(inode))?.map_or(0, |found| found.blocks);
+        if all == 0 || charge(all).is_none() {
+            return Ok(charge(0));
+        }
+        self.there(inode, Need::blocks(range), (all, extents)).map(charge)
     }
 
-    /// What an operation needs beyond what the digested state has.
-    fn exact(&mut self, need: &Need) -> Result<Amount, Errno> {
-        let most = need.most();
-        let Need::Bytes(inode, range) = need else { return Ok(most) };
-        let (inode, blocks) = (*inode, Need::blocks(range));
-        // The digest may cut what the base has before it applies the record that this is for.
-        let kept = match self.overlay.state(inode) {
-            Some(state) => state.ranges.kept(&blocks),
-            None => vec![blocks],
-        };
-        let mut there = 0;
-        for blocks in kept {
-            there += self.see(|_, base| base.allocated(inode, blocks, &mut { u64::MAX }))?;
-        }
-        Ok(most.minus(Amount { blocks: there, inodes: 0 }))
+    /// How many of some blocks a file has already, which has `all` in the digested state. If that
+    /// takes more than so many extents, it is fewer than there are.
+    fn there(
+        &mut self,
+        inode: InodeNumber,
+        blocks: Range<u64>,
+        (all, extents): (u64, u64),
+    ) -> Result<u64, Errno> {
+        self.see(|overlay, base| {
+            // The digest may cut what the base has before it applies the record that this is for.
+            let kept = overlay.state(inode).map(|state| state.ranges.kept(&blocks));
+            let kept = kept.unwrap_or_else(|| vec![blocks.clone()]);
+            let (mut there, mut left) = (0, extents);
+            for part in &kept {
+                there += base.allocated(inode, part.clone(), &mut left)?;
+            }
+            if left > 0 || kept != [blocks.clone()] {
+                return Ok(there);
+            }
+            // What is not around it is in it.
+            let mut left = extents;
+            let before = base.allocated(inode, 0..blocks.start, &mut left)?;
+            let around = before + base.allocated(inode, blocks.end..u64::MAX, &mut left)?;
+            Ok(if left > 0 { all.saturating_sub(around) } else { there })
+        })
     }
 
     /// Waits until all of the log is digested, and what it freed is free: for a few commits.

@@ -586,6 +586,31 @@ fn who_is_refused_again_does_not_wait_for_the_records_of_others() {
     files.end();
 }
 
+/// All operations wait while extents are looked up, and a range may have millions.
+#[test]
+fn a_reservation_looks_at_few_extents() {
+    const EACH: u64 = 1100;
+    let mut files = Files::sized(64 << 20, 8 << 20);
+    let file = files.create(1000, "a").expect("no limit");
+    for extent in 0..3 * EACH {
+        files.allocate(1000, file, 2 * extent..2 * extent + 1).expect("no limit");
+    }
+    // A part in the middle, with as many around it.
+    files.limit(1000, 4 * EACH, 0);
+    assert_eq!(files.allocate(1000, file, 2 * EACH..4 * EACH), Err(Errno::DQUOT));
+    // Few are in it, or few around it: the count is exact.
+    assert_eq!(files.allocate(1000, file, 2 * EACH..2 * EACH + 200), Ok(()));
+    files.limit(1000, 6 * EACH - 1, 0);
+    assert_eq!(files.allocate(1000, file, 0..6 * EACH), Err(Errno::DQUOT));
+    files.limit(1000, 6 * EACH, 0);
+    assert_eq!(files.allocate(1000, file, 0..6 * EACH), Ok(()));
+    assert_eq!(files.used(1000), (6 * EACH, 1));
+    // A write looks at all blocks of its data.
+    assert_eq!(files.write(1000, file, 2 * EACH * BLOCK, (2 * EACH * BLOCK) as usize), Ok(()));
+    assert_eq!(files.write(1000, file, 6 * EACH * BLOCK, 1), Err(Errno::DQUOT));
+    files.end();
+}
+
 /// What frees nothing is no reason to wait for the digest before something is refused.
 #[test]
 fn who_frees_nothing_and_is_refused_does_not_wait_either() {
