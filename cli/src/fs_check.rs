@@ -45,6 +45,8 @@ struct Report<'a> {
     verified_bytes: u64,
     damaged_bytes: u64,
     media: Vec<Medium<'a>>,
+    /// `false`: limits of users are not enforced.
+    users_counted: bool,
     log: Log<'a>,
 }
 
@@ -122,6 +124,7 @@ fn report(folder: String, checked: &Checked, seconds: f64) -> Report<'_> {
                 used_bytes: medium.used() * BLOCK,
             })
             .collect(),
+        users_counted: checked.pool.are_users_counted,
         log: Log {
             records: log.records,
             bytes: log.bytes,
@@ -161,6 +164,9 @@ fn render(folder: &str, checked: &Checked, data: bool, seconds: f64) -> String {
             )
         }
     };
+    if !checked.pool.are_users_counted {
+        text += "  users are not counted, and limits are not enforced; the next mount counts, if it can\n";
+    }
     if let Some(damage) = &log.damage {
         text += &format!("  the log is damaged: {damage}\n");
     }

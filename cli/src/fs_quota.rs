@@ -186,8 +186,9 @@ trait Place {
             }
             Errno::NODATA => "name the folder of a file system, or a directory below a `sietch fs mount`",
             Errno::OPNOTSUPP => {
-                "name a directory below a `sietch fs mount`; if it is one, users were not counted, because the \
-                 media were full when it was opened: remove files, and mount it again"
+                "name a directory below a `sietch fs mount`; if it is one, users are not counted, and limits are \
+                 not enforced: its log says why. Remove files if the media are full, or what \
+                 `sietch fs check` names; mount it again"
             }
             _ => "see the log of `sietch fs mount` or `sietch fs serve`",
         };

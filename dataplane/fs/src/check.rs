@@ -84,6 +84,8 @@ pub struct Report {
     pub unlisted: u64,
     /// What is there.
     pub totals: Totals,
+    /// Whether what users have is counted. If not, limits are not enforced; the next start counts.
+    pub are_users_counted: bool,
     /// How far each log was applied.
     pub logs: Vec<(u32, LogState)>,
 }
@@ -111,7 +113,8 @@ pub fn check<D: DiskQueue>(pool: &mut Pool<D>, options: Options) -> Result<Repor
     }
     walk.totals.nodes = found.nodes;
     walk.totals.free_blocks = found.free;
-    let mut report = Report { totals: walk.totals, logs: walk.logs, ..Report::default() };
+    let are_users_counted = walk.users.are_counted();
+    let mut report = Report { totals: walk.totals, are_users_counted, logs: walk.logs, ..Report::default() };
     for (at, mut text) in found.findings.into_iter().enumerate() {
         for (_, object) in found.objects.iter().filter(|(finding, _)| *finding == at) {
             text += &format!("; inode {object} is {}", path(pool, &walk.table, *object));

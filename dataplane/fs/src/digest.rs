@@ -123,6 +123,8 @@ pub enum DigestError {
 pub struct Digest<D: DiskQueue> {
     digested: Digested<Pool<D>>,
     counters: Counters,
+    /// Why users are not counted.
+    uncounted: Option<String>,
     /// A batch failed half-way: what is in memory is of no use.
     is_stopped: bool,
     batch_records: u64,
@@ -157,13 +159,15 @@ impl<D: DiskQueue> Digest<D> {
             counters = Counters { inodes: 1, next_inode: InodeNumber::ROOT.0 + 1 };
         }
         let was_counted = digested.limited_users()?.is_some();
-        let is_counted = was_counted || users::count(&mut digested)?;
+        let uncounted = if was_counted { None } else { count_first(&mut digested)? };
+        let is_counted = uncounted.is_none();
         if is_new || is_counted != was_counted {
             digested.store.commit(counters)?;
         }
         Ok(Self {
             digested,
             counters,
+            uncounted,
             is_stopped: false,
             batch_records: BATCH_RECORDS,
             batch_bytes: BATCH_BYTES,
@@ -182,9 +186,15 @@ impl<D: DiskQueue> Digest<D> {
             let is_counted = users::count(&mut digest.digested)?;
             if is_counted {
                 digest.digested.store.commit(digest.counters)?;
+                digest.uncounted = None;
             }
             Ok(is_counted)
         })
+    }
+
+    /// Why users are not counted, so that limits are not enforced, if that is so.
+    pub fn uncounted(&self) -> Option<&str> {
+        self.uncounted.as_deref()
     }
 
     /// Sets how many records a batch has at most, no more than [`MAX_BATCH_RECORDS`].
@@ -594,6 +604,16 @@ impl<D: DiskQueue> Digest<D> {
     fn orphan(&mut self, from: Key) -> Result<Option<(Key, Vec<u8>)>, Fault> {
         let found = self.digested.store.next(from)?;
         Ok(found.filter(|(key, _)| key.object == from.object && key.kind == from.kind))
+    }
+}
+
+/// Counts the users of a pool from before they were counted. Returns why that is not possible now.
+fn count_first<D: DiskQueue>(digested: &mut Digested<Pool<D>>) -> Result<Option<String>, Fault> {
+    match users::count(digested) {
+        Ok(true) => Ok(None),
+        Ok(false) => Ok(Some("there is no room for the sums; remove files".to_owned())),
+        Err(fault) if fault.is_unreadable() => Ok(Some(fault.to_string())),
+        Err(fault) => Err(fault),
     }
 }
 

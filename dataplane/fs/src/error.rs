@@ -56,3 +56,10 @@ pub enum Fault {
         cause: String,
     },
 }
+
+impl Fault {
+    /// Whether something could not be read, and everything else goes on.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Medium { action: "read", .. })
+    }
+}

@@ -52,6 +52,11 @@ impl Users {
         }
     }
 
+    /// Whether users are counted, as far as that can be read.
+    pub(super) fn are_counted(&self) -> bool {
+        self.limited.is_some()
+    }
+
     /// Judges the sums, after the walk. A pool whose users were never counted has none.
     pub(super) fn judge(&self, home: &str, findings: &mut Findings) {
         let Some(limited) = self.limited else { return };

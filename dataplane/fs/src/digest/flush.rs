@@ -366,7 +366,7 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
             let part = &mut bytes[(at - offset) as usize..(next - offset) as usize];
             match self.digested.read(inode, at, part) {
                 Ok(()) => {}
-                Err(fault @ (Fault::Damaged { .. } | Fault::Medium { action: "read", .. })) => {
+                Err(fault) if fault.is_unreadable() => {
                     part.fill(0);
                     // A block has two such parts, before and behind what the log has.
                     if !self.lost.contains(&(inode, block)) {

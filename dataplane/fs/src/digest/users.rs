@@ -5,8 +5,8 @@
 //! 2. At the end of the batch, one item of each user that differs is written, before the commit of
 //!    the batch: usage and inodes become current together.
 //! 3. A pool from before users were counted has no mark. Its inodes are counted once, when a digest
-//!    opens it ([`count`]): all items and the mark are one commit. Where they do not fit, the pool
-//!    stays as it is, and the next start counts.
+//!    opens it ([`count`]): all items and the mark are one commit. Where they do not fit, or
+//!    an inode cannot be read, the pool stays as it is, and the next start counts.
 //!
 //! What it must never do: overflow, whatever items say; stop a digest because of a user's item.
 

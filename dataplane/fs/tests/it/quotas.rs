@@ -1,6 +1,7 @@
 //! Limits of users: what is counted, what is refused, and what a crash or a hostile item leaves.
 
 mod in_steps;
+mod uncounted;
 
 use std::collections::BTreeMap;
 
@@ -398,24 +399,6 @@ fn populated() -> Files {
 }
 
 #[test]
-fn a_pool_from_before_users_were_counted_is_counted_once() {
-    let files = populated();
-    let media = edited(files, |pool| {
-        for uid in [0, 1000, 1001, 1002] {
-            assert!(pool.remove(item(USER, uid)).expect("a pool"));
-        }
-        assert!(pool.remove(item(COUNTED, 0)).expect("a pool"));
-    });
-    assert_eq!(names(&media), Vec::<String>::new());
-    let client = media.open().expect("a file system");
-    let mut files = Files { media, client };
-    let used: Vec<_> = [0, 1000, 1001, 1002].map(|uid| files.used(uid)).into();
-    assert_eq!(used, [(0, 1), (3, 1), (5, 1), (0, 1)]);
-    files.limit(1001, 5, 0);
-    files.end();
-}
-
-#[test]
 fn wrong_items_are_named_and_counted_again() {
     let forged =
         |blocks: u64, inodes: u64| [blocks, inodes, 1 << 40, 5].map(u64::to_le_bytes).as_flattened().to_vec();
@@ -691,33 +674,5 @@ fn a_client_that_starts_with_limits_refuses_nothing_wrongly() {
     files.unlink(1000, "a");
     let file = files.create(1000, "b").expect("room");
     assert_eq!(files.write(1000, file, 0, 2 * 4096), Ok(()));
-    files.end();
-}
-
-/// A pool from before users were counted, in which not even their items have room.
-#[test]
-fn a_full_pool_from_before_users_were_counted_opens_and_is_counted_later() {
-    let mut files = Files::sized(2 << 20, 256 << 10);
-    let mut made = 0;
-    while files.create(1000 + made, &made.to_string()).is_ok() {
-        made += 1;
-    }
-    assert!(made > 500, "{made}");
-    files.used(0);
-    let media = edited(files, |pool| {
-        for uid in std::iter::once(0).chain((0..made).map(|uid| 1000 + u64::from(uid))) {
-            assert!(pool.remove(item(USER, uid)).expect("a pool"));
-        }
-        assert!(pool.remove(item(COUNTED, 0)).expect("a pool"));
-    });
-    let client = media.open().expect("a file system");
-    let mut files = Files { media, client };
-    assert_eq!(files.set(0, 1000, 1, 1), Err(Errno::OPNOTSUPP));
-    for file in 0..made {
-        files.unlink(0, &file.to_string());
-    }
-    while files.client.service().digest().expect("removing works").records > 0 {}
-    let mut files = files.reopened();
-    assert_eq!(files.used(0), (0, 1));
     files.end();
 }

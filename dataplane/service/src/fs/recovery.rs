@@ -55,6 +55,9 @@ pub(super) fn recover(
     // Where an ordinary user made the file system, it is theirs to write to.
     let owner = (geteuid().as_raw(), getegid().as_raw());
     let mut digest = Digest::with_owner(pool, now(), owner)?;
+    if let Some(cause) = digest.uncounted() {
+        tracing::error!("users are not counted, and limits are not enforced: {cause}");
+    }
     let mut others = Vec::new();
     for number in digest.logs()?.into_iter().filter(|number| *number != LOG) {
         let log = numbered(&description.log, number);
