@@ -29,6 +29,7 @@ use super::{Client, ROOM_WAITS, Service};
 use crate::access::{Caller, Credentials};
 use crate::base::Base as _;
 use crate::change::{Change, NewAttributes};
+use crate::file_system::XattrMode;
 use crate::inode::{InodeNumber, Kind, Timestamp};
 use crate::lease::Mode;
 use crate::limits::BLOCK;
@@ -293,17 +294,27 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         Ok((found.uid != uid).then_some(Charge { uid, amount: Amount { blocks, inodes: 1 } }))
     }
 
-    /// Sets a limit: by user 0, or the owner of the root directory. It holds for this client when
+    /// Sets a limit, which is there if it is not "none": by user 0, or the owner of the root directory. It holds for this client when
     /// this returns.
-    pub(super) fn set_limit(&mut self, caller: Caller<'_>, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+    pub(super) fn set_limit(
+        &mut self,
+        caller: Caller<'_>,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), Errno> {
         self.need(InodeNumber::ROOT, Mode::Exclusive)?;
         if !self.may_limit(caller.credentials)? {
             return Err(Errno::PERM);
         }
-        if quota::user(name).is_none() || quota::limit(value).is_none() {
-            return Err(Errno::INVAL);
-        }
+        let uid = quota::user(name).filter(|_| quota::limit(value).is_some()).ok_or(Errno::INVAL)?;
         self.check_counted()?;
+        let is_there = self.quota(uid)?.limit != Amount::ZERO;
+        match mode {
+            XattrMode::Create if is_there => return Err(Errno::EXIST),
+            XattrMode::Replace if !is_there => return Err(Errno::NODATA),
+            _ => {}
+        }
         // No longer than two numbers.
         let change = Change::SetXattr { inode: InodeNumber::ROOT, name, length: value.len() as u32 };
         self.commit_with(caller.now, change, value)?;

@@ -51,7 +51,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     ) -> Result<(), Errno> {
         check_name(name)?;
         if is_quota(inode, name) {
-            return self.set_limit(caller, name, value);
+            return self.set_limit(caller, name, value, mode);
         }
         if value.len() > MAX_XATTR_VALUE {
             return Err(Errno::TOOBIG);
@@ -85,7 +85,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     ) -> Result<(), Errno> {
         check_name(name)?;
         if is_quota(inode, name) {
-            return self.set_limit(caller, name, NO_LIMIT);
+            return self.set_limit(caller, name, NO_LIMIT, XattrMode::Set);
         }
         self.need(inode, Mode::Exclusive)?;
         let found = self.stat(inode)?;

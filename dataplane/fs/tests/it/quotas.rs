@@ -325,6 +325,30 @@ fn limits_are_set_by_root_and_the_owner_and_shown_to_whom_they_bind() {
     files.end();
 }
 
+/// As of every attribute: `XATTR_CREATE` and `XATTR_REPLACE` of `setxattr(2)`.
+#[test]
+fn a_limit_is_created_or_replaced_as_an_attribute_is() {
+    let mut files = Files::new();
+    let root = user(0);
+    let name = attribute(1000);
+    let mut set = |blocks: u64, mode| {
+        let value = limit_value(blocks * BLOCK, 0);
+        files.client.set_xattr(caller(&root), ROOT, name.as_bytes(), value.as_bytes(), mode)
+    };
+    assert_eq!(set(1, XattrMode::Replace), Err(Errno::NODATA));
+    assert_eq!(set(2, XattrMode::Create), Ok(()));
+    assert_eq!(set(3, XattrMode::Create), Err(Errno::EXIST));
+    assert_eq!(set(4, XattrMode::Replace), Ok(()));
+    assert_eq!(files.shown(0, 1000).map(|quota| quota.limit.blocks), Ok(4));
+    // A user without a limit has no such attribute.
+    files.limit(1000, 0, 0);
+    let value = limit_value(BLOCK, 0);
+    let replaced =
+        files.client.set_xattr(caller(&root), ROOT, name.as_bytes(), value.as_bytes(), XattrMode::Replace);
+    assert_eq!(replaced, Err(Errno::NODATA));
+    files.end();
+}
+
 /// All lines of the list.
 fn listed(client: &mut FileSystem) -> BTreeMap<u32, Quota> {
     let (root, mut users, mut from) = (user(0), BTreeMap::new(), 0);
