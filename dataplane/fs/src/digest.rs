@@ -44,7 +44,7 @@ use crate::log::{LogIdentity, LogReader, RingError};
 use crate::overlay::apply::{Refusal, apply};
 use crate::overlay::{Overlay, State};
 use crate::pin::PIN;
-use crate::pool::{Counters, Pool, Root};
+use crate::pool::{Counters, FreeBlocks, Pool, Root};
 use crate::tree::Key;
 pub use flip::{Flipped, Moved};
 use flush::Flush;
@@ -529,7 +529,7 @@ impl<D: DiskQueue> Digest<D> {
     /// # Errors
     /// As of [`Digest::digest`].
     pub fn give_nodes_back(&mut self) -> Result<bool, DigestError> {
-        if !self.digested.store.has_spare_chunks(false) {
+        if !self.digested.store.has_spare_chunks(FreeBlocks::Now) {
             return Ok(false);
         }
         self.stopping(|digest| {

@@ -56,6 +56,7 @@ pub use error::{FormatError, MediaError, OpenError};
 pub use format::{FormatOptions, format};
 pub use media_change::{Belonging, belonging, recorded_media};
 pub use medium::{Class, Member};
+pub use node_space::FreeBlocks;
 pub use reader::Reader;
 pub use root::{Counters, Root};
 pub use run::Run;

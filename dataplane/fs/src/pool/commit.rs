@@ -15,7 +15,7 @@ use sietch_disk::{BLOCK, DiskQueue, Part};
 use super::limits::{NODES_PER_WRITE, chunk_blocks, node_reserve};
 use super::own_items::{chunk_item, free_item};
 use super::superblock::{Superblock, copies};
-use super::{Counters, Pool, Root, Run};
+use super::{Counters, FreeBlocks, Pool, Root, Run};
 use crate::error::Fault;
 use crate::tree::Frame;
 
@@ -64,10 +64,9 @@ impl<D: DiskQueue> Pool<D> {
             + self.commit_need()
     }
 
-    /// Whether a commit would give chunks of node blocks back to the data space. `once_read`: when
-    /// readers have the current generation.
-    pub fn has_spare_chunks(&self, once_read: bool) -> bool {
-        self.nodes.has_empty(self.kept_nodes(), once_read)
+    /// Whether a commit would give chunks of node blocks back to the data space.
+    pub fn has_spare_chunks(&self, counted: FreeBlocks) -> bool {
+        self.nodes.has_empty(self.kept_nodes(), counted)
     }
 
     fn drop_empty_chunks(&mut self) -> Result<(), Fault> {

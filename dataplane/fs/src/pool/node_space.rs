@@ -13,6 +13,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Blocks that a word of the map counts.
 const WORD: u32 = u64::BITS;
 
+/// Which blocks count as free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreeBlocks {
+    /// Those that are.
+    Now,
+    /// Also those that a commit replaced and that readers still need: when they have advanced.
+    OnceRead,
+}
+
 #[derive(Debug)]
 struct Chunk {
     blocks: u32,
@@ -132,9 +141,9 @@ impl NodeSpace {
         }
     }
 
-    /// Whether [`NodeSpace::remove_empty`] would remove a chunk. `once_released`: when everything
-    /// that commits replaced is free.
-    pub(super) fn has_empty(&self, keep: u64, once_released: bool) -> bool {
+    /// Whether [`NodeSpace::remove_empty`] would remove a chunk.
+    pub(super) fn has_empty(&self, keep: u64, counted: FreeBlocks) -> bool {
+        let once_released = counted == FreeBlocks::OnceRead;
         let mut held: BTreeMap<u32, u32> = BTreeMap::new();
         let mut free = self.free;
         if once_released {
@@ -183,14 +192,14 @@ mod tests {
         assert_eq!(taken.len(), 12);
         taken.iter().filter(|block| **block != 4).for_each(|block| nodes.hold(1, *block));
         for (keep, is_spare) in [(0, true), (7, true), (8, false), (u64::MAX, false)] {
-            assert!(!nodes.has_empty(keep, false));
-            assert_eq!(nodes.has_empty(keep, true), is_spare, "{keep}");
+            assert!(!nodes.has_empty(keep, FreeBlocks::Now));
+            assert_eq!(nodes.has_empty(keep, FreeBlocks::OnceRead), is_spare, "{keep}");
         }
         nodes.release(1);
-        assert!(nodes.has_empty(7, false) && !nodes.has_empty(8, false));
+        assert!(nodes.has_empty(7, FreeBlocks::Now) && !nodes.has_empty(8, FreeBlocks::Now));
         assert_eq!(nodes.remove_empty(8), None);
         assert_eq!(nodes.remove_empty(7), Some((32, 4)));
         // A node is left in the other one.
-        assert!(!nodes.has_empty(0, false) && !nodes.has_empty(0, true));
+        assert!(!nodes.has_empty(0, FreeBlocks::Now) && !nodes.has_empty(0, FreeBlocks::OnceRead));
     }
 }

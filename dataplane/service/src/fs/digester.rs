@@ -30,7 +30,7 @@ use sietch_disk::AreaQueue;
 use sietch_disk::nvm::{Mapped, Medium as _};
 use sietch_fs::digest::{Batch, Digest, DigestError};
 use sietch_fs::mover::Moves;
-use sietch_fs::pool::{MediumUse, Root};
+use sietch_fs::pool::{FreeBlocks, MediumUse, Root};
 use sietch_fs::{Fault, digest};
 
 use super::pacing::Speed;
@@ -619,7 +619,7 @@ impl Work {
         }
         // Where the mover alone reads an older generation, a later batch gives back.
         let is_behind = self.shared.reader.load(Ordering::SeqCst) < self.digest.root().generation;
-        self.has_spare = is_behind && self.digest.pool().has_spare_chunks(true);
+        self.has_spare = is_behind && self.digest.pool().has_spare_chunks(FreeBlocks::OnceRead);
         Ok(())
     }
 
