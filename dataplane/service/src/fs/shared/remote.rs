@@ -336,6 +336,15 @@ impl Remote {
         }
     }
 
+    /// Reports what was logged while an earlier report was not digested, if that is digested now:
+    /// no operation may follow that would.
+    fn report_late(&mut self) {
+        if self.reported <= self.read && self.read < self.logged {
+            self.reported = self.logged;
+            self.send(&Request::Logged(self.logged));
+        }
+    }
+
     /// Takes progress: the position up to which the log is in the root.
     fn take(&mut self, progress: &Progress) -> Option<u64> {
         let root = progress.root()?;
@@ -344,6 +353,7 @@ impl Remote {
             self.send(&Request::Reads(root.generation));
         }
         self.read = progress.read;
+        self.report_late();
         // A budget from before room was returned is too large.
         self.budget =
             if progress.returns == self.returns { progress.budget } else { self.budget.min(progress.budget) };
