@@ -16,7 +16,9 @@
 //!    advance in time is ended.
 //! 6. A client that lacks room waits until the logs of the clients that were promised it are
 //!    digested, a batch of each in a step.
-//! 7. A record that needs more room than its client has been given ends that client. So does one
+//! 7. While nothing is to be digested, what is left of removals goes on, and blocks for nodes that
+//!    are spare are room for data again ([`SharedDigest::give_back`]).
+//! 8. A record that needs more room than its client has been given ends that client. So does one
 //!    for which the pool has no room all the same, before anything of it is applied.
 //!
 //! What it must never do: take a record of a client after its leases ended; free an inode that a
@@ -107,6 +109,8 @@ pub struct SharedDigest<D: DiskQueue, M> {
     logs: BTreeMap<ClientNumber, Log<M>>,
     times: Times,
     now: u64,
+    /// The newest generation, and the oldest that is read, when nothing was left to give back.
+    gave_back: Option<(u64, u64)>,
 }
 
 impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
@@ -120,6 +124,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
             logs: BTreeMap::new(),
             times,
             now: 0,
+            gave_back: None,
         };
         shared.committed();
         shared
@@ -417,23 +422,52 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
         let freed = if is_free { self.digest.free_orphan(inode) } else { Ok(false) };
         let release = Release { inode, serial, shares: false, position: 0, is_referenced: false };
         let _ = self.table.release(ClientNumber::SERVICE, release, self.now);
-        if freed? { self.reap() } else { Ok(()) }
+        if freed? { self.reap().map(drop) } else { Ok(()) }
     }
 
-    /// Removes what was freed, as far as clients allow it.
-    fn reap(&mut self) -> Result<(), DigestError> {
+    /// Removes what was freed, as far as clients allow it. Returns whether that is all.
+    fn reap(&mut self) -> Result<bool, DigestError> {
         loop {
             self.committed();
             match self.digest.reap() {
                 Ok(true) => {}
-                Ok(false) => return Ok(()),
+                Ok(false) => return Ok(true),
                 Err(DigestError::Held) => {
                     self.ask_to_advance();
-                    return Ok(());
+                    return Ok(false);
                 }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether [`SharedDigest::give_back`] may find something: nothing is to be digested, and it
+    /// was not called since the last commit and the last client that advanced.
+    pub fn may_give_back(&self) -> bool {
+        let is_behind = |log: &Log<M>| log.ended.is_none() && log.read < log.logged;
+        let now = (self.digest.root().generation, self.oldest());
+        self.gave_back != Some(now) && !self.logs.values().any(is_behind)
+    }
+
+    /// Gives room back that is free for data when nothing is to be digested: what is left of files
+    /// that were freed, and blocks for nodes that are spare. Each batch gives back what is free
+    /// before its commit; nothing follows the last one.
+    ///
+    /// # Errors
+    /// A medium failed; [`DigestError::Held`]: clients must advance first, then it is called again.
+    pub fn give_back(&mut self) -> Result<(), DigestError> {
+        if !self.may_give_back() {
+            return Ok(());
+        }
+        let oldest = self.oldest();
+        if !self.reap()? {
+            return Err(DigestError::Held);
+        }
+        if self.digest.give_nodes_back()? {
+            self.committed();
+        }
+        self.gave_back = Some((self.digest.root().generation, oldest));
+        Ok(())
     }
 
     /// Until when clients answer that are asked for room now. An operation may wait for room while
@@ -452,8 +486,13 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
 
     /// No client reads a generation before the oldest that one reads.
     fn read_by(&mut self) {
-        let oldest = self.logs.values().map(|log| log.reads).min();
-        self.digest.pool().readers_at(oldest.unwrap_or(u64::MAX));
+        let oldest = self.oldest();
+        self.digest.pool().readers_at(oldest);
+    }
+
+    /// The oldest generation that a client reads.
+    fn oldest(&self) -> u64 {
+        self.logs.values().map(|log| log.reads).min().unwrap_or(u64::MAX)
     }
 
     fn ask_to_advance(&mut self) {

@@ -439,6 +439,34 @@ fn compete(files: &Files, number: u64) -> u64 {
     refused
 }
 
+/// What removals freed is there without another change: a program that asks how much room there is
+/// may be the only one.
+#[test]
+fn room_that_removals_freed_is_there_without_another_change() {
+    let folder = Folder::of_bytes("idle-room", ClassName::Nvm, 8 << 20);
+    let server = folder.serve();
+    let files = folder.client();
+    let free = || files.with(|client, _| client.usage().free);
+    let before = free();
+    let mut names = Vec::new();
+    loop {
+        let name = names.len().to_string();
+        match files.make(ROOT, &name, Kind::File).and_then(|inode| files.append(inode, &[1; 100])) {
+            Ok(()) => names.push(name),
+            Err(Errno::NOSPC) => break,
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+    for name in &names {
+        files.remove(ROOT, name).expect("removing needs no room");
+    }
+    // One chunk of blocks for nodes, 32 of them, may stay.
+    wait_for("room", || (free() + 48 >= before).then_some(()));
+    drop(files);
+    server.end().expect("all is digested");
+    folder.assert_whole();
+}
+
 #[test]
 fn clients_are_counted_and_their_places_come_back() {
     let folder = Folder::new("many", ClassName::Nvm);

@@ -4,6 +4,8 @@
 //!    [`SharedDigest`].
 //! 2. Then it digests what clients wait for, and one batch of each log that is due: its client
 //!    waits for room, a quarter of it is full, or its records are old ([`LINGER`]).
+//!    When nothing was digested for a while, it gives back room that the last batches needed meanwhile:
+//!    what a program removed is room for data without a further change.
 //! 3. Then it says to each client what is new: first what was committed, then grants and
 //!    revocations, so that a client that gets a lease has the root that goes with it.
 //! 4. What it says goes to a queue of bounded length. A client whose queue is full does not read:
@@ -104,13 +106,15 @@ pub(super) struct Hub {
     moving: Arc<Moving>,
     begin: Instant,
     is_held: bool,
+    /// The generation of the pool, and since when it is that.
+    generation: (u64, Instant),
 }
 
 impl Hub {
     pub(super) fn new(mut shared: SharedDigest<AreaQueue, Mapped>, moving: Arc<Moving>) -> Self {
         shared.digest_mut().set_batch_records(BATCH_RECORDS);
-        let (peers, dying) = (BTreeMap::new(), Vec::new());
-        Self { shared, peers, dying, moving, begin: Instant::now(), is_held: false }
+        let (peers, dying, begin) = (BTreeMap::new(), Vec::new(), Instant::now());
+        Self { shared, peers, dying, moving, begin, is_held: false, generation: (0, begin) }
     }
 
     /// Serves until it is asked to end.
@@ -157,6 +161,7 @@ impl Hub {
             self.held(stepped.map(drop))?;
             self.digest_due()?;
             self.bury()?;
+            self.give_back()?;
             self.serve_mover(has_stepped);
             self.notify();
         }
@@ -172,9 +177,11 @@ impl Hub {
         let timer = self.shared.next_time().map(|time| Duration::from_nanos(time).saturating_sub(elapsed));
         let old = self.peers.values().filter_map(|peer| peer.since).min();
         let old = old.map(|since| (since + LINGER).saturating_duration_since(now));
+        let may_give = !self.is_held && self.shared.may_give_back();
+        let quiet = may_give.then(|| (self.generation.1 + LINGER).saturating_duration_since(now));
         let waits = self.peers.values().any(|peer| peer.is_waiting) || !self.dying.is_empty() || self.is_held;
         let waits = waits.then_some(HELD_PAUSE);
-        [timer, old, waits].into_iter().flatten().min().unwrap_or(Duration::from_secs(3600))
+        [timer, old, quiet, waits].into_iter().flatten().min().unwrap_or(Duration::from_secs(3600))
     }
 
     fn handle(&mut self, event: Event) -> Result<(), DigestError> {
@@ -302,6 +309,19 @@ impl Hub {
             peer.speed.took(after - read, now - begun);
             peer.committed = Some((now, after));
         }
+    }
+
+    /// Gives room back when nothing was committed for a while: the next batch would take it again.
+    fn give_back(&mut self) -> Result<(), DigestError> {
+        let generation = self.shared.digest_mut().root().generation;
+        if generation != self.generation.0 {
+            self.generation = (generation, Instant::now());
+        }
+        if self.generation.1.elapsed() < LINGER {
+            return Ok(());
+        }
+        let given = self.shared.give_back();
+        self.held(given)
     }
 
     /// Goes on with the ends of clients that are gone.
