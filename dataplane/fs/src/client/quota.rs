@@ -222,8 +222,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         Ok(())
     }
 
-    /// Notes whose usage a change makes less. A change that frees nothing is not noted: a user could
-    /// make it again and again before what is refused, and each time all would wait.
+    /// Notes whose usage a change makes less. A change that frees nothing is not noted: a user
+    /// could make it again and again before what is refused, and each time all would wait.
     pub(super) fn note_freed(&mut self, change: &Change<'_>) -> Result<(), Errno> {
         if !self.charges.notes_freed() {
             return Ok(());
@@ -294,8 +294,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         Ok((found.uid != uid).then_some(Charge { uid, amount: Amount { blocks, inodes: 1 } }))
     }
 
-    /// Sets a limit, which is there if it is not "none": by user 0, or the owner of the root directory. It holds for this client when
-    /// this returns.
+    /// Sets a limit, which is there if it is not "none": by user 0, or the owner of the root
+    /// directory. It holds for this client when this returns.
     pub(super) fn set_limit(
         &mut self,
         caller: Caller<'_>,
@@ -321,8 +321,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         self.digest_all()
     }
 
-    /// What one user has, or a list of users: with all that is logged, for who may set limits. Other
-    /// users see their own usage as it is digested.
+    /// What one user has, or a list of users: with all that is logged, for who may set limits.
+    /// Other users see their own usage as it is digested.
     pub(super) fn shown_quotas(&mut self, caller: Caller<'_>, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let may_all = self.may_limit(caller.credentials)?;
         if let Some(uid) = quota::user(name) {
