@@ -260,51 +260,12 @@ impl Digester {
     /// Starts the thread. `log` is the memory of the log, whose number is `number`; the client
     /// reads the current generation of the pool.
     pub(super) fn start(
-        mut digest: Digest<AreaQueue>,
+        digest: Digest<AreaQueue>,
         log: Arc<Mapped>,
-        (number, seed): (u32, u64),
+        identity: (u32, u64),
     ) -> Result<(Self, Arc<Shared>), DigestError> {
-        let root = digest.root();
-        let digested = digest.log_state(number)?.position;
-        let shared = Arc::new(Shared {
-            logged: AtomicU64::new(digested),
-            wake_at: AtomicU64::new(u64::MAX),
-            generation: AtomicU64::new(root.generation),
-            reader: AtomicU64::new(root.generation),
-            awaits_reader: AtomicBool::new(false),
-            digested: AtomicU64::new(digested),
-            speed: AtomicU64::new(Speed::default().nanos()),
-            state: Mutex::new(State {
-                digested,
-                read: digested,
-                root,
-                has_freed: true,
-                failure: None,
-                has_ended: false,
-                is_waited_for: false,
-                is_ending: false,
-                wants_numbers: true,
-                numbers: None,
-                totals: Totals::default(),
-            }),
-            published: Condvar::new(),
-            wanted: Condvar::new(),
-            requests: Requests::default(),
-        });
-        let mut work = Work {
-            shared: Arc::clone(&shared),
-            digest,
-            log,
-            number,
-            seed,
-            read: digested,
-            has_freed: true,
-            is_held: false,
-            has_spare: false,
-            pointless: 0.0,
-            speed: Speed::default(),
-            gathering_since: None,
-        };
+        let mut work = Work::new(digest, log, identity)?;
+        let shared = Arc::clone(&work.shared);
         let thread = std::thread::Builder::new()
             .name("sietch-digest".to_owned())
             .spawn(move || {
@@ -437,6 +398,9 @@ struct Work {
     has_spare: bool,
     /// Since when the oldest record that is not digested waits for others.
     gathering_since: Option<Instant>,
+    /// What happens right after a digest lacked blocks that are read.
+    #[cfg(test)]
+    when_held: Option<fn(&Shared)>,
 }
 
 /// Why the thread woke up.
@@ -451,6 +415,56 @@ enum Wake {
 }
 
 impl Work {
+    fn new(
+        mut digest: Digest<AreaQueue>,
+        log: Arc<Mapped>,
+        (number, seed): (u32, u64),
+    ) -> Result<Self, DigestError> {
+        let root = digest.root();
+        let digested = digest.log_state(number)?.position;
+        let shared = Arc::new(Shared {
+            logged: AtomicU64::new(digested),
+            wake_at: AtomicU64::new(u64::MAX),
+            generation: AtomicU64::new(root.generation),
+            reader: AtomicU64::new(root.generation),
+            awaits_reader: AtomicBool::new(false),
+            digested: AtomicU64::new(digested),
+            speed: AtomicU64::new(Speed::default().nanos()),
+            state: Mutex::new(State {
+                digested,
+                read: digested,
+                root,
+                has_freed: true,
+                failure: None,
+                has_ended: false,
+                is_waited_for: false,
+                is_ending: false,
+                wants_numbers: true,
+                numbers: None,
+                totals: Totals::default(),
+            }),
+            published: Condvar::new(),
+            wanted: Condvar::new(),
+            requests: Requests::default(),
+        });
+        Ok(Self {
+            shared,
+            digest,
+            log,
+            number,
+            seed,
+            read: digested,
+            has_freed: true,
+            is_held: false,
+            has_spare: false,
+            pointless: 0.0,
+            speed: Speed::default(),
+            gathering_since: None,
+            #[cfg(test)]
+            when_held: None,
+        })
+    }
+
     fn run(&mut self) {
         loop {
             let is_ending = match self.sleep() {
@@ -538,6 +552,8 @@ impl Work {
             let batch = match self.digest.digest(&*self.log, self.number, self.seed) {
                 Ok(batch) => batch,
                 Err(DigestError::Held) => {
+                    #[cfg(test)]
+                    self.when_held.iter().for_each(|happens| happens(&self.shared));
                     self.wait_for_reader(is_last)?;
                     continue;
                 }
@@ -694,3 +710,6 @@ fn failed(error: &digest::DigestError) -> Failure {
     let is_full = matches!(error, DigestError::Fault(Fault::Full { .. }));
     Failure { errno: if is_full { Errno::NOSPC } else { Errno::IO }, cause: error.to_string() }
 }
+
+#[cfg(test)]
+mod tests;

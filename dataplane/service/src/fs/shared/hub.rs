@@ -4,8 +4,8 @@
 //!    [`SharedDigest`].
 //! 2. Then it digests what clients wait for, and one batch of each log that is due: its client
 //!    waits for room, a quarter of it is full, or its records are old ([`LINGER`]).
-//!    When nothing was digested for a while, it gives back room that the last batches needed meanwhile:
-//!    what a program removed is room for data without a further change.
+//!    When nothing was digested for a while, it gives back room that the last batches needed
+//!    meanwhile: what a program removed is room for data without a further change.
 //! 3. Then it says to each client what is new: first what was committed, then grants and
 //!    revocations, so that a client that gets a lease has the root that goes with it.
 //! 4. What it says goes to a queue of bounded length. A client whose queue is full does not read:
@@ -152,19 +152,25 @@ impl Hub {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            self.is_held = false;
-            // Clients know what they are asked before the time for their answer begins.
-            self.notify();
-            self.shared.tick(now)?;
-            let stepped = self.shared.step();
-            let has_stepped = matches!(stepped, Ok(true));
-            self.held(stepped.map(drop))?;
-            self.digest_due()?;
-            self.bury()?;
-            self.give_back()?;
-            self.serve_mover(has_stepped);
-            self.notify();
+            self.pass(now)?;
         }
+    }
+
+    /// Does what is due at `now`, after what clients have said.
+    fn pass(&mut self, now: u64) -> Result<(), DigestError> {
+        self.is_held = false;
+        // Clients know what they are asked before the time for their answer begins.
+        self.notify();
+        self.shared.tick(now)?;
+        let stepped = self.shared.step();
+        let has_stepped = matches!(stepped, Ok(true));
+        self.held(stepped.map(drop))?;
+        self.digest_due()?;
+        self.bury()?;
+        self.give_back()?;
+        self.serve_mover(has_stepped);
+        self.notify();
+        Ok(())
     }
 
     /// How long nothing is to be done if no client says anything.
@@ -424,3 +430,6 @@ fn progress_of(
         speed: peer.speed.nanos(),
     })
 }
+
+#[cfg(test)]
+mod tests;

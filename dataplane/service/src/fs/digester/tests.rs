@@ -1,0 +1,102 @@
+//! The end of a client while the digest lacks blocks.
+
+use std::path::{Path, PathBuf};
+
+use sietch_fs::change::{Change, Place};
+use sietch_fs::inode::{InodeNumber, Kind, Timestamp};
+use sietch_fs::log::{Durability, LogIdentity, LogWriter};
+
+use super::*;
+use crate::fs::description::{ClassName, Description, MediumDescription};
+use crate::fs::logs::LOG;
+use crate::fs::media::Medium;
+use crate::fs::recovery::recover;
+use crate::fs::{CreateOptions, create};
+
+const TIME: Timestamp = Timestamp { seconds: 1, nanoseconds: 0 };
+const PIECE: u32 = 1 << 20;
+/// Pieces of a file: more than half of the pool.
+const PIECES: u64 = 12;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = Path::new("/dev/shm").join(format!("sietch-digester-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        let folder = Self(path);
+        let media =
+            vec![MediumDescription { class: ClassName::Nvm, path: folder.0.join("data"), bytes: 16 << 20 }];
+        let (log_memory, log_bytes) = (Some(folder.0.clone()), Some(32 << 20));
+        let options = CreateOptions { media, log_memory, log_bytes, durability: None };
+        create(&folder.0.join("fs"), &options, &mut |_| {}).expect("a file system");
+        folder
+    }
+
+    /// The digester, without its thread, and a writer of its log.
+    fn open(&self) -> (Work, LogWriter<Mapped>) {
+        let description = Description::read(&self.0.join("fs")).expect("a description");
+        let medium = Medium::open(&description.media[0]).expect("a medium");
+        let members = vec![medium.member().expect("a queue")];
+        let (mut digest, (memory, reading, _), _) = recover(members, &description).expect("a pool");
+        let state = digest.begin_epoch(LOG).expect("an epoch");
+        let identity = LogIdentity { log: LOG, epoch: state.epoch, seed: description.log.seed };
+        let mut writer = LogWriter::new(memory, identity, Durability::Operation).expect("a log");
+        writer.continue_at(state.position, state.sequence + 1);
+        let work = Work::new(digest, Arc::new(reading), (LOG, description.log.seed)).expect("a digester");
+        (work, writer)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn append(writer: &mut LogWriter<Mapped>, change: &Change<'_>) {
+    let bytes = if let Change::Write { length, .. } = *change { length as usize } else { 0 };
+    writer.append(TIME, change, &vec![7; bytes]).expect("room in the log");
+}
+
+/// Logs a new file in the root directory.
+fn file(work: &mut Work, writer: &mut LogWriter<Mapped>, inode: InodeNumber, name: &[u8]) {
+    let cookie = work.digest.pool().name_key().cookie(name);
+    let place = Some(Place { directory: InodeNumber::ROOT, cookie, name });
+    let (kind, mode) = (Kind::File, 0o600);
+    append(writer, &Change::Create { inode, place, kind, mode, uid: 0, gid: 0, device: 0, target: &[] });
+    for piece in 0..PIECES {
+        let offset = piece * u64::from(PIECE);
+        append(writer, &Change::Write { inode, offset, length: PIECE });
+    }
+}
+
+/// Digests what was logged.
+fn digest(work: &mut Work, writer: &LogWriter<Mapped>) -> Result<(), Failure> {
+    work.shared.log(writer.next_position());
+    work.work(false)
+}
+
+/// Client and mover end right after a batch lacked blocks that they read. That is no reason to give
+/// up: now the blocks are free.
+#[test]
+fn a_batch_that_lacked_blocks_is_tried_again_when_the_client_ends_meanwhile() {
+    let folder = Folder::new();
+    let (mut work, mut writer) = folder.open();
+    let numbers = work.digest.inode_numbers(2).expect("numbers");
+    let (first, second) = (InodeNumber(numbers.start), InodeNumber(numbers.start + 1));
+    file(&mut work, &mut writer, first, b"first");
+    digest(&mut work, &writer).expect("room");
+    // The client reads it from now on, and nothing newer.
+    work.shared.reads(work.digest.root().generation);
+    append(&mut writer, &Change::Truncate { inode: first, size: 0 });
+    digest(&mut work, &writer).expect("room");
+    file(&mut work, &mut writer, second, b"second");
+    work.when_held = Some(|shared| {
+        shared.reads(u64::MAX);
+        shared.state().is_ending = true;
+    });
+    assert_eq!(digest(&mut work, &writer), Ok(()));
+    assert!(work.shared.state().is_ending, "the batch had all blocks at once");
+    assert_eq!(work.read, writer.next_position());
+}
