@@ -109,7 +109,8 @@ impl<D: DiskQueue> Pool<D> {
 
     /// A buffer of at least so many bytes for [`Pool::write`], with any content.
     pub fn buffer(&mut self, bytes: usize) -> Buffer {
-        self.media.first_mut().map_or_else(|| Buffer::new(bytes), |home| home.buffer(bytes))
+        let spare = self.media.iter_mut().find_map(|medium| medium.spare(bytes));
+        spare.unwrap_or_else(|| Buffer::new(bytes))
     }
 
     /// Takes a buffer back that was not written.

@@ -1,8 +1,9 @@
 //! One medium of a pool: a queue, and what is in flight on it.
 //!
 //! 1. Writes are queued: [`Medium::write`] returns before they are done. The buffers of nodes come
-//!    back ([`Medium::returned`]), those of data are used again ([`Medium::buffer`]). Adjacent
+//!    back ([`Medium::returned`]), those of data are used again ([`Medium::spare`]). Adjacent
 //!    writes of data to a disk become one request, which takes the disk as long as one of them.
+//!    Memory is stored to a few writes later.
 //! 2. A read waits. If a write to the same blocks is in flight, it waits for all writes first, and
 //!    so does a second write to the same blocks.
 //! 3. The first write that fails is remembered for good: [`Medium::drain`] returns it, so no commit
@@ -57,6 +58,10 @@ const PATIENCE: usize = 120;
 const SPARE_BUFFERS: usize = 512;
 const SPARE_BYTES: usize = 16 << 20;
 
+/// Bytes of data that are queued for memory before it is stored: they and their buffers stay in the
+/// cache of a core.
+const STORED: usize = 512 << 10;
+
 /// Blocks of adjacent writes that become one request: 1 MiB, a large write of a disk.
 const MERGED_BLOCKS: u32 = 256;
 const _: () = assert!(MERGED_BLOCKS as usize <= MAX_PARTS);
@@ -90,6 +95,8 @@ pub(super) struct Medium<D> {
     requests: Vec<Request>,
     /// A write of data that is not submitted yet: one behind it may become a part of it.
     pending: Option<(Run, Vec<Part>)>,
+    /// Bytes of data for memory that are queued.
+    unstored: usize,
     next_token: u64,
     /// Whether something was written since the last flush.
     written: bool,
@@ -128,6 +135,7 @@ impl<D: DiskQueue> Medium<D> {
             completions: Vec::new(),
             requests: Vec::new(),
             pending: None,
+            unstored: 0,
             next_token: 0,
             written: false,
             failure: None,
@@ -222,14 +230,12 @@ impl<D: DiskQueue> Medium<D> {
             || self.requests.iter().any(|other| is_write(other.purpose) && other.run.overlaps(run))
     }
 
-    /// A buffer of at least so many bytes, with any content.
-    pub(super) fn buffer(&mut self, bytes: usize) -> Buffer {
-        let Some(fitting) = self.spare.iter().rposition(|buffer| buffer.len() >= bytes) else {
-            return Buffer::new(bytes);
-        };
+    /// A kept buffer of at least so many bytes, with any content.
+    pub(super) fn spare(&mut self, bytes: usize) -> Option<Buffer> {
+        let fitting = self.spare.iter().rposition(|buffer| buffer.len() >= bytes)?;
         let buffer = self.spare.swap_remove(fitting);
         self.spare_bytes -= buffer.len();
-        buffer
+        Some(buffer)
     }
 
     /// Takes a buffer that is not used.
@@ -253,8 +259,19 @@ impl<D: DiskQueue> Medium<D> {
         }
         self.submit_pending()?;
         self.pending = Some((run, vec![part]));
-        // Stores to memory cost the same in any number of requests.
-        if self.class == Class::Nvm { self.submit_pending() } else { Ok(()) }
+        if self.class == Class::Nvm { self.store_pending(run) } else { Ok(()) }
+    }
+
+    /// Submits a write to memory: stores cost the same in any number of requests. Nothing gains
+    /// from a long queue of them.
+    fn store_pending(&mut self, run: Run) -> Result<(), Fault> {
+        self.submit_pending()?;
+        self.unstored += run.bytes();
+        if self.unstored < STORED {
+            return Ok(());
+        }
+        self.unstored = 0;
+        self.wait().map_err(|e| self.fault("write", run.start, run.bytes(), e))
     }
 
     fn submit_pending(&mut self) -> Result<(), Fault> {
