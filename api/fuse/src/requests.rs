@@ -701,7 +701,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let inode = inode(number);
         let answer = match command {
             direct::WAY => self
-                .run(|state| Ok(Way { inode, is_mapped: state.is_mapped(inode), folder }))
+                .run(|state| Ok(Way { inode, is_mapped: state.ask_way(inode), folder }))
                 .map(|way| way.to_bytes()),
             direct::MAP => self.run(|state| state.map(inode)).map(|()| Vec::new()),
             _ => Err(fuser::Errno::ENOTTY),

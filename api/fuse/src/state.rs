@@ -51,9 +51,14 @@ impl<F: FileSystem> State<F> {
         self.file_system.hold(inode, Mode::Exclusive)
     }
 
-    /// Whether programs map an inode.
-    pub(crate) fn is_mapped(&self, inode: InodeNumber) -> bool {
-        self.mapped.contains(&inode)
+    /// Whether programs map an inode. If not, one that asks wants it: it need not wait until this
+    /// client is asked for its lease.
+    pub(crate) fn ask_way(&mut self, inode: InodeNumber) -> bool {
+        let is_mapped = self.mapped.contains(&inode);
+        if !is_mapped {
+            self.file_system.give_up(inode);
+        }
+        is_mapped
     }
 
     /// Remembers what the kernel has open.

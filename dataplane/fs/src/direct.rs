@@ -1,10 +1,9 @@
 //! How a program that has a file of a mount open becomes a client of the file system itself.
 //!
-//! 1. The mount answers two requests by `ioctl(2)` on a descriptor. They need nothing of the file
-//!    itself: the mount takes no lease for them.
+//! 1. The mount answers two requests by `ioctl(2)` on a descriptor.
 //! 2. [`WAY`] says which inode a descriptor is of, and in which folder the service of the file
 //!    system is ([`Way`]). The program connects there, takes a lease on the inode, and then reads
-//!    and writes the file without the mount.
+//!    and writes the file without the mount, which gives its own lease back with the answer.
 //! 3. The kernel maps pages of the mount's. Before a program maps a file, it sends [`MAP`]. The
 //!    mount notes the inode and takes its lease from every other client.
 //! 4. A program sends [`WAY`] after each lease that it got. If the file is mapped it uses the

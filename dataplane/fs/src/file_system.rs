@@ -321,6 +321,12 @@ pub trait FileSystem {
         Ok(())
     }
 
+    /// Gives the lease on an inode back. Another client that wants it soon does not wait for an
+    /// answer of this one. A later operation of this client's gets a lease again.
+    fn give_up(&mut self, inode: InodeNumber) {
+        let _ = inode;
+    }
+
     /// Reads at an offset: the bytes read, fewer than requested only at the end of the file.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! Who does a call: the kernel, or the client in this process.
 //!
 //! 1. So many calls of the kernel's on one description ([`mounts::calls`]), and it is worth a
-//!    lease. A process that is no client yet becomes one after [`FIRST`] times as many calls in
-//!    all.
+//!    lease. Where a lease was soon lost to others, the next one comes after twice as many calls. A
+//!    process that is no client yet becomes one after [`FIRST`] times as many calls in all.
 //! 2. [`take`] asks the mount which inode the descriptor is of, and where its service is. This
 //!    process becomes a client of that, and waits for the lease. Then it asks the mount again: the
 //!    answer must be the same, and the inode must not be mapped.
@@ -30,7 +30,13 @@ use crate::system::{kernel, seccomp};
 
 /// How many times as many calls a process has made when it first becomes a client: its log takes
 /// about ten milliseconds to set up.
-const FIRST: u32 = 16;
+const FIRST: u32 = 128;
+
+/// Calls of the kernel's between two leases, at most, where others want the file too: a lease that
+/// is lost at once then costs a tenth of them.
+const MOST_CALLS: u32 = 256;
+/// A lease under which the client did so many times as many calls was worth it.
+const WORTH: u32 = 16;
 
 /// Bits of a mode that a write clears; the kernel does that.
 const SET_ID: u16 = 0o6000;
@@ -186,6 +192,7 @@ impl State {
             if let Some(store) = self.stores.get_mut(open.store) {
                 store.claims.remove(&inode);
             }
+            self.file(number).into_iter().for_each(File::lost);
             return None;
         }
         // The client was ended meanwhile. Its log may have what it was doing, so the kernel does
@@ -204,6 +211,7 @@ impl State {
     fn did(&mut self, number: usize, open: Open, need: Need) {
         let Some(file) = self.file(number) else { return };
         file.calls = 0;
+        file.calls_here = file.calls_here.saturating_add(1);
         let (device, inode) = (file.device, file.inode);
         let claim = self.stores.get_mut(open.store).and_then(|store| store.claims.get_mut(&inode));
         if need.access == Access::Write
@@ -238,7 +246,7 @@ impl State {
             return false;
         }
         file.calls += 1;
-        let is_often = file.calls >= mounts::calls();
+        let is_often = file.calls >= file.patience;
         let key = (file.device, file.inode);
         self.calls = self.calls.saturating_add(1);
         let is_worth_it = self.is_client() || self.calls >= FIRST * (mounts::calls().saturating_sub(1));
@@ -259,6 +267,14 @@ impl State {
 }
 
 impl File {
+    /// The lease is gone: others want the file, too.
+    fn lost(&mut self) {
+        let most = MOST_CALLS.max(mounts::calls());
+        let was_worth_it = self.calls_here / WORTH >= self.patience;
+        self.patience = if was_worth_it { mounts::calls() } else { (self.patience * 2).min(most) };
+        self.calls_here = 0;
+    }
+
     /// Whether the client may do such a call of this description.
     fn may(&self, need: Need) -> bool {
         let writes = need.access == Access::Write;
@@ -315,7 +331,9 @@ impl State {
                 .stores
                 .get_mut(at)?
                 .run(|client| client.open_created(way.inode, open).map_err(|errno| errno.raw_os_error()));
-            self.file(number)?.open = Some(Open { store: at, serial, handle: opened.ok()? });
+            let handle = opened.ok()?;
+            *self.stores.get_mut(at)?.handles.entry(inode).or_default() += 1;
+            self.file(number)?.open = Some(Open { store: at, serial, handle });
         }
         Some((at, serial, claim))
     }
@@ -333,4 +351,24 @@ impl State {
 /// The attributes of an inode.
 fn plain(client: &mut (dyn Leased + Send), inode: InodeNumber) -> Result<Attributes, Errno> {
     client.attributes(inode).map_err(|errno| errno.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::mounts::Identity;
+
+    #[test]
+    fn a_lease_that_is_soon_lost_is_asked_for_later_each_time() {
+        let identity = Identity { device: 1, inode: 2 };
+        let mut file = File::new(identity, (true, true), (false, false));
+        let first = file.patience;
+        file.lost();
+        assert_eq!(file.patience, 2 * first);
+        (0..20).for_each(|_| file.lost());
+        assert_eq!(file.patience, MOST_CALLS);
+        file.calls_here = WORTH * MOST_CALLS;
+        file.lost();
+        assert_eq!((file.patience, file.calls_here), (first, 0));
+    }
 }

@@ -61,8 +61,11 @@ pub(crate) struct File {
     pub(crate) syncs: bool,
     /// Descriptors of this process.
     references: u32,
-    /// Calls that the kernel did since there was a lease.
+    /// Calls that the kernel did since there was a lease, and after how many there shall be one.
     pub(crate) calls: u32,
+    pub(crate) patience: u32,
+    /// Calls that the client did since there is one.
+    pub(crate) calls_here: u32,
     /// Calls at the position that the kernel does now.
     pub(crate) in_kernel: u32,
     /// Another process may have the description.
@@ -94,6 +97,8 @@ impl File {
             syncs,
             references: 0,
             calls: 0,
+            patience: mounts::calls(),
+            calls_here: 0,
             in_kernel: 0,
             is_shared: false,
             open: None,
@@ -124,6 +129,8 @@ pub(crate) struct Store {
     retry_at: u64,
     /// Inodes that may be used while there is a lease on them, by the number of their claim.
     pub(crate) claims: BTreeMap<u64, Claim>,
+    /// Handles of the client's, by inode.
+    pub(crate) handles: BTreeMap<u64, u32>,
 }
 
 /// Of an inode: see [`super::claim`].
@@ -287,13 +294,34 @@ impl State {
         while let Some(number) = self.closed.pop() {
             let Some(file) = self.files.get_mut(number).and_then(Option::take) else { continue };
             if let Some(open) = file.open {
-                let _ = self.call(open, |client, handle| {
-                    client.close(handle);
-                    Ok(())
-                });
+                self.close_handle(&file, open);
             }
             self.free.push(number);
         }
+    }
+
+    /// Closes what the client has of a file. The lease on one that was written goes with its last
+    /// handle: the next process that opens the file does not wait for an answer of this one.
+    fn close_handle(&mut self, file: &File, open: Open) {
+        let closed = self.call(open, |client, handle| {
+            client.close(handle);
+            Ok(())
+        });
+        let Some(store) = self.stores.get_mut(open.store).filter(|_| closed.is_ok()) else { return };
+        let Some(handles) = store.handles.get_mut(&file.inode) else { return };
+        *handles = handles.saturating_sub(1);
+        if *handles == 0 {
+            store.handles.remove(&file.inode);
+            if file.may_write {
+                store.give_up(file.inode);
+            }
+        }
+    }
+
+    /// The kernel maps a file from now on.
+    pub(crate) fn map(&mut self, file: Identity) {
+        self.mapped.insert((file.device, file.inode));
+        self.stores.iter_mut().for_each(|store| store.give_up(file.inode));
     }
 
     /// Calls a client. `EIO` if it is not the one that the handle is of, or panicked.
@@ -323,6 +351,7 @@ impl State {
                 uid: 0,
                 retry_at: 0,
                 claims: BTreeMap::new(),
+                handles: BTreeMap::new(),
             });
             self.stores.len() - 1
         });
@@ -399,6 +428,7 @@ impl Store {
     fn leave(&mut self) {
         self.forget_descriptors();
         self.claims.clear();
+        self.handles.clear();
         self.serial += 1;
         drop(self.client.take());
     }
@@ -426,6 +456,16 @@ impl Store {
                 std::mem::forget(self.client.take());
                 Err(libc::EIO)
             }
+        }
+    }
+
+    /// Gives the lease on an inode back, if there was a claim.
+    fn give_up(&mut self, inode: u64) {
+        if self.claims.remove(&inode).is_some() {
+            let _ = self.run(|client| {
+                client.give_up(InodeNumber(inode));
+                Ok(())
+            });
         }
     }
 
@@ -526,12 +566,13 @@ impl State {
     fn leave_to_parent(&mut self) {
         self.share();
         for file in self.files.iter_mut().flatten() {
-            (file.open, file.in_kernel, file.calls) = (None, 0, 0);
+            (file.open, file.in_kernel, file.calls, file.calls_here) = (None, 0, 0, 0);
         }
         for store in &mut self.stores {
             // The parent's: its end would be the parent's end.
             std::mem::forget(store.client.take());
             store.claims.clear();
+            store.handles.clear();
             store.serial += 1;
             store.retry_at = 0;
             for fd in store.forget_descriptors() {

@@ -253,6 +253,16 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         self.service.release_lease(Release { inode, serial, shares, position, is_referenced });
     }
 
+    /// Releases a lease that nothing needs now.
+    pub(super) fn give_up_lease(&mut self, inode: InodeNumber) {
+        if self.leases.is_pinned(inode) || self.check_going().is_err() {
+            return;
+        }
+        if let Some(serial) = self.leases.held.get(&inode).map(|hold| hold.serial) {
+            self.release_lease(inode, serial, false);
+        }
+    }
+
     /// Releases the oldest leases, if there are too many.
     fn evict(&mut self) {
         if self.leases.held.len() > self.leases.most {

@@ -134,6 +134,10 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         self.wait_for_lease(inode, mode)
     }
 
+    fn give_up(&mut self, inode: InodeNumber) {
+        self.give_up_lease(inode);
+    }
+
     fn read(&mut self, handle: Handle, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
         self.operation(|client| client.read_at(handle, offset, bytes))
     }

@@ -67,9 +67,11 @@ impl Entry {
         holder.client != client && (mode == Mode::Exclusive || holder.mode == Mode::Exclusive)
     }
 
-    /// Whether a request can be granted now.
+    /// Whether a request can be granted now. Who released the lease last need not wait for the
+    /// digest of its own log.
     pub(super) fn admits(&self, request: (ClientNumber, Mode)) -> bool {
-        self.draining.is_none() && !self.holders.iter().any(|holder| Self::conflicts(holder, request))
+        let is_drained = self.draining.is_none_or(|(client, _)| client == request.0);
+        is_drained && !self.holders.iter().any(|holder| Self::conflicts(holder, request))
     }
 
     /// Whether it says nothing any more.

@@ -5,8 +5,9 @@
 //! 2. A grant has a serial. A release of an older serial is ignored: it crossed the grant.
 //! 3. An inode without an entry is held by the client that its number belongs to. The holder gets
 //!    an entry when a client asks. If that is another one, the holder may not know the inode any
-//!    more; then it answers the revocation at once. If it is the holder itself, which gave the
-//!    lease up without an entry, it gets all of it: its log may have records that need it.
+//!    more; then it answers the revocation at once. If it is the holder itself, it gets all of
+//!    it: its log may have records that need it. The holder may also give such an inode back
+//!    before another asks (serial 0).
 //! 4. Times come from the caller. Revocations and their deadlines are in one ordered set.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -191,6 +192,7 @@ impl LeaseTable {
     #[must_use]
     pub fn release(&mut self, client: ClientNumber, release: Release, now: u64) -> bool {
         let inode = release.inode;
+        self.admit_maker(client, &release);
         let Some(entry) = self.entries.get_mut(&inode) else { return true };
         let Some(holder) = entry.holder_mut(client).filter(|holder| holder.serial == release.serial) else {
             return true;
@@ -223,6 +225,18 @@ impl LeaseTable {
         is_accepted
     }
 
+    /// A client gives back an inode that it made and that no other asked for: from now on there is an
+    /// entry, which says up to where its log has records of the inode.
+    fn admit_maker(&mut self, client: ClientNumber, release: &Release) {
+        let inode = release.inode;
+        let is_unknown = release.serial == 0 && !self.entries.contains_key(&inode);
+        if is_unknown && !release.shares && self.owner(inode) == Some(client) {
+            self.hold(client, inode, Mode::Exclusive, 0);
+            let holder = self.entries.get_mut(&inode).and_then(|entry| entry.holder_mut(client));
+            holder.into_iter().for_each(|holder| holder.serial = 0);
+        }
+    }
+
     /// A client does not have an inode open any more, on which it has no lease, or not the only
     /// one.
     pub fn unreferenced(&mut self, client: ClientNumber, inode: InodeNumber) {
@@ -239,7 +253,9 @@ impl LeaseTable {
             && at <= state.digested
         {
             state.draining.pop_first();
-            if let Some(entry) = self.entries.get_mut(&inode) {
+            if let Some(entry) = self.entries.get_mut(&inode)
+                && entry.draining == Some((client, at))
+            {
                 entry.draining = None;
             }
             self.settle(inode, now);

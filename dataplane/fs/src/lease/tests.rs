@@ -73,8 +73,40 @@ fn records_from_before_the_maker_of_an_inode_released_it_stay_good() {
     table.own(A, 40..60);
     assert!(table.release(A, release(0, 640), 10));
     table.acquire(A, N, Mode::Shared, 20).expect("a request");
-    assert_eq!(granted(&mut table, A).mode, Mode::Exclusive);
+    granted(&mut table, A);
     assert!(table.may_change(A, N, 576) && !table.may_change(B, N, 0));
+}
+
+#[test]
+fn an_inode_that_its_maker_gave_up_passes_without_a_question() {
+    let mut table = table();
+    table.own(A, 40..60);
+    assert!(table.release(A, release(0, 640), 10));
+    table.acquire(B, N, Mode::Exclusive, 20).expect("a request");
+    assert_eq!((table.event(), table.owed(A)), (None, Some(640)));
+    table.digested(A, 640, 30);
+    assert_eq!(granted(&mut table, B).mode, Mode::Exclusive);
+    // A release of an inode that is another client's, or was asked for since, says nothing.
+    assert!(table.release(A, release(0, 900), 40) && table.release(B, release(0, 900), 40));
+    assert!(table.may_change(B, N, 1000) && table.owed(A).is_none() && table.owed(B).is_none());
+}
+
+/// Its log is digested up to an earlier release when the later one still waits.
+#[test]
+fn a_client_that_gave_up_a_lease_gets_it_again_at_once() {
+    let mut table = table();
+    table.acquire(A, N, Mode::Exclusive, 0).expect("a request");
+    let first = granted(&mut table, A);
+    assert!(table.release(A, release(first.serial, 640), 10));
+    table.acquire(A, N, Mode::Exclusive, 20).expect("a request");
+    let second = granted(&mut table, A);
+    assert!(table.release(A, release(second.serial, 1280), 30));
+    table.acquire(B, N, Mode::Shared, 40).expect("a request");
+    table.digested(A, 640, 50);
+    assert_eq!((table.event(), table.owed(A)), (None, Some(1280)));
+    assert!(table.may_change(A, N, 1216));
+    table.digested(A, 1280, 60);
+    granted(&mut table, B);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub unsafe fn mmap(
         && let Some(identity) = mounts::identify(fd)
     {
         let before = sys::errno();
-        with(|state| state.mapped.insert((identity.device, identity.inode)));
+        with(|state| state.map(identity));
         mounts::say_mapped(fd);
         // The kernel may not know yet how long the file is: a page beyond that is a fault.
         mounts::refresh(fd);
