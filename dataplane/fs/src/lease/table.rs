@@ -225,8 +225,8 @@ impl LeaseTable {
         is_accepted
     }
 
-    /// A client gives back an inode that it made and that no other asked for: from now on there is an
-    /// entry, which says up to where its log has records of the inode.
+    /// A client gives back an inode that it made and that no other asked for: from now on there is
+    /// an entry, which says up to where its log has records of the inode.
     fn admit_maker(&mut self, client: ClientNumber, release: &Release) {
         let inode = release.inode;
         let is_unknown = release.serial == 0 && !self.entries.contains_key(&inode);
