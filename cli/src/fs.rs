@@ -270,7 +270,9 @@ fn pin(arguments: &FsPinArguments) -> Result<(), Error> {
         PinClass::Hdd => Some("hdd"),
         PinClass::None => None,
     };
-    let fix = "name a file or directory below the directory of a `sietch fs mount`";
+    let mount = "name a file or directory below the directory of a `sietch fs mount`";
+    let media =
+        "its file system has no medium of this class; name another class, or add one: `sietch fs add`";
     let done = match class {
         Some(class) => rustix::fs::setxattr(file, fs::PIN, class.as_bytes(), XattrFlags::empty()),
         None => match rustix::fs::removexattr(file, fs::PIN) {
@@ -279,7 +281,10 @@ fn pin(arguments: &FsPinArguments) -> Result<(), Error> {
             removed => removed,
         },
     };
-    done.map_err(|errno| Error::file(file, fix)(errno.into()))?;
+    done.map_err(|errno| {
+        let fix = if errno == rustix::io::Errno::INVAL { media } else { mount };
+        Error::file(file, fix)(errno.into())
+    })?;
     let said = class.map_or("is not pinned".to_owned(), |class| format!("is pinned to {class}"));
     output::print(&format!("{} {said}\n", file.display()))
 }

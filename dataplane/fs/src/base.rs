@@ -7,6 +7,7 @@ use crate::error::Fault;
 use crate::file_system::DirectoryEntry;
 use crate::inode::{InodeNumber, Kind, Timestamp};
 use crate::name::{Cookie, NameKey};
+use crate::pool::Class;
 use crate::quota::Quota;
 
 /// An inode, as it is stored.
@@ -91,6 +92,9 @@ pub trait Base {
 
     /// Inodes in use.
     fn inodes(&self) -> u64;
+
+    /// Whether data can be on a medium of this class.
+    fn has_class(&self, class: Class) -> bool;
 
     /// How many of some blocks of a file have room, written or reserved: of those in the first
     /// `extents` extents. That is less by the extents that were looked at, and 0 if there may be

@@ -24,7 +24,7 @@ use crate::inode::InodeNumber;
 use crate::items::{self, Extent, LogState};
 use crate::limits::{BLOCK, MAX_XATTR_VALUE};
 use crate::name::{Cookie, NameKey, SLOTS};
-use crate::pool::{BlockCache, Copier, Pool, Reader, Run};
+use crate::pool::{BlockCache, Class, Copier, Pool, Reader, Run};
 use crate::quota::Quota;
 use crate::tree::Key;
 
@@ -55,6 +55,8 @@ pub trait Store {
     fn free_blocks(&self) -> (u64, u64);
     /// Inodes in use.
     fn inodes(&self) -> u64;
+    /// Whether there is a medium of this class.
+    fn has_class(&self, class: Class) -> bool;
 }
 
 /// The module's header describes it.
@@ -432,6 +434,10 @@ impl<S: Store> Base for Digested<S> {
         self.store.inodes()
     }
 
+    fn has_class(&self, class: Class) -> bool {
+        self.store.has_class(class)
+    }
+
     fn allocated(&mut self, inode: InodeNumber, blocks: Range<u64>, extents: &mut u64) -> Result<u64, Fault> {
         let (mut at, mut count) = (blocks.start, 0);
         while at < blocks.end
@@ -495,6 +501,10 @@ impl<D: DiskQueue> Store for Pool<D> {
     fn inodes(&self) -> u64 {
         self.root().counters.inodes
     }
+
+    fn has_class(&self, class: Class) -> bool {
+        Self::has_class(self, class)
+    }
 }
 
 impl<D: DiskQueue> Store for Reader<D> {
@@ -529,6 +539,10 @@ impl<D: DiskQueue> Store for Reader<D> {
     fn inodes(&self) -> u64 {
         self.root().counters.inodes
     }
+
+    fn has_class(&self, class: Class) -> bool {
+        Self::has_class(self, class)
+    }
 }
 
 impl<D: DiskQueue> Store for Copier<D> {
@@ -558,5 +572,9 @@ impl<D: DiskQueue> Store for Copier<D> {
 
     fn inodes(&self) -> u64 {
         self.as_reader().root().counters.inodes
+    }
+
+    fn has_class(&self, class: Class) -> bool {
+        self.as_reader().has_class(class)
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::pool::Class;
 
-/// The extended attribute: its value is the name of a class. That of a directory counts for the
-/// files below it, see [`crate::mover`].
+/// The extended attribute: its value is the name of a class of which there is a medium; others are
+/// refused. That of a directory counts for the files below it, see [`crate::mover`].
 pub const PIN: &[u8] = b"user.sietch.medium";
 
 /// The class that a value of the attribute names; other values mean nothing.

@@ -6,11 +6,13 @@ use sietch_disk::nvm::Medium;
 use super::attributes::CAPABILITIES;
 use super::{Client, Service};
 use crate::access::{Caller, READ, WRITE};
+use crate::base::Base as _;
 use crate::change::Change;
 use crate::file_system::XattrMode;
 use crate::inode::{Attributes, InodeNumber, Kind, STICKY};
 use crate::lease::Mode;
 use crate::limits::{MAX_XATTR_NAME, MAX_XATTR_NAMES, MAX_XATTR_VALUE};
+use crate::pin::{self, PIN};
 use crate::quota;
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
@@ -59,6 +61,10 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         self.need(inode, Mode::Exclusive)?;
         let found = self.stat(inode)?;
         may_use(caller, &found, name, WRITE)?;
+        if name == PIN && !pin::class(value).is_some_and(|class| self.service.base().has_class(class)) {
+            // Nothing would move.
+            return Err(Errno::INVAL);
+        }
         let names = self.see(|overlay, base| overlay.xattr_names(base, inode))?;
         let is_there = names.iter().any(|other| **other == *name);
         match mode {

@@ -18,7 +18,7 @@ use crate::error::Fault;
 use crate::inode::{InodeNumber, Kind, Timestamp};
 use crate::items::{self, Extent};
 use crate::pin::{self, PIN};
-use crate::pool::Copier;
+use crate::pool::{Class, Copier};
 use crate::tree::Key;
 
 /// Items that the hand passes in a step: less than a millisecond if they are in memory.
@@ -131,7 +131,9 @@ impl Mover {
         }
         let Some(extent) = self.unreadable.readable_part(inode, extent) else { return };
         let current = self.scan.current;
-        let pin = current.pin.or_else(|| self.pins.inherited(inode));
+        // A class may be gone since the pin was set.
+        let is_there = |class: &Class| view.media.iter().any(|it| it.blocks > 0 && it.class == *class);
+        let pin = current.pin.or_else(|| self.pins.inherited(inode)).filter(is_there);
         let warmth = (self.heat.of(inode, extent.first), youth(current.mtime, now.time));
         self.scan.add(&view.media, Candidate { inode, extent }, pin, warmth);
     }

@@ -1,7 +1,7 @@
 //! Which files belong on which class of media, because someone said so.
 //!
 //! 1. The extended attribute [`PIN`](crate::pin::PIN) of a file has the name of a class: `nvm`,
-//!    `ssd` or `hdd`.
+//!    `ssd` or `hdd`. If the last medium of that class has left, the file counts as not pinned.
 //! 2. That of a directory counts for all files below it that have none, and no nearer directory
 //!    with one, at the time at which the mover looks. The hand meets the attributes in the order of
 //!    inodes. At the end of a round, the directories that it found are walked, and the next round

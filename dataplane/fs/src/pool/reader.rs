@@ -9,7 +9,7 @@ use sietch_disk::{Buffer, DiskQueue};
 
 use super::error::OpenError;
 use super::limits::READER_NODES;
-use super::medium::{Medium, Member, check_run};
+use super::medium::{Class, Medium, Member, check_run};
 use super::open::identify;
 use super::{Root, Run};
 use crate::error::Fault;
@@ -68,6 +68,11 @@ impl<D: DiskQueue> Reader<D> {
     /// The key of the name hashes.
     pub fn name_key(&self) -> NameKey {
         self.name_key
+    }
+
+    /// Whether there is a medium of this class.
+    pub fn has_class(&self, class: Class) -> bool {
+        self.media.iter().any(|medium| medium.blocks > 0 && medium.class == class)
     }
 
     /// The value of an item.

@@ -9,7 +9,7 @@
 use sietch_disk::DiskQueue;
 
 use super::limits::MAX_RUN;
-use super::{MediumUse, Pool, Run, Watermarks};
+use super::{Class, MediumUse, Pool, Run, Watermarks};
 use crate::error::Fault;
 
 impl<D: DiskQueue> Pool<D> {
@@ -21,6 +21,11 @@ impl<D: DiskQueue> Pool<D> {
     /// How full each medium is, in the order in which they are given to [`Pool::open`].
     pub fn media_usage(&self) -> Vec<MediumUse> {
         self.usage().into_iter().filter(|medium| medium.blocks > 0).collect()
+    }
+
+    /// Whether there is a medium of this class.
+    pub fn has_class(&self, class: Class) -> bool {
+        self.media.iter().any(|medium| medium.blocks > 0 && medium.class == class)
     }
 
     /// Sets the watermarks of a medium, if it exists. They are not stored.

@@ -87,6 +87,11 @@ pub(super) fn pin(client: &mut FileSystem, driver: &mut Driver, inode: InodeNumb
     driver.digest_all(client);
 }
 
+/// Pins a file or directory; what the client says.
+pub(super) fn try_pin(client: &mut FileSystem, inode: InodeNumber, class: &str) -> Result<(), Errno> {
+    as_root(BIRTH, |caller| client.set_xattr(caller, inode, PIN, class.as_bytes(), XattrMode::Set))
+}
+
 pub(super) fn rename(client: &mut FileSystem, from: (InodeNumber, &str), to: (InodeNumber, &str)) {
     use sietch_fs::file_system::RenameMode;
     let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));

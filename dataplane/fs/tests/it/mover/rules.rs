@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use sietch_fs::FileSystem as _;
 use sietch_fs::inode::{InodeNumber, Kind, Timestamp};
 use sietch_fs::mover::{JOB_BLOCKS, Mover, Settings, Step};
 use sietch_fs::name::NameKey;
+use sietch_fs::pool::Class;
 
 use super::driver::{Driver, mark, three, usage, used};
-use super::files::{file, make, pin, read, rename, truncate, verify, verify_other, write_at, write_other};
+use super::files::{
+    file, make, pin, read, rename, truncate, try_pin, verify, verify_other, write_at, write_other,
+};
 use crate::setup::{BIRTH, FileSystem, Media, check_whole};
 
 const FAST: Settings = Settings { rate: 1 << 40, remembered: 1 << 10 };
@@ -149,7 +153,6 @@ fn a_pinned_file_goes_where_it_is_pinned_and_stays() {
     let files: Vec<_> = (0..3).map(|name| file(&mut client, &mut driver, &format!("{name}"), 50)).collect();
     pin(&mut client, &mut driver, files[0], Some("hdd"));
     pin(&mut client, &mut driver, files[1], Some("nvm"));
-    pin(&mut client, &mut driver, files[2], Some("tape"));
     driver.settle(&mut client);
     let places = |client: &mut FileSystem| files.iter().map(|inode| on(client, *inode)).collect::<Vec<_>>();
     assert_eq!(places(&mut client), [vec![2], vec![0], vec![0]]);
@@ -310,4 +313,56 @@ fn blocks_that_are_copied_are_not_used_again_meanwhile() {
         verify(&mut client, files[2], 64, &[]);
         assert_eq!(check_whole(client), Ok(()), "{steps} steps");
     }
+}
+
+/// A pin says where data go; without such a medium nothing could follow it.
+#[test]
+fn a_pin_to_a_class_without_a_medium_is_refused() {
+    let (media, mut client, _) = world(16 << 20, 32 << 20, 8 << 20, FAST);
+    let file = make(&mut client, InodeNumber::ROOT, "file", Kind::File);
+    for class in ["nvm", "ssd", "hdd"] {
+        assert_eq!(try_pin(&mut client, file, class), Ok(()), "{class}");
+    }
+    drop((client, media));
+    let media = Media::new(8 << 20, 4 << 20).with(&[(Class::Hdd, 8 << 20)]);
+    media.format(NameKey([7; 16]));
+    let mut client = media.open().expect("a file system");
+    let file = make(&mut client, InodeNumber::ROOT, "file", Kind::File);
+    for class in ["ssd", "", "tape", "HDD", "hdd\n"] {
+        assert_eq!(try_pin(&mut client, file, class), Err(Errno::INVAL), "{class:?}");
+        assert_eq!(try_pin(&mut client, InodeNumber::ROOT, class), Err(Errno::INVAL), "{class:?}");
+    }
+    assert_eq!(try_pin(&mut client, file, "hdd"), Ok(()));
+}
+
+/// The last medium of a class leaves, and files are pinned to it: they are as all others.
+#[test]
+fn a_pin_to_a_class_that_is_gone_keeps_nothing_where_it_is() {
+    let media = three(8 << 20, 8 << 20, 8 << 20, 4 << 20);
+    media.format(NameKey([7; 16]));
+    let mut client = media.open().expect("a file system");
+    let mut driver = Driver::new(&media, &mut client, FAST);
+    let nodes = used(&mut client)[0];
+    let file = file(&mut client, &mut driver, "file", 200);
+    pin(&mut client, &mut driver, file, Some("ssd"));
+    driver.settle(&mut client);
+    assert_eq!(used(&mut client)[1], 200);
+    client.service().owner().pool().set_leaving(1);
+    driver.settle(&mut client);
+    assert_eq!(used(&mut client)[1..], [0, 200]);
+    client.service().owner().pool().remove_medium(1).expect("nothing is on it");
+    drop((driver, client));
+    let mut without = media.clone();
+    without.others.remove(0);
+    let mut client = without.open().expect("the other media");
+    let mut driver = Driver::new(&without, &mut client, FAST);
+    // What it gets anew is on the home, and cold.
+    write_at(&mut client, file, 0..200, BIRTH).expect("room");
+    driver.digest_all(&mut client);
+    assert!(used(&mut client)[0] >= 200);
+    mark(&mut client, &[(0, 1, 950), (700, 850, 950), (700, 850, 950)]);
+    driver.settle(&mut client);
+    assert!(used(&mut client)[0] < nodes + 20, "{:?}", used(&mut client));
+    verify(&mut client, file, 200, &[]);
+    assert_eq!(check_whole(client), Ok(()));
 }
