@@ -1,6 +1,7 @@
 //! Numbers of bytes on the command line.
 
-/// A number of bytes, as Redis writes it: `512mb` is 512 * 1024 * 1024, `512m` is 512 million.
+/// A number of bytes, as Redis writes it, and terabytes likewise: `512mb` and `512mib` are
+/// 512 * 1024 * 1024, `512m` is 512 million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bytes(pub u64);
 
@@ -29,7 +30,9 @@ impl std::str::FromStr for Bytes {
             "mb" | "mib" => 1 << 20,
             "g" => 1_000_000_000,
             "gb" | "gib" => 1 << 30,
-            _ => return Err(format!("{text:?} has no unit of bytes; write 512mb or 2gb")),
+            "t" => 1_000_000_000_000,
+            "tb" | "tib" => 1 << 40,
+            _ => return Err(format!("{text:?} has no unit of bytes; write 512mb, 2gb or 1tb")),
         };
         digits
             .parse::<u64>()

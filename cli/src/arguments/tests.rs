@@ -14,7 +14,11 @@ fn sizes_follow_the_units_of_redis() {
     assert_eq!(size("1k"), Ok(1000));
     assert_eq!(size("512MB"), Ok(512 << 20));
     assert_eq!(size("2gb"), Ok(2 << 30));
-    for wrong in ["", "mb", "12q", "-1", "99999999999gb", "1.5gb"] {
+    assert_eq!(size("2t"), Ok(2_000_000_000_000));
+    for terabytes in ["16tb", "16tib", "16TiB"] {
+        assert_eq!(size(terabytes), Ok(16 << 40));
+    }
+    for wrong in ["", "mb", "tb", "12q", "1pb", "-1", "99999999999gb", "16777216tb", "1.5tb"] {
         assert!(size(wrong).is_err(), "{wrong}");
     }
 }
