@@ -52,7 +52,7 @@ pub(crate) use block_cache::BlockCache;
 pub use check::{Findings, Runs, check};
 pub(crate) use check::{Item, check_items};
 pub use copier::Copier;
-pub use error::{FormatError, MediaError, OpenError};
+pub use error::{FormatError, MediaError, OpenError, Unsuitable};
 pub use format::{FormatOptions, format};
 pub use media_change::{Belonging, belonging, recorded_media};
 pub use medium::{Class, Member};

@@ -2,17 +2,9 @@
 
 use crate::error::Fault;
 
-/// Why [`super::format()`] refuses.
+/// Why a medium cannot hold a pool, or a part of one.
 #[derive(Debug, thiserror::Error)]
-pub enum FormatError {
-    /// None, or too many.
-    #[error("a pool has 1 to {most} media, not {count}")]
-    Count {
-        /// Media given.
-        count: usize,
-        /// Media that a pool may have.
-        most: usize,
-    },
+pub enum Unsuitable {
     /// Too small.
     #[error("{medium}: has {blocks} blocks of 4096 bytes and needs {needed}; choose a larger one")]
     TooSmall {
@@ -31,6 +23,22 @@ pub enum FormatError {
         /// Bytes that it writes in one piece.
         bytes: usize,
     },
+}
+
+/// Why [`super::format()`] refuses.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// None, or too many.
+    #[error("a pool has 1 to {most} media, not {count}")]
+    Count {
+        /// Media given.
+        count: usize,
+        /// Media that a pool may have.
+        most: usize,
+    },
+    /// It cannot hold a pool.
+    #[error(transparent)]
+    Unsuitable(#[from] Unsuitable),
     /// A medium failed. It holds no pool now.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -107,14 +115,9 @@ pub enum OpenError {
         /// Blocks that it had.
         needed: u64,
     },
-    /// Its pieces are larger than a block.
-    #[error("{medium}: writes pieces of {bytes} bytes, more than 4096; it cannot hold a pool")]
-    Geometry {
-        /// Which one.
-        medium: String,
-        /// Bytes that it writes in one piece.
-        bytes: usize,
-    },
+    /// It cannot hold a pool.
+    #[error(transparent)]
+    Unsuitable(#[from] Unsuitable),
     /// A medium failed, or what it holds is damaged.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -156,24 +159,9 @@ pub enum MediaError {
         /// Blocks that there are.
         capacity: u32,
     },
-    /// Too small.
-    #[error("{medium}: has {blocks} blocks of 4096 bytes and needs {needed}; choose a larger one")]
-    TooSmall {
-        /// Which one.
-        medium: String,
-        /// Blocks that it has.
-        blocks: u64,
-        /// Blocks that it needs.
-        needed: u64,
-    },
-    /// Its pieces are larger than a block.
-    #[error("{medium}: writes pieces of {bytes} bytes, more than 4096; choose another medium")]
-    Geometry {
-        /// Which one.
-        medium: String,
-        /// Bytes that it writes in one piece.
-        bytes: usize,
-    },
+    /// It cannot hold a pool.
+    #[error(transparent)]
+    Unsuitable(#[from] Unsuitable),
     /// The home cannot leave.
     #[error("{medium}: has the tree of the pool, which is nowhere else; only other media can leave")]
     Home {

@@ -15,7 +15,7 @@ use super::error::FormatError;
 use super::limits::{FIRST_BLOCK, MAX_MEDIA, MIN_HOME, MIN_MEDIUM, first_chunk};
 use super::medium::{Medium, Member};
 use super::own_items::{chunk_item, free_item};
-use super::superblock::{Superblock, copies, newest, unsuitable};
+use super::superblock::{Superblock, check_suitable, copies, newest};
 use super::{Counters, Root, Run};
 use crate::limits::BLOCK;
 use crate::name::NameKey;
@@ -44,14 +44,8 @@ pub fn format<D: DiskQueue>(members: &mut [Member<D>], options: &FormatOptions) 
         return Err(FormatError::Count { count, most: MAX_MEDIA });
     }
     for (index, member) in members.iter().enumerate() {
-        let (blocks, needed) =
-            (member.disk.capacity() / BLOCK as u64, if index == 0 { MIN_HOME } else { MIN_MEDIUM });
-        if blocks < needed {
-            return Err(FormatError::TooSmall { medium: member.name.clone(), blocks, needed });
-        }
-        if let Some(bytes) = unsuitable(member.disk.physical_block_size(), member.disk.block_size()) {
-            return Err(FormatError::Geometry { medium: member.name.clone(), bytes });
-        }
+        let needed = if index == 0 { MIN_HOME } else { MIN_MEDIUM };
+        check_suitable(&member.name, &member.disk, needed)?;
     }
     let mut media: Vec<Medium<Reborrowed<'_, D>>> = members
         .iter_mut()

@@ -19,7 +19,7 @@ use super::limits::{FIRST_BLOCK, MAX_MEDIA, MIN_MEDIUM};
 use super::media_table::{FORMATTED, Listed, MediaTable};
 use super::medium::{Class, Medium, Member};
 use super::open::identify;
-use super::superblock::{Superblock, newest, unsuitable};
+use super::superblock::{Superblock, check_suitable, newest};
 use super::{Pool, Root, Run};
 use crate::error::Fault;
 
@@ -87,15 +87,8 @@ impl<D: DiskQueue> Pool<D> {
         self.check_unchanged()?;
         let mut table = self.table();
         let slot = table.empty_slot().ok_or(MediaError::Count { most: MAX_MEDIA })?;
-        let piece = unsuitable(member.disk.physical_block_size(), member.disk.block_size());
+        check_suitable(&member.name, &member.disk, MIN_MEDIUM)?;
         let mut medium = Medium::new(member);
-        if let Some(bytes) = piece {
-            return Err(MediaError::Geometry { medium: medium.name, bytes });
-        }
-        if u64::from(medium.blocks) < MIN_MEDIUM {
-            let (blocks, needed) = (u64::from(medium.blocks), MIN_MEDIUM);
-            return Err(MediaError::TooSmall { medium: medium.name, blocks, needed });
-        }
         if !self.has_node_room(true)? {
             return Err(self.full(self.tree.blocks_per_change()).into());
         }

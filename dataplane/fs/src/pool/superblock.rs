@@ -13,7 +13,7 @@ use sietch_disk::{Buffer, DiskQueue};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::error::OpenError;
+use super::error::{OpenError, Unsuitable};
 use super::media_table::{FORMATTED, MediaTable, RawTable};
 use super::medium::{Class, Medium};
 use super::{Counters, Root};
@@ -177,11 +177,8 @@ fn checksum(bytes: &[u8]) -> u32 {
 
 /// The newest of the copies on a medium.
 pub(super) fn newest<D: DiskQueue>(medium: &mut Medium<D>) -> Result<Superblock, OpenError> {
-    let piece = medium.disk_mut().physical_block_size();
-    if let Some(bytes) = unsuitable(piece, medium.disk_mut().block_size()) {
-        return Err(OpenError::Geometry { medium: medium.name.clone(), bytes });
-    }
     let name = medium.name.clone();
+    check_pieces(&name, medium.disk_mut())?;
     if u64::from(medium.blocks) < superblock_copies::COPIES as u64 {
         return Err(OpenError::Blank { medium: name });
     }
@@ -214,9 +211,22 @@ pub(super) fn newest<D: DiskQueue>(medium: &mut Medium<D>) -> Result<Superblock,
     Ok(superblock)
 }
 
-/// Bytes of a piece, if a pool cannot be on a medium with it.
-pub(super) fn unsuitable(piece: usize, block: usize) -> Option<usize> {
-    (piece > BLOCK || !BLOCK.is_multiple_of(block)).then_some(piece.max(block))
+/// Refuses a medium that writes pieces of more than a block.
+fn check_pieces(name: &str, disk: &impl DiskQueue) -> Result<(), Unsuitable> {
+    let (piece, block) = (disk.physical_block_size(), disk.block_size());
+    if piece > BLOCK || !BLOCK.is_multiple_of(block) {
+        return Err(Unsuitable::Geometry { medium: name.to_owned(), bytes: piece.max(block) });
+    }
+    Ok(())
+}
+
+/// Refuses a medium that cannot be one of a pool, in which it needs so many blocks.
+pub(super) fn check_suitable(name: &str, disk: &impl DiskQueue, needed: u64) -> Result<(), Unsuitable> {
+    let blocks = disk.capacity() / BLOCK as u64;
+    if blocks < needed {
+        return Err(Unsuitable::TooSmall { medium: name.to_owned(), blocks, needed });
+    }
+    check_pieces(name, disk)
 }
 
 /// The blocks of the two copies of a generation.
