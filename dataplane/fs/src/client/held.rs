@@ -17,13 +17,15 @@ pub(super) struct Hold {
     pub serial: u64,
     /// No other client has the inode open.
     pub is_sole: bool,
+    /// An operation needed it since it was last considered for release.
+    pub is_used: bool,
 }
 
 /// Leases, and what the current operation needs.
 #[derive(Debug)]
 pub(super) struct Leases {
     pub held: HashMap<InodeNumber, Hold, RandomState>,
-    /// In the order in which they came; some are gone.
+    /// In the order in which they came or were last passed over; some are gone.
     pub order: VecDeque<InodeNumber>,
     /// Leases that are kept, at most.
     pub most: usize,
@@ -80,6 +82,39 @@ impl Leases {
         self.held.get(&inode).is_some_and(|hold| hold.mode >= mode)
     }
 
+    /// Whether there is this lease for an operation, which uses it.
+    pub(super) fn uses(&mut self, inode: InodeNumber, mode: Mode) -> bool {
+        match self.held.get_mut(&inode) {
+            Some(hold) if hold.mode >= mode => {
+                hold.is_used = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The next lease to release: the first one that no operation needed since it was last passed
+    /// over. `None`: the operation that waits keeps them.
+    pub(super) fn next_unused(&mut self) -> Option<(InodeNumber, Hold)> {
+        loop {
+            let inode = self.order.pop_front()?;
+            if self.is_pinned(inode) {
+                self.order.push_back(inode);
+                // Those of one operation: far fewer than are kept.
+                return None;
+            }
+            match self.held.get_mut(&inode) {
+                // Each of them is passed over once, because none is used meanwhile.
+                Some(hold) if hold.is_used => {
+                    hold.is_used = false;
+                    self.order.push_back(inode);
+                }
+                Some(hold) => return Some((inode, *hold)),
+                None => {}
+            }
+        }
+    }
+
     pub(super) fn insert(&mut self, inode: InodeNumber, hold: Hold) {
         if self.held.insert(inode, hold).is_none() {
             self.order.push_back(inode);
@@ -92,5 +127,67 @@ impl Leases {
         let Some(waiting) = self.waiting else { return false };
         let needed = self.needs.get(&inode).copied();
         inode <= waiting && needed.is_some_and(|mode| self.has(inode, mode))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Leases on these inodes, in this order.
+    fn held(inodes: std::ops::RangeInclusive<u64>) -> Leases {
+        let mut leases = Leases::default();
+        for inode in inodes {
+            let hold = Hold { mode: Mode::Shared, serial: inode, is_sole: false, is_used: false };
+            leases.insert(InodeNumber(inode), hold);
+        }
+        leases
+    }
+
+    fn release(leases: &mut Leases) -> Option<u64> {
+        let (inode, _) = leases.next_unused()?;
+        leases.held.remove(&inode);
+        Some(inode.0)
+    }
+
+    /// A directory that every operation needs stays, however long ago its lease came.
+    #[test]
+    fn a_lease_that_is_used_outlasts_those_that_are_not() {
+        let mut leases = held(1..=4);
+        for next in 5..100 {
+            assert!(leases.uses(InodeNumber(1), Mode::Shared));
+            assert!(!leases.uses(InodeNumber(1), Mode::Exclusive), "it has no such lease");
+            let came = *held(next..=next).held.get(&InodeNumber(next)).expect("one");
+            leases.insert(InodeNumber(next), came);
+            assert_eq!(release(&mut leases), Some(next - 3), "the oldest of the others");
+        }
+        assert_eq!(leases.held.len(), 4);
+    }
+
+    /// All are used: the oldest goes, after each was passed over once.
+    #[test]
+    fn leases_that_are_all_used_go_in_their_order() {
+        let mut leases = held(1..=8);
+        for inode in 1..=8 {
+            assert!(leases.uses(InodeNumber(inode), Mode::Shared));
+        }
+        assert_eq!(leases.next_unused().map(|(inode, _)| inode.0), Some(1));
+        leases.held.remove(&InodeNumber(1));
+        assert_eq!(
+            (2..=8).map(|_| release(&mut leases)).collect::<Vec<_>>(),
+            (2..=8).map(Some).collect::<Vec<_>>()
+        );
+        assert_eq!(release(&mut leases), None);
+    }
+
+    /// What the operation that waits needs stays.
+    #[test]
+    fn leases_of_the_operation_that_waits_stay() {
+        let mut leases = held(1..=2);
+        leases.needs = [(InodeNumber(1), Mode::Shared), (InodeNumber(2), Mode::Shared)].into();
+        leases.waiting = Some(InodeNumber(2));
+        assert_eq!(release(&mut leases), None);
+        leases.waiting = None;
+        assert_eq!(release(&mut leases), Some(2));
     }
 }

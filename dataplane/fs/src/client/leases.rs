@@ -97,7 +97,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     /// # Errors
     /// The client does not have it: the operation returns, and runs again.
     pub(super) fn need(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
-        if !S::IS_SHARED || self.leases.has(inode, mode) {
+        if !S::IS_SHARED || self.leases.uses(inode, mode) {
             return Ok(());
         }
         debug_assert!(!self.leases.has_committed, "an operation that changed something needs {inode}");
@@ -133,7 +133,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
         self.leases.has_committed = true;
         if let Change::Create { inode, .. } = *change {
-            self.leases.insert(inode, Hold { mode: Mode::Exclusive, serial: 0, is_sole: true });
+            self.leases
+                .insert(inode, Hold { mode: Mode::Exclusive, serial: 0, is_sole: true, is_used: true });
         }
     }
 
@@ -192,7 +193,12 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                     if self.leases.requested.is_some_and(|(inode, _)| inode == grant.inode) {
                         self.leases.requested = None;
                     }
-                    let hold = Hold { mode: grant.mode, serial: grant.serial, is_sole: grant.is_sole };
+                    let hold = Hold {
+                        mode: grant.mode,
+                        serial: grant.serial,
+                        is_sole: grant.is_sole,
+                        is_used: false,
+                    };
                     self.leases.insert(grant.inode, hold);
                     self.leases.known_open.remove(&grant.inode);
                 }
@@ -236,7 +242,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     /// Releases a lease, or what is more than a shared one.
     fn release_lease(&mut self, inode: InodeNumber, serial: u64, shares: bool) {
         if let Some(hold) = self.leases.held.get_mut(&inode).filter(|_| shares) {
-            *hold = Hold { mode: Mode::Shared, serial, is_sole: false };
+            *hold = Hold { mode: Mode::Shared, serial, is_sole: false, is_used: hold.is_used };
         } else {
             self.leases.held.remove(&inode);
             self.without_capabilities.remove(&inode);
@@ -263,21 +269,14 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
     }
 
-    /// Releases the oldest leases, if there are too many.
+    /// Releases leases that were not used lately, if there are too many.
     fn evict(&mut self) {
         if self.leases.held.len() > self.leases.most {
             let left = self.leases.most / 8 * 7;
             while self.leases.held.len() > left
-                && let Some(inode) = self.leases.order.pop_front()
+                && let Some((inode, hold)) = self.leases.next_unused()
             {
-                if self.leases.is_pinned(inode) {
-                    self.leases.order.push_back(inode);
-                    // Those of one operation: far fewer than are kept.
-                    break;
-                }
-                if let Some(serial) = self.leases.held.get(&inode).map(|hold| hold.serial) {
-                    self.release_lease(inode, serial, false);
-                }
+                self.release_lease(inode, hold.serial, false);
             }
         }
         if self.leases.order.len() > 2 * self.leases.most + self.leases.held.len() {
