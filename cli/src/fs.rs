@@ -16,7 +16,7 @@ use std::time::Duration;
 use sietch_fs::FileSystem;
 use sietch_fs::file_system::Leased;
 use sietch_fuse::{Inner, Mount, Options};
-use sietch_service::fs::description::MediumDescription;
+use sietch_service::fs::description::{MediumDescription, ModelName};
 use sietch_service::fs::{
     self, ClassName, CreateOptions, Description, Durability, MediumUse, Moves, Totals, shared,
 };
@@ -59,18 +59,22 @@ pub(crate) fn run(command: &FsCommand) -> Result<(), Error> {
     }
 }
 
-fn media(class: ClassName, given: &[MediumArgument]) -> Result<Vec<MediumDescription>, Error> {
+fn media(
+    class: ClassName,
+    model: Option<ModelName>,
+    given: &[MediumArgument],
+) -> Result<Vec<MediumDescription>, Error> {
     let medium = |medium: &MediumArgument| {
-        Ok(MediumDescription { class, path: absolute(&medium.path)?, bytes: medium.bytes.0 })
+        Ok(MediumDescription { class, path: absolute(&medium.path)?, bytes: medium.bytes.0, model })
     };
     given.iter().map(medium).collect()
 }
 
 fn create(arguments: &FsCreateArguments) -> Result<(), Error> {
     let media = [
-        media(ClassName::Nvm, &arguments.nvm)?,
-        media(ClassName::Ssd, &arguments.ssd)?,
-        media(ClassName::Hdd, &arguments.hdd)?,
+        media(ClassName::Nvm, None, &arguments.nvm)?,
+        media(ClassName::Ssd, None, &arguments.ssd)?,
+        media(ClassName::Hdd, arguments.hdd_model.map(ModelName::from), &arguments.hdd)?,
     ];
     let options = CreateOptions {
         media: media.concat(),
@@ -126,9 +130,10 @@ fn mount(arguments: &FsMountArguments) -> Result<(), Error> {
         records => format!("; {records} records of its log were recovered"),
     };
     let line = format!(
-        "{} shows {}; Ctrl-C unmounts it{recovered}\n",
+        "{} shows {}; Ctrl-C unmounts it{recovered}\n{}",
         arguments.directory.display(),
-        arguments.folder.display()
+        arguments.folder.display(),
+        fs_media::models(&running.description.media)
     );
     let shown = show(mount, &line, signals, &|| None)?;
     let totals = moved(&running.digester.totals(), &running.description);
@@ -176,10 +181,11 @@ fn mount_served(arguments: &FsMountArguments, signals: Signals) -> Result<(), Er
     });
     drop(looking.map_err(failed_start)?);
     let line = format!(
-        "{} shows {}, which process {} serves; Ctrl-C unmounts it\n",
+        "{} shows {}, which process {} serves; Ctrl-C unmounts it\n{}",
         arguments.directory.display(),
         arguments.folder.display(),
-        attached.service
+        attached.service,
+        fs_media::models(&Description::read(&arguments.folder).map_err(failed)?.media)
     );
     let folder = &arguments.folder;
     let ended = |cause: &String| Error::Unserved { folder: folder.clone(), cause: cause.clone() };

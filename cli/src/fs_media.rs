@@ -34,7 +34,8 @@ pub(crate) fn add(arguments: &FsAddArguments) -> Result<(), Error> {
     ];
     // The arguments require one.
     for (class, medium) in given.into_iter().filter_map(|(class, medium)| Some((class, medium.as_ref()?))) {
-        let medium = MediumDescription { class, path: absolute(&medium.path)?, bytes: medium.bytes.0 };
+        let medium =
+            MediumDescription { class, path: absolute(&medium.path)?, bytes: medium.bytes.0, model: None };
         fs::add(&arguments.folder, &medium, &mut |_| {}).map_err(failed)?;
     }
     print(&arguments.folder)
@@ -66,7 +67,15 @@ pub(crate) fn lines(media: &[MediumDescription]) -> String {
     let line = |medium: &MediumDescription| {
         format!("  {}  {} bytes  {}\n", medium.class, medium.bytes, medium.path.display())
     };
-    media.iter().map(line).collect()
+    media.iter().map(line).collect::<String>() + &models(media)
+}
+
+/// A line for each medium that is made slower than it is: what is measured says so.
+pub(crate) fn models(media: &[MediumDescription]) -> String {
+    let line = |medium: &MediumDescription| {
+        medium.model.map(|model| format!("  {} is memory, slowed down ({model})\n", medium.path.display()))
+    };
+    media.iter().filter_map(line).collect()
 }
 
 /// The path of a file from the root, as the description has it.

@@ -47,7 +47,7 @@ impl Store {
         bytes: u64,
         log_bytes: Option<u64>,
     ) -> Result<Self, Error> {
-        let media = vec![MediumDescription { class, path: medium, bytes }];
+        let media = vec![MediumDescription { class, path: medium, bytes, model: None }];
         let options = CreateOptions { media, log_memory: None, log_bytes, durability: None };
         let description =
             fs::create(&folder, &options, &mut |_| {}).map_err(failed("making Sietch's files"))?;

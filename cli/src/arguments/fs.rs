@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use sietch_service::fs::Durability;
+use sietch_service::fs::description::ModelName;
 
 use super::Bytes;
 use super::fs_quota::FsQuotaArguments;
@@ -161,6 +162,10 @@ pub(crate) struct FsCreateArguments {
     #[arg(long, value_name = "PATH=SIZE")]
     pub hdd: Vec<MediumArgument>,
 
+    /// For measurements: make each --hdd, which must be on a tmpfs, as slow as a disk
+    #[arg(long, value_name = "MODEL", requires = "hdd")]
+    pub hdd_model: Option<ModelArgument>,
+
     /// Bytes of the log [default: an eighth of the fastest medium, from 64mib to 128mib, and less
     /// where its memory is small]
     #[arg(long, value_name = "SIZE")]
@@ -189,6 +194,21 @@ impl From<DurabilityArgument> for Durability {
         match argument {
             DurabilityArgument::Operation => Self::Operation,
             DurabilityArgument::Fsync => Self::Fsync,
+        }
+    }
+}
+
+/// A model of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ModelArgument {
+    /// 7200 rotations a minute: a random access takes 10 ms in the mean, 250 MB/s
+    Rotating,
+}
+
+impl From<ModelArgument> for ModelName {
+    fn from(argument: ModelArgument) -> Self {
+        match argument {
+            ModelArgument::Rotating => Self::Rotating,
         }
     }
 }

@@ -98,3 +98,29 @@ fn a_disk_is_replaced_after_a_crash() {
     let text = run(&testbed, &["check", "store", "--data"], true);
     assert!(text.contains("whole") && text.contains("/new") && !text.contains("/old"), "{text}");
 }
+
+#[test]
+fn a_disk_is_modelled_in_memory_and_every_output_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let testbed = Testbed::new("model");
+    let media = ["create", "store", "--nvm", "shm/data=64mib", "--log", "16mib", "--hdd"];
+    let create = |disk: &'static str| [&media[..], &[disk, "--hdd-model", "rotating"]].concat();
+    // TMPFS_MAGIC, linux/magic.h.
+    if rustix::fs::statfs(&testbed.folder).expect("a folder").f_type != 0x0102_1994 {
+        let text = run(&testbed, &create("disk=64mib"), false);
+        assert!(text.contains("/disk is no file of class hdd on a tmpfs"), "{text}");
+    }
+    let text = run(&testbed, &create("shm/disk=64mib"), true);
+    assert!(text.contains("shm/disk is memory, slowed down (model: ") && text.contains("250 MB/s"), "{text}");
+    // It has a medium of each of these classes, and of no other.
+    let mounted = Running::start(&testbed, &["mount", "store", "mnt"]);
+    fs::write(testbed.file("file"), content(1 << 20)).expect("room");
+    let file = testbed.file("file").display().to_string();
+    let text = run(&testbed, &["pin", &file, "ssd"], false);
+    assert!(text.contains("has no medium of this class"), "{text}");
+    run(&testbed, &["pin", &file, "hdd"], true);
+    assert!(fs::read(testbed.file("file")).expect("a file") == content(1 << 20));
+    drop(mounted);
+}

@@ -362,7 +362,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__fs__subcmd__create)
-            opts="-h -V --nvm --ssd --hdd --log --log-memory --durability --socket --help --version"
+            opts="-h -V --nvm --ssd --hdd --hdd-model --log --log-memory --durability --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -378,6 +378,10 @@ _sietch() {
                     ;;
                 --hdd)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hdd-model)
+                    COMPREPLY=($(compgen -W "rotating" -- "${cur}"))
                     return 0
                     ;;
                 --log)

@@ -282,6 +282,7 @@ _arguments "${_arguments_options[@]}" : \
 '*--nvm=[A file in persistent memory (a file system mounted with -o dax), or on a tmpfs that stands in for it and survives no loss of power; may be repeated]:PATH=SIZE:_default' \
 '*--ssd=[A file on a solid-state disk; may be repeated]:PATH=SIZE:_default' \
 '*--hdd=[A file on a rotating disk; may be repeated]:PATH=SIZE:_default' \
+'--hdd-model=[For measurements\: make each --hdd, which must be on a tmpfs, as slow as a disk]:MODEL:((rotating\:"7200 rotations a minute\: a random access takes 10 ms in the mean, 250 MB/s"))' \
 '--log=[Bytes of the log \[default\: an eighth of the fastest medium, from 64mib to 128mib, and less where its memory is small\]]:SIZE:_default' \
 '--log-memory=[The folder for the memory of the log \[default\: that of the first --nvm, else /dev/shm\]]:DIR:_files' \
 '(--nvm)--durability=[Without --nvm\: when an operation survives a loss of power \[default\: fsync\]]:WHEN:((operation\:"When it returns\: each change waits for the disk"

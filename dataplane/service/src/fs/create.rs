@@ -135,7 +135,9 @@ fn make_files(
     }
     let mut members = Vec::new();
     for medium in &description.media {
-        members.push(media::Medium::open(medium)?.member()?);
+        let medium = media::Medium::open(medium)?;
+        medium.judge_model(Path::new(FILE))?;
+        members.push(medium.member()?);
     }
     let identity = u128::from_le_bytes(random(&description.log.memory)?);
     let name_key = NameKey(random(&description.log.memory)?);

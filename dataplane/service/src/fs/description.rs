@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
+use sietch_disk::nvm::Model;
 use sietch_fs::mover::Settings;
 use sietch_fs::pool::{Class, Watermarks};
 
@@ -82,6 +83,29 @@ pub enum Durability {
     Fsync,
 }
 
+/// What memory stands in for, and is made as slow as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelName {
+    /// A rotating disk of 7200 rotations a minute.
+    Rotating,
+}
+
+impl ModelName {
+    pub(super) fn model(self) -> Model {
+        match self {
+            Self::Rotating => Model::ROTATING_DISK,
+        }
+    }
+}
+
+/// The figures.
+impl fmt::Display for ModelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.model().fmt(f)
+    }
+}
+
 /// A medium.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -92,6 +116,9 @@ pub struct MediumDescription {
     pub path: PathBuf,
     /// Bytes.
     pub bytes: u64,
+    /// For measurements, of a file of class hdd on a tmpfs: how slow it is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
 }
 
 /// A change of the media that was begun. It is in the description until it is finished, so that a

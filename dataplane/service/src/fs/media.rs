@@ -9,7 +9,7 @@ use sietch_disk::nvm::Mapped;
 use sietch_disk::{AreaQueue, BLOCK, NvmQueue, OpenError, area, open_area};
 use sietch_fs::pool::{Belonging, Member, belonging, recorded_media};
 
-use super::description::{Change, ClassName, Description, FILE, MediumDescription};
+use super::description::{Change, ClassName, Description, FILE, MediumDescription, ModelName};
 use super::error::StoreError;
 
 /// The type of a tmpfs in `statfs(2)` (`TMPFS_MAGIC`, linux/magic.h).
@@ -25,19 +25,38 @@ pub(super) struct Medium {
     path: PathBuf,
     class: ClassName,
     bytes: u64,
+    model: Option<ModelName>,
 }
 
 impl Medium {
     /// Opens and locks the file of a medium.
     pub(super) fn open(description: &MediumDescription) -> Result<Self, StoreError> {
-        let MediumDescription { class, path, bytes } = description.clone();
+        let MediumDescription { class, path, bytes, model } = description.clone();
         let file = open_own(&path, bytes)?;
-        Ok(Self { file, path, class, bytes })
+        Ok(Self { file, path, class, bytes, model })
     }
 
     /// The medium behind a descriptor that the service has passed.
-    pub(super) fn of_descriptor(file: OwnedFd, path: PathBuf, class: ClassName, bytes: u64) -> Self {
-        Self { file, path, class, bytes }
+    pub(super) fn of_descriptor(file: OwnedFd, description: MediumDescription) -> Self {
+        let MediumDescription { class, path, bytes, model } = description;
+        Self { file, path, class, bytes, model }
+    }
+
+    /// Refuses a model of what is no memory. `fs_toml` is the description.
+    pub(super) fn judge_model(&self, fs_toml: &Path) -> Result<(), StoreError> {
+        let is_memory = self.class == ClassName::Hdd && is_tmpfs(&self.file);
+        if self.model.is_none() || is_memory {
+            return Ok(());
+        }
+        Err(StoreError::Contradiction {
+            path: fs_toml.to_owned(),
+            line: "model = \"rotating\"".to_owned(),
+            fact: format!(
+                "{} is no file of class hdd on a tmpfs, which could stand in for one",
+                self.path.display()
+            ),
+            fix: "remove the model, or choose a file of class hdd in /dev/shm".to_owned(),
+        })
     }
 
     /// Its file has more bytes now.
@@ -67,9 +86,11 @@ impl Medium {
     ) -> Result<Member<AreaQueue>, StoreError> {
         let file = duplicate(&self.file, &self.path)?;
         let fail = |source| StoreError::Queue { path: self.path.clone(), source };
-        let disk = if self.class == ClassName::Nvm && is_tmpfs(&file) {
+        let model = self.model.map(ModelName::model);
+        let is_memory = self.class == ClassName::Nvm || model.is_some();
+        let disk = if is_memory && is_tmpfs(&file) {
             let memory = Mapped::file_on_demand(&file, self.bytes).map_err(fail)?;
-            AreaQueue::Nvm(NvmQueue::over(memory, None))
+            AreaQueue::Nvm(NvmQueue::over(memory, model))
         } else {
             open(file, self.bytes).map_err(fail)?
         };
@@ -132,6 +153,7 @@ pub(super) fn belonging_of(
 
 /// Refuses a description that says something else of the media than their superblocks.
 fn judge(folder: &Path, description: &Description, media: &[Medium]) -> Result<(), StoreError> {
+    media.iter().try_for_each(|medium| medium.judge_model(&folder.join(FILE)))?;
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let grows = description.change.as_ref().filter(|change| matches!(change, Change::Grow { .. }));
     for (medium, (class, blocks)) in description.media.iter().zip(recorded_media(members)?) {

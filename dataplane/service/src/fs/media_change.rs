@@ -24,7 +24,7 @@ use sietch_fs::pool::limits::MAX_MEDIA;
 use sietch_fs::pool::{MediaError, Pool};
 
 use super::create::random;
-use super::description::{Change, ClassName, Description, MediumDescription};
+use super::description::{Change, ClassName, Description, FILE, MediumDescription};
 use super::error::StoreError;
 use super::media::{self, Medium};
 
@@ -128,6 +128,11 @@ pub fn add(
     }
     let key = u64::from_le_bytes(random(folder)?);
     let opened = Medium::open(medium)?;
+    if let Err(error) = opened.judge_model(&folder.join(FILE)) {
+        drop(std::fs::remove_file(&medium.path));
+        locked.end()?;
+        return Err(error);
+    }
     let slot = match locked.pool.add_medium(opened.member()?, key) {
         // Whether the pool has it, the next command sees.
         Err(MediaError::Fault(fault)) if !matches!(fault, Fault::Full { .. }) => return Err(fault.into()),
@@ -177,7 +182,7 @@ impl Locked {
             }
         }
         let cause = "other commands change it all the time; run this again".to_owned();
-        Err(StoreError::Description { path: folder.join(super::description::FILE), cause })
+        Err(StoreError::Description { path: folder.join(FILE), cause })
     }
 
     fn settled(

@@ -1,6 +1,7 @@
 //! A file system in a folder of a test.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use sietch_disk::BLOCK;
 use sietch_fs::access::{Caller, Credentials};
@@ -43,7 +44,7 @@ impl Folder {
     }
 
     pub(super) fn medium(&self, name: &str, class: ClassName, mib: u64) -> MediumDescription {
-        MediumDescription { class, path: self.file(name), bytes: mib * MIB }
+        MediumDescription { class, path: self.file(name), bytes: mib * MIB, model: None }
     }
 
     pub(super) fn read(&self) -> Description {
@@ -60,6 +61,32 @@ impl Folder {
         let blocks = mib * MIB / BLOCK as u64;
         write(&mut running.client, name, blocks);
         end(running);
+    }
+
+    /// How long it takes to read `count` blocks of a file of so many MiB, each far from the one
+    /// before.
+    pub(super) fn read_apart(&self, name: &str, count: u32, mib: u64) -> Duration {
+        let mut running = self.open();
+        let blocks = mib * MIB / BLOCK as u64;
+        let took = as_root(|caller| {
+            let client = &mut running.client;
+            let found = client.lookup(caller, InodeNumber::ROOT, name.as_bytes()).expect("a name");
+            let mode = OpenMode { read: true, ..OpenMode::default() };
+            let handle = client.open(caller, found.inode, mode).expect("a file");
+            let begin = Instant::now();
+            for at in 0..u64::from(count) {
+                // From both ends to the middle.
+                let block = if at % 2 == 0 { at * 64 } else { blocks - at * 64 };
+                let mut bytes = vec![0; BLOCK];
+                assert_eq!(client.read(handle, block * BLOCK as u64, &mut bytes), Ok(BLOCK));
+                assert!(bytes == content(block), "block {block}");
+            }
+            let took = begin.elapsed();
+            client.close(handle);
+            took
+        });
+        end(running);
+        took
     }
 
     /// Removes a file.

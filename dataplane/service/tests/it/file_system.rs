@@ -31,7 +31,7 @@ impl Drop for Folder {
 }
 
 fn make(folder: &Path, bytes: u64, log_bytes: u64) {
-    let medium = MediumDescription { class: ClassName::Nvm, path: folder.join("data"), bytes };
+    let medium = MediumDescription { class: ClassName::Nvm, path: folder.join("data"), bytes, model: None };
     let options = CreateOptions {
         media: vec![medium],
         log_memory: Some(folder.to_owned()),

@@ -40,7 +40,7 @@ impl Folder {
 
     /// Makes a file system with one medium.
     fn create(&self, class: ClassName, bytes: u64, log_bytes: u64) -> Description {
-        let media = vec![MediumDescription { class, path: self.0.join("data"), bytes }];
+        let media = vec![MediumDescription { class, path: self.0.join("data"), bytes, model: None }];
         let options = CreateOptions {
             media,
             log_memory: Some(self.0.clone()),

@@ -42,6 +42,7 @@ impl Folders {
             class,
             path: folder.join("data"),
             bytes: size * MIB,
+            model: None,
         };
         let media = vec![medium(ClassName::Nvm, &self.0[0], nvm), medium(ClassName::Ssd, &self.0[1], ssd)];
         let options = CreateOptions {

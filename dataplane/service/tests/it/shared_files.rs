@@ -36,7 +36,7 @@ impl Folder {
         let path = Path::new("/dev/shm").join(format!("sietch-shared-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder");
         let folder = Self(path);
-        let media = vec![MediumDescription { class, path: folder.0.join("data"), bytes }];
+        let media = vec![MediumDescription { class, path: folder.0.join("data"), bytes, model: None }];
         let options = CreateOptions {
             media,
             log_memory: Some(folder.0.clone()),

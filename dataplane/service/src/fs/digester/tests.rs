@@ -25,8 +25,12 @@ impl Folder {
         let path = Path::new("/dev/shm").join(format!("sietch-digester-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder");
         let folder = Self(path);
-        let media =
-            vec![MediumDescription { class: ClassName::Nvm, path: folder.0.join("data"), bytes: 16 << 20 }];
+        let media = vec![MediumDescription {
+            class: ClassName::Nvm,
+            path: folder.0.join("data"),
+            bytes: 16 << 20,
+            model: None,
+        }];
         let (log_memory, log_bytes) = (Some(folder.0.clone()), Some(32 << 20));
         let options = CreateOptions { media, log_memory, log_bytes, durability: None };
         create(&folder.0.join("fs"), &options, &mut |_| {}).expect("a file system");

@@ -1,6 +1,8 @@
 //! Descriptions that contradict themselves or the media.
 
-use crate::fs::description::{ClassName, Description, FILE};
+use std::time::Duration;
+
+use crate::fs::description::{ClassName, Description, FILE, MediumDescription, Migration, ModelName};
 use crate::fs::test_folder::{Folder, MIB};
 use crate::fs::{StoreError, add, check, drain, grow, open, recount, shared};
 
@@ -119,4 +121,48 @@ fn two_media_with_one_file_are_refused() {
     description.write(&folder.store()).expect("room");
     let error = refused(&folder);
     assert!(error.contains("/slow\"`: two media have this file"), "{error}");
+}
+
+/// Data on a file in memory with the model of a disk: each place that is far from the one before
+/// costs a seek and half a rotation, for the file system alone and for clients of a service.
+#[test]
+fn a_medium_in_memory_can_be_as_slow_as_a_rotating_disk() {
+    const READS: u32 = 16;
+    // More than the 4 ms of half a rotation, less than a mean seek.
+    let least = Duration::from_millis(5) * READS;
+    let folder = Folder::new("model");
+    let disk =
+        MediumDescription { model: Some(ModelName::Rotating), ..folder.medium("disk", ClassName::Hdd, 24) };
+    add(&folder.store(), &disk, &mut |_| {}).expect("room");
+    let text = std::fs::read_to_string(folder.store().join(FILE)).expect("a description");
+    assert!(text.contains("model = \"rotating\""), "{text}");
+    let migration = Some(Migration { rate: 0, low: 0, high: 1, hard: 2 });
+    Description { migration, ..folder.read() }.write(&folder.store()).expect("room");
+    folder.write("data", 16);
+    let took = folder.read_apart("data", READS, 16);
+    assert!(took >= least, "{took:?}");
+    folder.verify("data", 16);
+}
+
+#[test]
+fn a_model_of_what_is_no_disk_in_memory_is_refused() {
+    let folder = Folder::new("model-wrong");
+    let good = folder.read();
+    let model = Some(ModelName::Rotating);
+    // The home is of class nvm.
+    rewrite(&folder, ("class = \"nvm\"", "class = \"nvm\"\nmodel = \"rotating\""), "");
+    let error = refused(&folder);
+    assert!(error.contains("/home is no file of class hdd on a tmpfs"), "{error}");
+    good.write(&folder.store()).expect("room");
+    // Not in memory.
+    let path = std::env::temp_dir().join(format!("sietch-model-{}", std::process::id()));
+    let medium = MediumDescription { class: ClassName::Hdd, path: path.clone(), bytes: MIB, model };
+    // TMPFS_MAGIC, linux/magic.h.
+    if rustix::fs::statfs(std::env::temp_dir()).expect("a folder").f_type == 0x0102_1994 {
+        return;
+    }
+    let error = add(&folder.store(), &medium, &mut |_| {}).expect_err("a file on a disk").to_string();
+    assert!(error.contains("is no file of class hdd on a tmpfs"), "{error}");
+    assert!(!path.exists() && folder.read() == good);
+    folder.verify("before", 12);
 }

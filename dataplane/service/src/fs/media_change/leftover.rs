@@ -81,9 +81,7 @@ impl Locked {
                     action: "duplicate its descriptor",
                     source,
                 })?,
-                path.to_owned(),
-                medium.class,
-                medium.bytes,
+                medium.clone(),
             );
             if belonging(home.member()?, opened.member()?)? == Belonging::Former {
                 from = (COPIES * BLOCK) as u64;

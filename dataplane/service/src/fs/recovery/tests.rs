@@ -25,7 +25,8 @@ impl Folder {
         std::fs::create_dir_all(&path).expect("a folder");
         let folder = Self(path);
         let data = folder.0.join("data");
-        let media = vec![MediumDescription { class: ClassName::Nvm, path: data, bytes: 16 << 20 }];
+        let media =
+            vec![MediumDescription { class: ClassName::Nvm, path: data, bytes: 16 << 20, model: None }];
         let options = CreateOptions {
             media,
             log_memory: Some(folder.0.clone()),

@@ -6,10 +6,10 @@ use sietch_fs::inode::InodeNumber;
 use sietch_fs::lease::{Grant, Mode, Release, Revocation};
 use sietch_fs::pool::Root;
 
-use crate::fs::description::{ClassName, Durability};
+use crate::fs::description::{Durability, MediumDescription};
 
 /// Version of the messages: both sides are of one build, or do not talk.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 /// The first message of a client.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,8 +32,7 @@ pub(super) struct Welcome {
     pub durability: Durability,
     /// The log has a copy on disk, whose descriptor comes with this.
     pub has_disk: bool,
-    /// Name, class and bytes of each medium.
-    pub media: Vec<(String, ClassName, u64)>,
+    pub media: Vec<MediumDescription>,
     pub progress: Progress,
 }
 

@@ -278,8 +278,8 @@ impl Remote {
             None => None,
         };
         let mut members = Vec::new();
-        for (name, class, bytes) in welcome.media {
-            let medium = Medium::of_descriptor(next()?, name.into(), class, bytes);
+        for medium in welcome.media {
+            let medium = Medium::of_descriptor(next()?, medium);
             members.push(medium.member_by(&mut |file, bytes| opening.area(file, bytes))?);
         }
         let progress = &welcome.progress;

@@ -302,7 +302,6 @@ fn serve_client(sessions: &Sessions, stream: &UnixStream, number: u32, files: &F
     sessions.events.send(Event::Join(joining)).map_err(|_| ended())?;
     let outcome =
         answered.recv().map_err(|_| ended()).and_then(|answer| answer).and_then(|(state, progress)| {
-            let media = description.media.iter();
             let welcome = Welcome {
                 log: number,
                 epoch: state.epoch,
@@ -312,9 +311,7 @@ fn serve_client(sessions: &Sessions, stream: &UnixStream, number: u32, files: &F
                 log_bytes: log.bytes,
                 durability: description.durability(),
                 has_disk: files.disk.is_some(),
-                media: media
-                    .map(|medium| (medium.path.display().to_string(), medium.class, medium.bytes))
-                    .collect(),
+                media: description.media.clone(),
                 progress,
             };
             let mut descriptors: Vec<BorrowedFd<'_>> = vec![files.memory.as_fd(), word.as_fd()];
