@@ -14,10 +14,12 @@
 //!    rounds, and the median of the ratios round by round, Sietch's client over the subject.
 //! 3. Coalescing is what the digest reports of the flows' blocks, without the making of their
 //!    files.
-//! 4. What a block does is in `operations` and `personality`, recovery in `recovery`, an unmodified
-//!    program in `programs`.
+//! 4. Data that move between media, beside what goes on, are measured in runs over time.
+//! 5. What a block does is in `operations` and `personality`, recovery in `recovery`, moves in
+//!    `migration`, an unmodified program in `programs`.
 
 mod files;
+mod migration;
 mod mounts;
 mod operations;
 mod personality;
@@ -66,7 +68,7 @@ pub(crate) struct Arguments {
     /// Seconds a block; data are read in the log only in the first half second
     #[arg(long, default_value_t = 0.3)]
     seconds: f64,
-    /// Only cells whose name contains this (memory, disk, append, varmail, leveldb, recovery)
+    /// Only cells whose name contains this (memory, disk, append, varmail, leveldb, recovery, migration)
     #[arg(long)]
     only: Option<String>,
     /// MiB of Sietch's log [default: what `sietch fs create` chooses]
@@ -166,8 +168,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     } else {
         None
     };
-    report::print(&cells, recovery.as_ref());
-    report::write(&cells, recovery.as_ref(), &arguments.out)
+    let moving = if wanted("migration") {
+        migration::run(scratch.path(), Path::new(MEMORY), arguments.rounds, &arguments.out)?
+    } else {
+        Vec::new()
+    };
+    let rest = report::Rest { recovery: recovery.as_ref(), migration: &moving };
+    report::print(&cells, rest);
+    report::write(&cells, rest, &arguments.out)
 }
 
 fn interruption() -> Error {

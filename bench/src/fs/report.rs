@@ -4,10 +4,18 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::migration::{self, Run};
 use super::results::{Cell, Recovery, Sample, Subject};
 use crate::error::Error;
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
+
+/// What is not a cell.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Rest<'a> {
+    pub recovery: Option<&'a Recovery>,
+    pub migration: &'a [Run],
+}
 
 fn of(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> Vec<f64> {
     samples.iter().map(figure).collect()
@@ -32,8 +40,8 @@ pub(super) fn progress(cell: &Cell) {
     println!("{}: {} ({} dropped)", cell.name, figures.join(", "), cell.dropped);
 }
 
-/// Prints the table of cells, what was coalesced, and recoveries.
-pub(super) fn print(cells: &[Cell], recovery: Option<&Recovery>) {
+/// Prints the table of cells, what was coalesced, recoveries, and runs over time.
+pub(super) fn print(cells: &[Cell], rest: Rest<'_>) {
     if !cells.is_empty() {
         println!("\nratio: operations a second of Sietch's client to those of that row");
         println!("durable: when changes are, as far as the medium keeps anything; memory stands in for NVM");
@@ -44,9 +52,10 @@ pub(super) fn print(cells: &[Cell], recovery: Option<&Recovery>) {
         print!("{}", table(cells));
     }
     cells.iter().filter_map(coalesced).for_each(|line| println!("{line}"));
-    if let Some(recovery) = recovery {
+    if let Some(recovery) = rest.recovery {
         println!("{}", recovered(recovery));
     }
+    rest.migration.iter().for_each(|run| println!("{}", migration::describe(run)));
 }
 
 /// A row for each subject of each cell.
@@ -119,11 +128,12 @@ fn recovered(recovery: &Recovery) -> String {
 #[derive(Serialize)]
 struct All<'a> {
     cells: &'a [Cell],
-    recovery: Option<&'a Recovery>,
+    #[serde(flatten)]
+    rest: Rest<'a>,
 }
 
 /// Writes `fs.json` and `fs.svg` below `out`.
-pub(super) fn write(cells: &[Cell], recovery: Option<&Recovery>, out: &Path) -> Result<(), Error> {
+pub(super) fn write(cells: &[Cell], rest: Rest<'_>, out: &Path) -> Result<(), Error> {
     let bars: Vec<Bar> = cells
         .iter()
         .flat_map(|cell| {
@@ -134,7 +144,7 @@ pub(super) fn write(cells: &[Cell], recovery: Option<&Recovery>, out: &Path) -> 
             })
         })
         .collect();
-    plot::write(out, "fs", "Sietch's file system: operations a second", &All { cells, recovery }, &bars)
+    plot::write(out, "fs", "Sietch's file system: operations a second", &All { cells, rest }, &bars)
 }
 
 #[cfg(test)]

@@ -47,7 +47,15 @@ impl Store {
         bytes: u64,
         log_bytes: Option<u64>,
     ) -> Result<Self, Error> {
-        let media = vec![MediumDescription { class, path: medium, bytes, model: None }];
+        Self::over(folder, vec![self::medium(class, medium, bytes)], log_bytes)
+    }
+
+    /// As [`Store::create`], with any media.
+    pub(super) fn over(
+        folder: PathBuf,
+        media: Vec<MediumDescription>,
+        log_bytes: Option<u64>,
+    ) -> Result<Self, Error> {
         let options = CreateOptions { media, log_memory: None, log_bytes, durability: None };
         let description =
             fs::create(&folder, &options, &mut |_| {}).map_err(failed("making Sietch's files"))?;
@@ -67,6 +75,11 @@ impl Store {
     pub(super) fn open(&self) -> Result<fs::Running, Error> {
         open_folder(&self.folder)
     }
+}
+
+/// A medium of so many bytes, in a new file.
+pub(super) fn medium(class: ClassName, path: PathBuf, bytes: u64) -> MediumDescription {
+    MediumDescription { class, path, bytes, model: None }
 }
 
 /// Opens the file system in a folder.
