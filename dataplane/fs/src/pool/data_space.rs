@@ -45,8 +45,12 @@ impl MediumSpace {
     /// Blocks that may be handed out below the hard watermark. What is above it must stay in runs
     /// that can become chunks of nodes: fragments do not count.
     fn below_hard(&self) -> u64 {
+        self.below_hard_of(&self.available)
+    }
+
+    fn below_hard_of(&self, free: &FreeMap) -> u64 {
         let spare = self.blocks - self.watermarks.hard(self.blocks);
-        self.available.in_chunks().saturating_sub(spare)
+        free.in_chunks().saturating_sub(spare)
     }
 }
 
@@ -122,6 +126,7 @@ impl DataSpace {
             watermarks: space.watermarks,
             blocks: space.blocks,
             free: space.stored.free(),
+            room: space.below_hard_of(&space.stored),
         };
         self.media.iter().map(usage).collect()
     }
@@ -297,5 +302,29 @@ impl DataSpace {
             (medium, start, length)
         };
         changed.into_iter().map(length).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing fills it further, so its use alone would never say that data should leave it.
+    #[test]
+    fn a_medium_whose_free_blocks_are_fragments_is_as_a_full_one() {
+        let mut space = DataSpace::new([(Class::Nvm, 1000), (Class::Ssd, 1000)].into_iter());
+        assert!(space.load(Run { medium: 1, start: 0, blocks: 1000 }));
+        let fragments = (0..200).map(|number| Run { medium: 0, start: number * 5, blocks: 1 });
+        assert!(fragments.into_iter().all(|run| space.load(run)));
+        let run = space.allocate(Class::Nvm, 8).expect("room");
+        assert_eq!((run.medium, run.blocks), (1, 8));
+        let nvm = space.usage()[0];
+        assert!(nvm.used() < nvm.watermarks.high(nvm.blocks) && nvm.room == 0, "{nvm:?}");
+        assert!(nvm.is_at_high() && nvm.is_near_hard() && nvm.above_low() > 0, "{nvm:?}");
+        // In runs, a quarter that is free is room.
+        let mut space = DataSpace::new([(Class::Nvm, 1000), (Class::Ssd, 1000)].into_iter());
+        assert!(space.load(Run { medium: 0, start: 0, blocks: 250 }));
+        let nvm = space.usage()[0];
+        assert_eq!((nvm.room, nvm.is_at_high(), nvm.is_near_hard()), (200, false, false));
     }
 }

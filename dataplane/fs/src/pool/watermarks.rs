@@ -70,6 +70,9 @@ pub struct MediumUse {
     pub blocks: u64,
     /// Blocks that no file and no node has.
     pub free: u64,
+    /// Those of them that new data may take, as of the next commit: what is below the hard mark, and
+    /// in runs. Where there are none, new data go to another medium.
+    pub room: u64,
 }
 
 impl MediumUse {
@@ -79,14 +82,21 @@ impl MediumUse {
     }
 
     /// Whether data should leave it: it is above its high watermark, or so near that what the
-    /// mover brings does not fit any more.
+    /// mover brings does not fit any more, or what is free is in fragments.
     pub fn is_at_high(&self) -> bool {
-        self.used() + self.blocks / NEAR > self.watermarks.high(self.blocks)
+        let near = self.used() + self.blocks / NEAR;
+        near > self.watermarks.high(self.blocks) || self.is_in_fragments()
     }
 
     /// Whether new data go elsewhere, or soon will.
     pub fn is_near_hard(&self) -> bool {
-        self.used() + self.blocks / NEAR > self.watermarks.hard(self.blocks)
+        let near = self.used() + self.blocks / NEAR;
+        near > self.watermarks.hard(self.blocks) || self.is_in_fragments()
+    }
+
+    /// It would stay so: new data that go elsewhere leave it as full as it is.
+    fn is_in_fragments(&self) -> bool {
+        self.blocks > 0 && self.room == 0
     }
 
     /// Blocks that must leave it until it is at its low mark.
