@@ -68,7 +68,8 @@ pub(crate) struct Arguments {
     /// Seconds a block; data are read in the log only in the first half second
     #[arg(long, default_value_t = 0.3)]
     seconds: f64,
-    /// Only cells whose name contains this (memory, disk, append, varmail, leveldb, recovery, migration)
+    /// Only cells whose name contains this (memory, disk, append, varmail, leveldb, recovery,
+    /// migration)
     #[arg(long)]
     only: Option<String>,
     /// MiB of Sietch's log [default: what `sietch fs create` chooses]

@@ -70,8 +70,8 @@ pub struct MediumUse {
     pub blocks: u64,
     /// Blocks that no file and no node has.
     pub free: u64,
-    /// Those of them that new data may take, as of the next commit: what is below the hard mark, and
-    /// in runs. Where there are none, new data go to another medium.
+    /// Those of them that new data may take, as of the next commit: what is below the hard mark,
+    /// and in runs. Where there are none, new data go to another medium.
     pub room: u64,
 }
 
