@@ -117,6 +117,12 @@ pub enum DigestError {
     /// An earlier batch failed half-way.
     #[error("an earlier batch failed; open the pool again")]
     Stopped,
+    /// The log has another seed.
+    #[error("log {log} has another seed: none of its records can be read with this one")]
+    Seed {
+        /// Its number.
+        log: u32,
+    },
 }
 
 /// The module's header describes it.
@@ -127,6 +133,7 @@ pub struct Digest<D: DiskQueue> {
     uncounted: Option<String>,
     /// A batch failed half-way: what is in memory is of no use.
     is_stopped: bool,
+    least_epoch: u32,
     batch_records: u64,
     batch_bytes: u64,
     /// Records that the next batch begins with: twice what fitted last. A full pool takes few at a
@@ -169,6 +176,7 @@ impl<D: DiskQueue> Digest<D> {
             counters,
             uncounted,
             is_stopped: false,
+            least_epoch: 0,
             batch_records: BATCH_RECORDS,
             batch_bytes: BATCH_BYTES,
             fitting: MAX_BATCH_RECORDS,
@@ -260,14 +268,26 @@ impl<D: DiskQueue> Digest<D> {
         Ok(numbers)
     }
 
+    /// No later epoch of a log is before this one. A pool that is restored from a copy would begin
+    /// an epoch again that the log has records of: those of the history that was given up. So this
+    /// is larger each time that the pool is opened, as a clock is.
+    pub fn set_least_epoch(&mut self, least: u32) {
+        self.least_epoch = least;
+    }
+
     /// Begins a new epoch of a log, in which records of earlier ones are not valid, and returns its
-    /// state. The log must be digested to its end, and its writer must not have begun.
+    /// state. The log must be digested to its end, and its writer must not have begun. `seed` is
+    /// that of the log's identity.
     ///
     /// # Errors
     /// As of [`Digest::digest`].
-    pub fn begin_epoch(&mut self, log: u32) -> Result<LogState, DigestError> {
+    pub fn begin_epoch(&mut self, log: u32, seed: u64) -> Result<LogState, DigestError> {
         let mut state = self.digested.log(log)?;
-        state.epoch += 1;
+        if !state.is_of(seed) {
+            return Err(DigestError::Seed { log });
+        }
+        state.epoch = state.epoch.saturating_add(1).max(self.least_epoch);
+        state.seed_sum = LogState::sum(seed);
         self.stopping(|digest| {
             digest.digested.store.use_reserve(true);
             digest.digested.store.insert(items::log_key(log), &items::write_log(state))?;
@@ -303,6 +323,9 @@ impl<D: DiskQueue> Digest<D> {
             return Err(DigestError::Stopped);
         }
         let state = self.digested.log(log)?;
+        if !state.is_of(seed) {
+            return Err(DigestError::Seed { log });
+        }
         let identity = LogIdentity { log, epoch: state.epoch, seed };
         let mut most = self.fitting.min(self.batch_records);
         let (mut batch, states, demand) = loop {

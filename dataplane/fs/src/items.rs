@@ -302,6 +302,20 @@ pub struct LogState {
     pub position: u64,
     /// The epoch of its records ([`crate::log::LogIdentity`]).
     pub epoch: u32,
+    /// CRC32C of the seed of its identity; 0: not known.
+    pub seed_sum: u32,
+}
+
+impl LogState {
+    /// Whether the log may have this seed. With another one, none of its records is valid, and it
+    /// looks like an empty one.
+    pub fn is_of(&self, seed: u64) -> bool {
+        self.seed_sum == 0 || self.seed_sum == Self::sum(seed)
+    }
+
+    pub(crate) fn sum(seed: u64) -> u32 {
+        checksum(&seed.to_le_bytes())
+    }
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -310,7 +324,7 @@ struct RawLog {
     sequence: U64,
     position: U64,
     epoch: U32,
-    reserved: U32,
+    seed_sum: U32,
 }
 
 /// The key of a log's state.
@@ -329,14 +343,19 @@ pub(crate) fn write_log(state: LogState) -> [u8; 24] {
         sequence: U64::new(state.sequence),
         position: U64::new(state.position),
         epoch: U32::new(state.epoch),
-        reserved: U32::new(0),
+        seed_sum: U32::new(state.seed_sum),
     })
 }
 
 /// The log's state that an item has.
 pub(crate) fn read_log(value: &[u8]) -> Option<LogState> {
     let raw = RawLog::read_from_bytes(value).ok()?;
-    Some(LogState { sequence: raw.sequence.get(), position: raw.position.get(), epoch: raw.epoch.get() })
+    Some(LogState {
+        sequence: raw.sequence.get(),
+        position: raw.position.get(),
+        epoch: raw.epoch.get(),
+        seed_sum: raw.seed_sum.get(),
+    })
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

@@ -136,7 +136,7 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// # Errors
     /// A medium failed.
     pub fn join(&mut self, client: ClientNumber, memory: M, seed: u64) -> Result<LogState, DigestError> {
-        let state = self.digest.begin_epoch(client.0)?;
+        let state = self.digest.begin_epoch(client.0, seed)?;
         let at = state.position;
         let reads = self.digest.root().generation;
         let messages = VecDeque::new();
@@ -359,7 +359,9 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
                 break;
             }
         }
-        self.digest.begin_epoch(client.0)?;
+        if let Some(seed) = self.logs.get(&client).map(|log| log.seed) {
+            self.digest.begin_epoch(client.0, seed)?;
+        }
         if let Some(ended) = self.logs.get_mut(&client).and_then(|log| log.ended.as_mut()) {
             ended.is_done = true;
         }

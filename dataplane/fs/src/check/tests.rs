@@ -78,7 +78,7 @@ fn populated() -> (Memory, Made) {
     let (memory, log) = (Memory::new(BYTES), Memory::new(256 << 10));
     format(&mut [member(&memory)], &FormatOptions { identity: 7, name_key: KEY }).expect("a pool");
     let mut digest = Digest::new(open(&memory), NOW).expect("a digest");
-    let state = digest.begin_epoch(LOG.log).expect("an epoch");
+    let state = digest.begin_epoch(LOG.log, LOG.seed).expect("an epoch");
     let identity = LogIdentity { epoch: state.epoch, ..LOG };
     let writer = LogWriter::new(log.clone(), identity, Durability::Operation).expect("a log");
     let service = Inline::new(digest, log, identity).expect("a service");
@@ -369,7 +369,7 @@ fn items_that_do_not_exist_are_found() {
     let found = after(|pool, made| {
         insert(pool, Key { object: made.file.0, kind: 99, offset: 0 }, b"");
         insert(pool, Key { object: 0, kind: 99, offset: 0 }, b"");
-        let state = LogState { sequence: 9, position: 64, epoch: 1 };
+        let state = LogState { sequence: 9, position: 64, epoch: 1, seed_sum: 0 };
         insert(pool, items::log_key(9), &items::write_log(state));
         insert(pool, Key { offset: 1 << 40, ..items::log_key(9) }, &items::write_log(LogState::default()));
     });

@@ -69,7 +69,7 @@ impl<D: DiskQueue> Owner for Digest<D> {
             Ok(flipped) => Ok(Some(flipped)),
             Err(DigestError::Held) => Ok(None),
             Err(DigestError::Fault(fault)) => Err(fault),
-            Err(error @ (DigestError::Ring(_) | DigestError::Stopped)) => {
+            Err(error @ (DigestError::Ring(_) | DigestError::Stopped | DigestError::Seed { .. })) => {
                 Err(Fault::Stopped { medium: "the pool".to_owned(), cause: error.to_string() })
             }
         }

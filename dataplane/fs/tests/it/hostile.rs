@@ -108,7 +108,7 @@ impl World {
 }
 
 fn begin(media: &Media, digest: &mut Digest<Disk>) -> LogWriter<Memory> {
-    let state = digest.begin_epoch(LOG.log).expect("a new epoch");
+    let state = digest.begin_epoch(LOG.log, LOG.seed).expect("a new epoch");
     let identity = LogIdentity { epoch: state.epoch, ..LOG };
     let mut writer = LogWriter::new(media.log.clone(), identity, Durability::Operation).expect("a log");
     writer.continue_at(state.position, state.sequence + 1);

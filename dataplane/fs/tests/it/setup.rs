@@ -214,7 +214,7 @@ impl Media {
         }
         digest.free_orphans().map_err(|error| error.to_string())?;
         while digest.reap().map_err(|error| error.to_string())? {}
-        let state = digest.begin_epoch(log).map_err(|error| error.to_string())?;
+        let state = digest.begin_epoch(log, identity.seed).map_err(|error| error.to_string())?;
         let identity = LogIdentity { epoch: state.epoch, ..identity };
         let mut writer = LogWriter::new(self.log.clone(), identity, Durability::Operation)
             .map_err(|error| error.to_string())?;

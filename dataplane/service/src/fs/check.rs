@@ -87,6 +87,10 @@ fn log(log: &LogDescription, number: u32, state: LogState) -> Result<Undigested,
         let damage = format!("{path} is gone, and has no copy on disk: records that it had are lost");
         return Ok(Undigested { damage: Some(damage), ..Undigested::default() });
     };
+    if !state.is_of(log.seed) {
+        let damage = format!("{path}: the seed in fs.toml is not that of this log; correct the line");
+        return Ok(Undigested { damage: Some(damage), ..Undigested::default() });
+    }
     let identity = LogIdentity { log: number, epoch: state.epoch, seed: log.seed };
     let found = undigested(&memory, identity, state.position, state.sequence + 1)
         .map_err(|source| StoreError::Ring { path: log.memory.clone(), source })?;

@@ -202,6 +202,15 @@ pub enum StoreError {
         /// What is wrong with it.
         cause: String,
     },
+    /// The description has another seed than the log.
+    #[error(
+        "the seed in fs.toml is not that of the log {}: it would look empty, and what only it has would be lost; correct the line `seed` from a copy of fs.toml",
+        path.display()
+    )]
+    Seed {
+        /// The log's file.
+        path: PathBuf,
+    },
 }
 
 impl StoreError {

@@ -46,7 +46,7 @@ pub fn open(folder: &Path) -> Result<Running, StoreError> {
     let (mut digest, logs, recovered) = recover(members()?, &description)?;
     let (memory, reader_memory, disk) = logs;
     let reader_memory = Arc::new(reader_memory);
-    let state = digest.begin_epoch(LOG)?;
+    let state = digest.begin_epoch(LOG, description.log.seed)?;
     let identity = LogIdentity { log: LOG, epoch: state.epoch, seed: description.log.seed };
     let durability =
         if disk.is_some() { LogDurability::Sync { block: DISK_BLOCK } } else { LogDurability::Operation };

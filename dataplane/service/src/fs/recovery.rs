@@ -8,7 +8,9 @@
 //! 3. A log for which the pool has no room waits for the others, which may make some. A log that
 //!    exceeded its client's budget can take the room of others; budgets are not stored. What
 //!    then has no room stays in its log, and is named.
-//! 4. Inodes to which no name leads are freed: the processes that had them open are gone.
+//! 4. Epochs that are begun later have numbers of the clock. So a medium that was restored from a copy
+//!    begins none that a log has records of.
+//! 5. Inodes to which no name leads are freed: the processes that had them open are gone.
 
 use std::path::PathBuf;
 
@@ -58,6 +60,8 @@ pub(super) fn recover(
     if let Some(cause) = digest.uncounted() {
         tracing::error!("users are not counted, and limits are not enforced: {cause}");
     }
+    // Seconds have 32 bits until 2106.
+    digest.set_least_epoch(u32::try_from(now().seconds).unwrap_or(u32::MAX / 2));
     let mut others = Vec::new();
     for number in digest.logs()?.into_iter().filter(|number| *number != LOG) {
         let log = numbered(&description.log, number);
@@ -156,6 +160,9 @@ fn recover_log(
     (replay, records): (&mut Replay, &mut u64),
 ) -> Result<(), StoreError> {
     debug_assert!(!memory.is_empty(), "a log has bytes");
+    if !digest.log_state(number)?.is_of(log.seed) {
+        return Err(StoreError::Seed { path: log.memory.clone() });
+    }
     loop {
         let mut judge = replay.of(ClientNumber(number));
         let batch = match digest.digest_judged(memory, number, log.seed, &mut judge) {

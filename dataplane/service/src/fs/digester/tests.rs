@@ -43,7 +43,7 @@ impl Folder {
         let medium = Medium::open(&description.media[0]).expect("a medium");
         let members = vec![medium.member().expect("a queue")];
         let (mut digest, (memory, reading, _), _) = recover(members, &description).expect("a pool");
-        let state = digest.begin_epoch(LOG).expect("an epoch");
+        let state = digest.begin_epoch(LOG, description.log.seed).expect("an epoch");
         let identity = LogIdentity { log: LOG, epoch: state.epoch, seed: description.log.seed };
         let mut writer = LogWriter::new(memory, identity, Durability::Operation).expect("a log");
         writer.continue_at(state.position, state.sequence + 1);

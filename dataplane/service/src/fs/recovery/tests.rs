@@ -1,4 +1,4 @@
-//! Logs for which the pool has no room.
+//! Logs for which the pool has no room, and logs of another history than the pool.
 
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ impl Folder {
     /// The writer of a log in a new epoch.
     fn writer(&self, digest: &mut Digest<AreaQueue>, number: u32) -> LogWriter<Mapped> {
         let log = numbered(&self.description().log, number);
-        let state = digest.begin_epoch(number).expect("an epoch");
+        let state = digest.begin_epoch(number, log.seed).expect("an epoch");
         let files = Files::open(&log).expect("the log's files");
         let (memory, _) = media::log_memory(files.memory, &log.memory, log.bytes).expect("its memory");
         let identity = LogIdentity { log: number, epoch: state.epoch, seed: log.seed };
@@ -136,4 +136,43 @@ fn a_log_that_does_not_fit_keeps_no_other_from_being_digested() {
     std::fs::write(&other, vec![0; bytes as usize]).expect("zeros");
     drop((digest, medium));
     folder.recover().map(drop).expect("it opens");
+}
+
+/// With another seed the log looks empty. What it has is not given up for that.
+#[test]
+fn a_log_with_another_seed_is_refused() {
+    let folder = Folder::new("seed");
+    let (mut digest, _, inodes) = half_full(&folder);
+    file(&mut folder.writer(&mut digest, LOG), inodes[1], None, 2);
+    drop(digest);
+    let path = folder.0.join("fs/fs.toml");
+    let whole = std::fs::read_to_string(&path).expect("a description");
+    let seed = folder.description().log.seed;
+    std::fs::write(&path, whole.replace(&format!("seed = {seed}"), "seed = 1")).expect("write it");
+    assert_eq!(folder.description().log.seed, 1);
+    assert!(matches!(folder.recover(), Err(StoreError::Seed { .. })));
+    std::fs::write(&path, whole).expect("write it back");
+    assert_eq!(folder.recover().expect("the seed is right").1, 3);
+}
+
+/// Records of the history that was given up are behind the end of the restored one, with the
+/// sequences that follow it.
+#[test]
+fn a_medium_that_was_restored_takes_no_record_of_its_future() {
+    let folder = Folder::new("restored");
+    let (digest, _, inodes) = half_full(&folder);
+    drop(digest);
+    let (data, copy) = (folder.0.join("data"), folder.0.join("copy"));
+    std::fs::copy(&data, &copy).expect("a copy");
+    let (mut digest, _) = folder.recover().expect("it opens");
+    file(&mut folder.writer(&mut digest, LOG), inodes[1], None, 4);
+    drop(digest);
+    // A clock of seconds tells the histories apart; two epochs may have begun in one of them.
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    std::fs::copy(&copy, &data).expect("the copy");
+    let (mut digest, records) = folder.recover().expect("it opens");
+    assert_eq!(records, 0);
+    file(&mut folder.writer(&mut digest, LOG), inodes[2], None, 0);
+    drop(digest);
+    assert_eq!(folder.recover().expect("it opens").1, 1);
 }
