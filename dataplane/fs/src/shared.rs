@@ -312,12 +312,13 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
         (log.digested, log.read) = (batch.state.position, batch.read);
         rooms.spent(client, batch.promised, (before, digest.root().free));
         self.reap()?;
+        // The client that made it may have it open, or frees it with its next record, unless it
+        // gave the lease up before: the table knows that until the log is digested.
+        let mut given_up = batch.orphans.clone();
+        given_up.retain(|inode| !self.table.is_of_its_maker(*inode));
         self.table.digested(client, batch.read, self.now);
-        for inode in &batch.orphans {
-            // The client that made it may have it open, or frees it with its next record.
-            if !self.table.is_of_its_maker(*inode) {
-                self.look_at(*inode)?;
-            }
+        for inode in given_up {
+            self.look_at(inode)?;
         }
         Ok(batch)
     }

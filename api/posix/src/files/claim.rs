@@ -1,8 +1,9 @@
 //! Who does a call: the kernel, or the client in this process.
 //!
-//! 1. So many calls of the kernel's on one description ([`mounts::calls`]), and it is worth a
-//!    lease. Where a lease was soon lost to others, the next one comes after twice as many calls. A
-//!    process that is no client yet becomes one after [`FIRST`] times as many calls in all.
+//! 1. So many calls of the kernel's on one description ([`mounts::calls_worth`]), and it is worth
+//!    a lease: more where leases took long lately. Where a lease was soon lost to others, the next
+//!    one comes after twice as many calls. A process that is no client yet becomes one after
+//!    [`FIRST`] times as many calls in all.
 //! 2. [`take`] asks the mount which inode the descriptor is of, and where its service is. This
 //!    process becomes a client of that, and waits for the lease. Then it asks the mount again: the
 //!    answer must be the same, and the inode must not be mapped.
@@ -22,6 +23,7 @@ use sietch_fs::file_system::{Handle, OpenMode};
 use sietch_fs::inode::{Attributes, InodeNumber};
 use sietch_fs::lease::Mode;
 
+use super::mounts::MOST_CALLS;
 use super::state::{Claim, File, Open, State, with};
 use super::{mounts, words};
 use crate::signal::{faults, handlers};
@@ -32,9 +34,6 @@ use crate::system::{kernel, seccomp};
 /// about ten milliseconds to set up.
 const FIRST: u32 = 128;
 
-/// Calls of the kernel's between two leases, at most, where others want the file too: a lease that
-/// is lost at once then costs a tenth of them.
-const MOST_CALLS: u32 = 256;
 /// A lease under which the client did so many times as many calls was worth it.
 const WORTH: u32 = 16;
 
@@ -246,9 +245,10 @@ impl State {
             return false;
         }
         file.calls += 1;
-        let is_often = file.calls >= file.patience;
+        let (calls, patience) = (file.calls, file.patience);
         let key = (file.device, file.inode);
         self.calls = self.calls.saturating_add(1);
+        let is_often = calls >= patience.max(mounts::calls_worth(self.lease_nanos));
         let is_worth_it = self.is_client() || self.calls >= FIRST * (mounts::calls().saturating_sub(1));
         if !is_often || !is_worth_it || self.mapped.contains(&key) {
             return false;
@@ -319,7 +319,10 @@ impl State {
         let store = self.stores.get_mut(at)?;
         let serial = store.serial;
         store.claims.insert(inode, Claim { number: claim, is_valid: false, has_written: false });
+        let begun = kernel::now();
         store.hold(inode, mode).ok()?;
+        let taken = kernel::now().saturating_sub(begun);
+        self.lease_nanos = (3 * self.lease_nanos + taken) / 4;
         let open = OpenMode { read: may_read, write: may_write, truncate: false };
         let attributes = self.stores.get_mut(at)?.run(|client| plain(client, way.inode)).ok()?;
         if attributes.mode & SET_ID != 0 {
@@ -332,7 +335,9 @@ impl State {
                 .get_mut(at)?
                 .run(|client| client.open_created(way.inode, open).map_err(|errno| errno.raw_os_error()));
             let handle = opened.ok()?;
-            *self.stores.get_mut(at)?.handles.entry(inode).or_default() += 1;
+            let handles = self.stores.get_mut(at)?.handles.entry(inode).or_default();
+            handles.count += 1;
+            handles.has_writer |= may_write;
             self.file(number)?.open = Some(Open { store: at, serial, handle });
         }
         Some((at, serial, claim))

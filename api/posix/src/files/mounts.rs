@@ -16,9 +16,12 @@ const MAX_MOUNTS: usize = 8;
 /// The variable that names them, with colons between them.
 pub(crate) use sietch_protocol::socket_service::FILES_VARIABLE as VARIABLE;
 
-/// Calls of the kernel's before a lease is worth its cost: a lease takes some hundred microseconds
-/// to pass, and saves about fifteen with each call.
+/// Calls of the kernel's before a lease is worth its cost, at least and at most: a lease takes some
+/// hundred microseconds to pass, or as long as a disk takes to flush, and saves about
+/// [`CALL_NANOS`] with each call.
 const CALLS: u32 = 8;
+pub(crate) const MOST_CALLS: u32 = 256;
+const CALL_NANOS: u64 = 30_000;
 
 /// The variable that says another number, for tests.
 const CALLS_VARIABLE: &str = "SIETCH_FILES_CALLS";
@@ -63,6 +66,13 @@ pub(crate) fn begin(list: &[u8]) {
 /// Calls on one description that the kernel does before this process asks for a lease.
 pub(crate) fn calls() -> u32 {
     CALLS_NOW.load(Acquire)
+}
+
+/// The same, where a lease took so many nanoseconds lately.
+pub(crate) fn calls_worth(lease: u64) -> u32 {
+    let calls = calls();
+    let worth = u32::try_from(lease / CALL_NANOS).unwrap_or(MOST_CALLS);
+    if calls == CALLS { worth.clamp(CALLS, MOST_CALLS) } else { calls }
 }
 
 /// Takes the device of a mount.

@@ -130,7 +130,15 @@ pub(crate) struct Store {
     /// Inodes that may be used while there is a lease on them, by the number of their claim.
     pub(crate) claims: BTreeMap<u64, Claim>,
     /// Handles of the client's, by inode.
-    pub(crate) handles: BTreeMap<u64, u32>,
+    pub(crate) handles: BTreeMap<u64, Handles>,
+}
+
+/// Handles of an inode.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Handles {
+    pub(crate) count: u32,
+    /// There was one that may write.
+    pub(crate) has_writer: bool,
 }
 
 /// Of an inode: see [`super::claim`].
@@ -157,6 +165,8 @@ pub(crate) struct State {
     pub(crate) claims: u64,
     /// Calls that the kernel did.
     pub(crate) calls: u32,
+    /// How long it took to get a lease, on average of the last ones.
+    pub(crate) lease_nanos: u64,
 }
 
 /// The effective user.
@@ -176,6 +186,7 @@ impl State {
         behind: BTreeSet::new(),
         claims: 0,
         calls: 0,
+        lease_nanos: 0,
     };
 }
 
@@ -309,10 +320,11 @@ impl State {
         });
         let Some(store) = self.stores.get_mut(open.store).filter(|_| closed.is_ok()) else { return };
         let Some(handles) = store.handles.get_mut(&file.inode) else { return };
-        *handles = handles.saturating_sub(1);
-        if *handles == 0 {
+        handles.count = handles.count.saturating_sub(1);
+        if handles.count == 0 {
+            let had_writer = handles.has_writer;
             store.handles.remove(&file.inode);
-            if file.may_write {
+            if had_writer {
                 store.give_up(file.inode);
             }
         }

@@ -109,7 +109,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if found.is_some() {
             return Ok(found);
         }
-        if self.charges.may_shrink(owner) {
+        if self.charges.may_shrink(owner) && self.may_ever_fit(&quota, owner, need)? {
             self.digest_until(&mut |client| {
                 found = client.fitting(owner, need)?;
                 Ok(found.is_some())
@@ -121,6 +121,22 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             found = self.fitting(owner, need)?;
         }
         found.map(Some).ok_or(Errno::DQUOT)
+    }
+
+    /// Whether an operation could be allowed if its owner had nothing else. If not, others do not
+    /// wait for what is removed.
+    fn may_ever_fit(&mut self, quota: &Quota, owner: u32, need: &Need) -> Result<bool, Errno> {
+        let most = need.most();
+        let there = match need {
+            Need::Inode => 0,
+            Need::Data(inode, _) | Need::Room(inode, _) => {
+                let inode = *inode;
+                self.see(|_, base| base.inode(inode))?.map_or(0, |found| found.blocks)
+            }
+        };
+        let blocks = there.saturating_add(self.charges.pending(owner).blocks);
+        let least = most.minus(Amount { blocks, inodes: 0 });
+        Ok(Quota { used: Amount::ZERO, ..*quota }.allows(Amount::ZERO, least))
     }
 
     /// What an operation counts, if its owner may have it.

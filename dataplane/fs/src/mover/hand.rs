@@ -133,7 +133,7 @@ impl Mover {
         let current = self.scan.current;
         // A class may be gone since the pin was set.
         let is_there = |class: &Class| view.media.iter().any(|it| it.blocks > 0 && it.class == *class);
-        let pin = current.pin.or_else(|| self.pins.inherited(inode)).filter(is_there);
+        let pin = current.pin.filter(is_there).or_else(|| self.pins.inherited(inode).filter(is_there));
         let warmth = (self.heat.of(inode, extent.first), youth(current.mtime, now.time));
         self.scan.add(&view.media, Candidate { inode, extent }, pin, warmth);
     }

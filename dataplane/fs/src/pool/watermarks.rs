@@ -94,9 +94,10 @@ impl MediumUse {
         near > self.watermarks.hard(self.blocks) || self.is_in_fragments()
     }
 
-    /// It would stay so: new data that go elsewhere leave it as full as it is.
+    /// It would stay so: new data that go elsewhere leave it as full as it is. Below the low mark
+    /// nothing is taken away.
     fn is_in_fragments(&self) -> bool {
-        self.blocks > 0 && self.room == 0
+        self.room == 0 && self.above_low() > 0
     }
 
     /// Blocks that must leave it until it is at its low mark.

@@ -8,8 +8,8 @@
 //! 3. A log for which the pool has no room waits for the others, which may make some. A log that
 //!    exceeded its client's budget can take the room of others; budgets are not stored. What
 //!    then has no room stays in its log, and is named.
-//! 4. Epochs that are begun later have numbers of the clock. So a medium that was restored from a copy
-//!    begins none that a log has records of.
+//! 4. Epochs that are begun later have numbers of the clock. So a medium that was restored from a
+//!    copy begins none that a log has records of.
 //! 5. Inodes to which no name leads are freed: the processes that had them open are gone.
 
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! Clients that share a file or a directory for long, that do not answer, and that fill the pool.
 
 use rustix::io::Errno;
+use sietch_fs::Base as _;
 use sietch_fs::FileSystem as _;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::file_system::{Handle, NewInode, OpenMode, WriteAt, XattrMode};
@@ -208,6 +209,26 @@ fn a_number_that_another_client_asked_for_is_not_used() {
     }
     world.settle();
     world.result().expect("both go on");
+}
+
+/// The last reference goes when the client has no lease, and before the removal of the name is
+/// digested.
+#[test]
+fn a_file_without_a_name_that_its_maker_gave_up_is_freed() {
+    let world = world(1);
+    let root = Credentials::root();
+    let made = once(&world, 0, |client| client.create(caller(&root), ROOT, b"file", &FILE)).inode;
+    let handle = once(&world, 0, |client| client.open_created(made, READ_WRITE));
+    once(&world, 0, |client| client.unlink(caller(&root), ROOT, b"file"));
+    once(&world, 0, |client| {
+        client.give_up(made);
+        client.close(handle);
+        Ok(())
+    });
+    world.settle();
+    let left = world.core.borrow_mut().digest_mut().base().inode(made);
+    assert_eq!(left.expect("no fault").map(|found| found.links), None);
+    world.result().expect("it goes on");
 }
 
 /// A refusal is of the request for one inode: an operation that waits for another one goes on.

@@ -73,8 +73,12 @@ impl Locked {
         let Ok(file) = media::open_own(path, found.len()) else { return Ok(false) };
         let fail =
             |errno: Errno| StoreError::Io { path: path.to_owned(), action: "read it", source: errno.into() };
-        let mut from = 0;
-        if is_whole && let Some(home) = self.media.first() {
+        // A queue over the file reads it past the cache from then on, so this comes first.
+        if has_zeros(&file, 0).map_err(fail)? {
+            return Ok(true);
+        }
+        let is_behind = is_whole && has_zeros(&file, (COPIES * BLOCK) as u64).map_err(fail)?;
+        if is_behind && let Some(home) = self.media.first() {
             let opened = Medium::of_descriptor(
                 file.try_clone().map_err(|source| StoreError::Io {
                     path: path.to_owned(),
@@ -83,11 +87,9 @@ impl Locked {
                 })?,
                 medium.clone(),
             );
-            if belonging(home.member()?, opened.member()?)? == Belonging::Former {
-                from = (COPIES * BLOCK) as u64;
-            }
+            return Ok(belonging(home.member()?, opened.member()?)? == Belonging::Former);
         }
-        has_zeros(&file, from).map_err(fail)
+        Ok(false)
     }
 }
 

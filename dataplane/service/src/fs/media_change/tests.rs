@@ -141,6 +141,22 @@ fn another_command_removes_the_file_of_an_addition_that_was_cut_short() {
     }
 }
 
+/// There a queue reads past the cache.
+#[test]
+fn a_file_that_is_left_on_a_disk_is_removed_too() {
+    let folder = Folder::new("left-disk");
+    let program = std::env::current_exe().expect("a program");
+    let path = program.with_file_name(format!("sietch-left-{}", std::process::id()));
+    let medium = MediumDescription { path, ..folder.medium("", ClassName::Ssd, 4) };
+    folder.begin(Change::Add(medium.clone()));
+    area::create(&medium.path, medium.bytes, &mut |_| {}).expect("room");
+    let grown = grow(&folder.store(), &folder.file("home"), 32 * MIB);
+    let is_there = medium.path.exists();
+    drop(std::fs::remove_file(&medium.path));
+    grown.expect("it has nothing to do with it");
+    assert!(!is_there);
+}
+
 /// What a user has put where an addition was begun is not ours to remove, or to write.
 #[test]
 fn a_file_with_other_data_is_no_leftover() {

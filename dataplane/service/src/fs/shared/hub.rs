@@ -267,6 +267,9 @@ impl Hub {
             Request::Release { inode, serial, shares, position, referenced } => {
                 let inode = InodeNumber(inode);
                 let release = Release { inode, serial, shares, position, is_referenced: referenced };
+                // The client counts it as a report: no other one may follow.
+                peer.logged = peer.logged.max(position);
+                self.shared.logged(client, peer.logged);
                 self.shared.release_lease(client, release)
             }
             Request::Closed(inode) => self.shared.unreferenced(client, InodeNumber(inode)),

@@ -458,7 +458,7 @@ impl Service<Mapped> for Remote {
     }
 
     fn release_lease(&mut self, release: Release) {
-        // The log is digested up to there, so the service knows of it.
+        // The service takes it for a report, too.
         self.reported = self.reported.max(release.position);
         self.send(&Request::release(release));
     }
