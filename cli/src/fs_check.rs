@@ -32,6 +32,8 @@ struct Report<'a> {
     seconds: f64,
     findings: &'a [String],
     unlisted_findings: u64,
+    /// Files with damaged data that no finding names.
+    unlisted_files: u64,
     inodes: u64,
     directories: u64,
     nameless_inodes: u64,
@@ -104,6 +106,7 @@ fn report(folder: String, checked: &Checked, seconds: f64) -> Report<'_> {
         seconds,
         findings: &checked.pool.findings,
         unlisted_findings: checked.pool.unlisted,
+        unlisted_files: checked.pool.unlisted_files,
         inodes: totals.inodes,
         directories: totals.directories,
         nameless_inodes: totals.nameless,
@@ -175,6 +178,12 @@ fn render(folder: &str, checked: &Checked, data: bool, seconds: f64) -> String {
     }
     if checked.pool.unlisted > 0 {
         text += &format!("  and {} more\n", checked.pool.unlisted);
+    }
+    if checked.pool.unlisted_files > 0 {
+        let files = checked.pool.unlisted_files;
+        text += &format!(
+            "  {files} files with damaged data are not listed; remove or restore those that are, and check again\n"
+        );
     }
     if !checked.pool.findings.is_empty() {
         text += "  fix: copy what can be read to a new file system, and restore from a backup what is lost\n";

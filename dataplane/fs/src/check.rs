@@ -82,6 +82,8 @@ pub struct Report {
     pub findings: Vec<String>,
     /// Findings that are not listed, because there are too many.
     pub unlisted: u64,
+    /// Files with damaged data that are not listed.
+    pub unlisted_files: u64,
     /// What is there.
     pub totals: Totals,
     /// Whether what users have is counted. If not, limits are not enforced; the next start counts.
@@ -122,6 +124,7 @@ pub fn check<D: DiskQueue>(pool: &mut Pool<D>, options: Options) -> Result<Repor
         report.findings.push(text);
     }
     report.unlisted = walk.findings.unlisted();
+    report.unlisted_files = walk.findings.unlisted_files();
     for finding in walk.findings.into_list() {
         let path = finding.inode.map(|inode| path(pool, &walk.table, inode));
         report.findings.push(finding.text(path.as_deref()));
@@ -349,14 +352,16 @@ impl Walk {
         }
         if self.options.data && !extent.is_unwritten() {
             let size = group.size();
-            let damaged = data::check(item, &extent, size, &self.media, &mut self.findings);
+            let damaged =
+                data::check(item, &extent, size, &self.media, &mut group.damage, &mut self.findings);
             self.totals.verified_blocks += blocks;
             self.totals.damaged_blocks += damaged;
         }
     }
 
     fn end_group(&mut self) {
-        let Some(group) = self.group.take() else { return };
+        let Some(mut group) = self.group.take() else { return };
+        group.damage.end(group.number(), &self.media, &mut self.findings);
         for finding in group.end() {
             self.findings.add(finding);
         }

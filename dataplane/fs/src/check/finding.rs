@@ -52,16 +52,39 @@ impl Finding {
 pub(super) struct Findings {
     list: Vec<Finding>,
     unlisted: u64,
+    unlisted_files: u64,
 }
 
 impl Findings {
-    pub(super) fn add(&mut self, finding: Finding) {
-        if self.list.len() < MOST { self.list.push(finding) } else { self.unlisted += 1 }
+    /// Takes a finding; whether it is listed.
+    pub(super) fn add(&mut self, finding: Finding) -> bool {
+        let has_room = self.list.len() < MOST;
+        if has_room {
+            self.list.push(finding);
+        } else {
+            self.unlisted += 1;
+        }
+        has_room
+    }
+
+    /// A file with damaged data is not listed.
+    pub(super) fn leave_file(&mut self) {
+        self.unlisted_files += 1;
+    }
+
+    /// Whether what is left is kept for files that are not named yet.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.list.len() >= MOST / 2
     }
 
     /// Findings that are not in the list.
     pub(super) fn unlisted(&self) -> u64 {
         self.unlisted
+    }
+
+    /// Files with damaged data that are not in the list.
+    pub(super) fn unlisted_files(&self) -> u64 {
+        self.unlisted_files
     }
 
     pub(super) fn into_list(self) -> Vec<Finding> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::data::Damage;
 use super::finding::{Finding, shown};
 use crate::base::Inode;
 use crate::inode::{Kind, Timestamp};
@@ -66,6 +67,8 @@ pub(super) struct Group {
     blocks: u64,
     /// Behind the last extent.
     end: u64,
+    /// What is damaged of its data.
+    pub damage: Damage,
 }
 
 impl Group {
@@ -83,6 +86,7 @@ impl Group {
             xattrs: BTreeMap::new(),
             blocks: 0,
             end: 0,
+            damage: Damage::default(),
         }
     }
 

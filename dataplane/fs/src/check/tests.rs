@@ -427,6 +427,69 @@ fn each_flipped_bit_of_data_is_found() {
     }
 }
 
+/// A pool of `bytes`, and files in its root with as many blocks as `files` say.
+fn large_files(bytes: usize, files: &[(&[u8], usize)]) -> (Memory, Vec<InodeNumber>) {
+    let (memory, log) = (Memory::new(bytes), Memory::new(256 << 10));
+    format(&mut [member(&memory)], &FormatOptions { identity: 7, name_key: KEY }).expect("a pool");
+    let mut digest = Digest::new(open(&memory), NOW).expect("a digest");
+    let state = digest.begin_epoch(LOG.log, LOG.seed).expect("an epoch");
+    let identity = LogIdentity { epoch: state.epoch, ..LOG };
+    let writer = LogWriter::new(log.clone(), identity, Durability::Operation).expect("a log");
+    let service = Inline::new(digest, log, identity).expect("a service");
+    let mut maker = Maker { files: Client::new(service, writer, LOG.log) };
+    let who = Credentials::root();
+    let caller = Caller { credentials: &who, now: NOW };
+    let mut made = Vec::new();
+    for (name, blocks) in files {
+        let file = maker.make(InodeNumber::ROOT, name, Kind::File, &[]);
+        let handle = maker.files.open(caller, file, BOTH).expect("a file");
+        for first in (0..*blocks).step_by(16) {
+            let at = WriteAt::Offset((first * BLOCK) as u64);
+            let data = vec![1; BLOCK * 16.min(blocks - first)];
+            maker.files.write(caller, handle, at, &data).expect("room");
+            maker.files.service().digest().expect("room");
+        }
+        maker.files.close(handle);
+        made.push(file);
+    }
+    (memory, made)
+}
+
+/// A file with many damaged blocks does not hide another one.
+#[test]
+fn every_file_with_damaged_data_is_named() {
+    let (mut memory, made) = large_files(48 << 20, &[(b"solid", 3000), (b"striped", 4000)]);
+    assert_eq!(checked(&memory).findings, Vec::<String>::new());
+    let mut pool = open(&memory);
+    for (file, step) in made.into_iter().zip([1, 2]) {
+        let mut key = items::extent_key(file, 0);
+        while let Some((found, value)) = pool.next(key).expect("a pool") {
+            if (found.object, found.kind) != (key.object, key.kind) {
+                break;
+            }
+            let extent = items::read_extent(found.offset, &value).expect("an extent");
+            for at in 0..u64::from(extent.run.blocks) {
+                if (extent.first + at).is_multiple_of(step) {
+                    memory.store((u64::from(extent.run.start) + at) as usize * BLOCK, &[9; 8]);
+                }
+            }
+            key = Key { offset: found.offset + 1, ..found };
+        }
+    }
+    memory.fence();
+    let report = checked(&memory);
+    shows(
+        &report.findings,
+        &[
+            "/solid: blocks 0 to 2999 of its data do not have their checksums; lost: its bytes 0 to 12288000",
+            "/striped: block 0 of its data does not have its checksum",
+            "/striped: block 4 of its data does not have its checksum; lost: its bytes 16384 to 20480, and 1997 blocks in 1997 ranges more",
+        ],
+    );
+    assert_eq!((report.findings.len(), report.unlisted, report.unlisted_files), (4, 0, 0));
+    assert_eq!(report.totals.damaged_blocks, 5000);
+}
+
 #[test]
 fn bytes_behind_the_end_of_a_file_are_found() {
     let (mut memory, made) = populated();
