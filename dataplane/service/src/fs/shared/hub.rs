@@ -67,6 +67,8 @@ pub(super) enum Event {
 /// A client that comes.
 pub(super) struct Joining {
     pub client: ClientNumber,
+    /// Its process.
+    pub process: i32,
     pub memory: Mapped,
     pub log_bytes: u64,
     pub seed: u64,
@@ -79,6 +81,7 @@ pub(super) struct Joining {
 }
 
 struct Peer {
+    process: i32,
     notices: SyncSender<Notice>,
     hang_up: Box<dyn Fn() + Send>,
     log_bytes: u64,
@@ -212,10 +215,12 @@ impl Hub {
     }
 
     fn join(&mut self, joining: Joining) -> Result<(), DigestError> {
-        let Joining { client, memory, log_bytes, seed, mut fence, notices, hang_up, answer } = joining;
+        let Joining { client, process, memory, log_bytes, seed, mut fence, notices, hang_up, answer } =
+            joining;
         let state = self.shared.join(client, memory, seed)?;
         self.shared.set_fence(client, Box::new(move || fence.set()));
         let mut peer = Peer {
+            process,
             notices,
             hang_up,
             log_bytes,
@@ -361,6 +366,7 @@ impl Hub {
     fn notify(&mut self) {
         for (client, peer) in self.peers.iter_mut().filter(|(_, peer)| !peer.is_closed) {
             if let Some(cause) = self.shared.ended(*client) {
+                tracing::warn!("client {} (process {}) is ended: {cause}", client.0, peer.process);
                 peer.say(Notice::Ended(cause.to_owned()));
                 peer.is_closed = true;
                 continue;
@@ -412,6 +418,7 @@ impl Peer {
         if !self.is_closed && self.notices.try_send(notice).is_err() {
             // It does not read. Its session ends, and with that the client.
             self.is_closed = true;
+            tracing::warn!("the client of process {} is ended: it reads no notices", self.process);
             (self.hang_up)();
         }
     }

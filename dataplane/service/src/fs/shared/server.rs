@@ -250,14 +250,19 @@ fn session(sessions: &Sessions, stream: &UnixStream) {
         // A client that is gone needs no answer.
         answer.into_iter().for_each(|bytes| drop((&*stream).write_all(&bytes)));
     };
-    if let Err(cause) = greet(stream) {
-        return refuse(cause);
-    }
+    let process = match greet(stream) {
+        Ok(process) => process,
+        Err(cause) => return refuse(cause),
+    };
+    let refuse = |cause: String| {
+        tracing::warn!("process {process} is refused: {cause}");
+        refuse(cause);
+    };
     let (number, files) = match sessions.take_log() {
         Ok(taken) => taken,
         Err(cause) => return refuse(cause),
     };
-    if let Err(cause) = serve_client(sessions, stream, number, &files) {
+    if let Err(cause) = serve_client(sessions, stream, process, number, &files) {
         refuse(cause);
     }
     // With the lock on them, before another session takes the number.
@@ -265,8 +270,8 @@ fn session(sessions: &Sessions, stream: &UnixStream) {
     sessions.state().numbers.remove(&number);
 }
 
-/// Takes the greeting of a client that may be one.
-fn greet(stream: &UnixStream) -> Result<(), String> {
+/// Takes the greeting of a client that may be one; its process.
+fn greet(stream: &UnixStream) -> Result<i32, String> {
     let peer = rustix::net::sockopt::socket_peercred(stream).map_err(|error| error.to_string())?;
     if peer.uid != rustix::process::geteuid() && !peer.uid.is_root() {
         return Err("it serves its own user; use its mount".to_owned());
@@ -281,10 +286,17 @@ fn greet(stream: &UnixStream) -> Result<(), String> {
         let theirs = hello.version;
         return Err(format!("it speaks version {VERSION}, and the client {theirs}; use one build"));
     }
-    stream.set_read_timeout(None).map_err(|error| error.to_string())
+    stream.set_read_timeout(None).map_err(|error| error.to_string())?;
+    Ok(peer.pid.as_raw_nonzero().get())
 }
 
-fn serve_client(sessions: &Sessions, stream: &UnixStream, number: u32, files: &Files) -> Result<(), String> {
+fn serve_client(
+    sessions: &Sessions,
+    stream: &UnixStream,
+    process: i32,
+    number: u32,
+    files: &Files,
+) -> Result<(), String> {
     let client = ClientNumber(number);
     let description = &sessions.description;
     let log = numbered(&description.log, number);
@@ -297,7 +309,7 @@ fn serve_client(sessions: &Sessions, stream: &UnixStream, number: u32, files: &F
     let closing = stream.try_clone().map_err(|error| error.to_string())?;
     let hang_up = Box::new(move || drop(closing.shutdown(std::net::Shutdown::Both)));
     let (log_bytes, seed) = (log.bytes, log.seed);
-    let joining = Joining { client, memory, log_bytes, seed, fence, notices, hang_up, answer };
+    let joining = Joining { client, process, memory, log_bytes, seed, fence, notices, hang_up, answer };
     let ended = || "the service has ended".to_owned();
     sessions.events.send(Event::Join(joining)).map_err(|_| ended())?;
     let outcome =

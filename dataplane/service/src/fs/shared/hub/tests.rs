@@ -30,6 +30,7 @@ fn join(hub: &mut Hub, number: u32) -> Receiver<Notice> {
     let (answer, _answered) = sync_channel(1);
     let word = fence::memory().expect("memory");
     let joining = Joining {
+        process: 7,
         client: ClientNumber(number),
         memory: Mapped::anonymous(LOG_BYTES as usize).expect("memory"),
         log_bytes: LOG_BYTES,
