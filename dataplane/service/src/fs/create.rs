@@ -8,7 +8,7 @@ use sietch_fs::name::NameKey;
 use sietch_fs::pool::{Class, FormatOptions, format};
 
 use super::description::{
-    ClassName, Description, Durability, FILE, LogDescription, MediumDescription, VERSION,
+    ClassName, Description, Durability, FILE, LogDescription, MediumDescription, VERSION, judge_name,
 };
 use super::error::StoreError;
 use super::media;
@@ -76,10 +76,12 @@ pub fn create(
 }
 
 fn describe(folder: &Path, options: &CreateOptions) -> Result<Description, StoreError> {
-    let wrong = |cause: &str| StoreError::Description { path: folder.join(FILE), cause: cause.to_owned() };
+    let wrong = |option, cause: &str| StoreError::Option { option, cause: cause.to_owned() };
     let mut media = options.media.clone();
     media.sort_by_key(|medium| Class::from(medium.class));
-    let Some(home) = media.first() else { return Err(wrong("no medium is given")) };
+    let Some(home) = media.first() else {
+        return Err(wrong("--nvm, --ssd, --hdd", "a file system needs a medium; give one of them"));
+    };
     let seed = random::<8>(folder).map(u64::from_le_bytes)?;
     let is_nvm = home.class == ClassName::Nvm;
     let beside = if is_nvm { home.path.parent().map(Path::to_owned) } else { None };
@@ -89,7 +91,7 @@ fn describe(folder: &Path, options: &CreateOptions) -> Result<Description, Store
         None => default_log_bytes(home.bytes, room(&memory)?),
     };
     if bytes < MIN_RING || !bytes.is_multiple_of(BLOCK) {
-        return Err(wrong("the log must be a multiple of 4096 bytes, and 32768 at least"));
+        return Err(wrong("--log", "the log must be a multiple of 4096 bytes, and 32768 (32kib) at least"));
     }
     // Every user sees the name, and no other may know the seed.
     let name = format!("sietch-log-{:016x}", u64::from_le_bytes(random(folder)?));
@@ -99,6 +101,7 @@ fn describe(folder: &Path, options: &CreateOptions) -> Result<Description, Store
         bytes,
         seed,
     };
+    media.iter().try_for_each(|medium| judge_name(folder, &log.memory, &medium.path))?;
     let durability = options.durability;
     Ok(Description { version: VERSION, media, log, durability, migration: None, change: None })
 }
@@ -139,6 +142,9 @@ fn make_files(
         medium.judge_model(Path::new(FILE))?;
         members.push(medium.member()?);
     }
+    // As a mount does: the log must be memory.
+    let memory = media::open_own(&log.memory, log.bytes)?;
+    drop(media::log_memory(memory, &log.memory, log.bytes)?);
     let identity = u128::from_le_bytes(random(&description.log.memory)?);
     let name_key = NameKey(random(&description.log.memory)?);
     Ok(format(&mut members, &FormatOptions { identity, name_key })?)

@@ -8,7 +8,7 @@
 //!    second case it has a copy on disk, which `fsync` makes durable.
 
 use std::fmt;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -23,6 +23,8 @@ use super::error::StoreError;
 
 /// Name of the description in the folder of a file system.
 pub const FILE: &str = "fs.toml";
+/// Name of the socket in the folder of a file system that is served.
+pub(super) const SOCKET: &str = "socket";
 /// Bytes of a description that are read: far more than one has.
 const MAX_BYTES: u64 = 1 << 16;
 /// Bytes of a block.
@@ -228,17 +230,68 @@ pub struct Description {
     pub change: Option<Change>,
 }
 
+/// Why a description cannot be read, and the line that is wrong.
+fn unparsed(path: &Path, text: &str, error: &toml::de::Error) -> StoreError {
+    let fix = match error.span() {
+        Some(span) => {
+            let before = text.as_bytes().iter().take(span.start);
+            format!("correct line {}", before.filter(|byte| **byte == b'\n').count() + 1)
+        }
+        None => "correct it, or restore it from a copy".to_owned(),
+    };
+    StoreError::Description { path: path.to_owned(), cause: error.message().trim_end().to_owned(), fix }
+}
+
+/// Whether a file has a name that the file system uses itself: in its folder, or beside the memory
+/// of its log.
+fn is_own_name(folder: &Path, memory: &Path, path: &Path) -> bool {
+    let real = |path: &Path| {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return path.to_owned() };
+        parent.canonicalize().unwrap_or_else(|_| parent.to_owned()).join(name)
+    };
+    let (path, memory) = (real(path), real(memory));
+    // All of them are text.
+    let Some(text) = path.to_str() else { return false };
+    let text = text.strip_suffix(".partial").unwrap_or(text);
+    let text = text.strip_suffix(".loading").unwrap_or(text);
+    let whole = match text.rsplit_once('.') {
+        Some((name, number)) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            name
+        }
+        _ => text,
+    };
+    let logs = [memory, real(&folder.join("log"))];
+    let others = [FILE, SOCKET].map(|name| real(&folder.join(name)));
+    logs.iter().any(|log| log == Path::new(whole)) || others.iter().any(|other| other == Path::new(text))
+}
+
+/// Refuses a medium with a name that the file system uses itself.
+///
+/// # Errors
+/// [`StoreError::OwnName`].
+pub(super) fn judge_name(folder: &Path, memory: &Path, path: &Path) -> Result<(), StoreError> {
+    if is_own_name(folder, memory, path) {
+        return Err(StoreError::OwnName { path: path.to_owned() });
+    }
+    Ok(())
+}
+
 /// Reads a description that only this user may have written.
 fn read_own(path: &Path) -> Result<String, StoreError> {
     let fail = |action, source| StoreError::Io { path: path.to_owned(), action, source };
+    let of_another =
+        |found: &std::fs::Metadata| StoreError::foreign(path, found.uid(), found.mode(), found.nlink());
     // A pipe would wait for its writer.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = std::fs::File::options().read(true).custom_flags(flags).open(path);
-    let file = file.map_err(|source| fail("read it", source))?;
+    let file = file.map_err(|source| match (source.kind(), path.symlink_metadata()) {
+        (ErrorKind::PermissionDenied, Ok(found)) => of_another(&found),
+        _ => fail("read it", source),
+    })?;
     let found = file.metadata().map_err(|source| fail("read its owner", source))?;
     let is_own = found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0 && found.is_file();
     if !is_own {
-        return Err(StoreError::Foreign { path: path.to_owned() });
+        return Err(of_another(&found));
     }
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text).map_err(|source| fail("read it", source))?;
@@ -253,8 +306,11 @@ impl Description {
     pub fn read(folder: &Path) -> Result<Self, StoreError> {
         let path = folder.join(FILE);
         let text = read_own(&path)?;
-        let wrong = |cause: String| StoreError::Description { path: path.clone(), cause };
-        let description: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let wrong = |cause: String| {
+            let fix = "correct it, or restore it from a copy".to_owned();
+            StoreError::Description { path: path.clone(), cause, fix }
+        };
+        let description: Self = toml::from_str(&text).map_err(|error| unparsed(&path, &text, &error))?;
         match description.version {
             VERSION if description.media.is_empty() => Err(wrong("it names no medium".to_owned())),
             VERSION if description.migration.unwrap_or_default().watermarks().is_none() => Err(wrong(
@@ -331,8 +387,10 @@ impl Description {
     pub(super) fn write(&self, folder: &Path) -> Result<(), StoreError> {
         let path = folder.join(FILE);
         let fail = |action, source| StoreError::Io { path: path.clone(), action, source };
-        let text = toml::to_string(self)
-            .map_err(|error| StoreError::Description { path: path.clone(), cause: error.to_string() })?;
+        let text = toml::to_string(self).map_err(|error| {
+            let fix = "name the files by text in UTF-8".to_owned();
+            StoreError::Description { path: path.clone(), cause: error.to_string(), fix }
+        })?;
         let partial = folder.join(format!("{FILE}.partial"));
         // What a crash left, or another user put there.
         drop(std::fs::remove_file(&partial));

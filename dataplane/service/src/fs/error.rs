@@ -1,7 +1,7 @@
 //! Why a file system cannot be made or opened.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sietch_disk::OpenError as QueueError;
 use sietch_disk::area::AreaError;
@@ -26,12 +26,69 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The description is not one.
-    #[error("{}: {cause}; restore it from a copy, or make the file system anew", path.display())]
+    #[error("{}: {cause}; {fix}", path.display())]
     Description {
         /// The file.
         path: PathBuf,
         /// What is wrong.
         cause: String,
+        /// What to do.
+        fix: String,
+    },
+    /// An option of a new file system.
+    #[error("`{option}`: {cause}")]
+    Option {
+        /// As the command has it.
+        option: &'static str,
+        /// What is wrong, and what is right.
+        cause: String,
+    },
+    /// A medium would have the name of another file of the file system.
+    #[error(
+        "{}: the file system itself uses this name (fs.toml, socket, log, log.N, and these with .partial); choose \
+         another file for the medium",
+        path.display()
+    )]
+    OwnName {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Something else has the name of the socket.
+    #[error(
+        "{}: is no socket, and the service needs this name; move the file elsewhere, and if it is a medium, write its \
+         new path in fs.toml",
+        path.display()
+    )]
+    NoSocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file is not there.
+    #[error(
+        "{}: {what} is not there; restore it or mount its disk, or correct its path in fs.toml; \"Replace a disk\" in \
+         docs/howto/file-system.md says what to do with a disk that failed",
+        path.display()
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
+    /// A file has another size than the description says.
+    #[error(
+        "{}: has {found} bytes, and by fs.toml it should have {wanted}. {} If only the line `bytes` of fs.toml was \
+         changed, write `bytes = {found}` there",
+        path.display(),
+        wrong_size(path, *wanted, *found)
+    )]
+    WrongSize {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that it should have.
+        wanted: u64,
+        /// Bytes that it has.
+        found: u64,
     },
     /// A line of the description says something else than the media.
     #[error("{}: `{line}`: {fact}; {fix}", path.display())]
@@ -56,13 +113,22 @@ pub enum StoreError {
     Area(#[from] AreaError),
     /// A file that another user may have written.
     #[error(
-        "{}: must belong to this user, with mode 0600 and one name; run as its owner, or remove it if it was put there \
-         by another user",
-        path.display()
+        "{}: belongs to user {owner}, with mode {mode:04o} and {names} names; it must belong to this user, {user}, with \
+         mode 0600 and one name: {}",
+        path.display(),
+        fix_of_owner(path, (*user, *owner), *mode)
     )]
     Foreign {
         /// The file.
         path: PathBuf,
+        /// The user of this process.
+        user: u32,
+        /// The user to whom it belongs.
+        owner: u32,
+        /// Its mode.
+        mode: u32,
+        /// How many names it has.
+        names: u64,
     },
     /// The process that serves it.
     #[error("{}: {cause}; see `sietch fs serve`", path.display())]
@@ -173,7 +239,8 @@ pub enum StoreError {
     /// The log has records for which there is no room.
     #[error(
         "the log {}: its next record needs {wanted} blocks, and there is no room for it; everything before it, and every \
-         other log, is applied. Keep a copy of the file and fill it with zeros to go on without what follows",
+         other log, is applied. Make a medium larger (`sietch fs grow`) or add one (`sietch fs add`), and run this again. \
+         {START_ANEW}",
         path.display()
     )]
     NoRoom {
@@ -190,8 +257,9 @@ pub enum StoreError {
     },
     /// The log has a record that cannot be applied.
     #[error(
-        "the log {}: the record at {position} cannot be applied: {cause}; everything before it is applied. Keep a \
-         copy of the file and fill it with zeros to go on without what follows",
+        "the log {}: the record at {position} cannot be applied: {cause}; everything before it is applied. If \
+         fs.toml has a copy of the log on disk (`disk`), first move this file elsewhere and run this again: it is read \
+         back from the copy. {START_ANEW}",
         path.display()
     )]
     Log {
@@ -213,7 +281,41 @@ pub enum StoreError {
     },
 }
 
+/// How to give up what is in a log. The copy keeps it.
+const START_ANEW: &str = "Only if that does not help: move the file elsewhere, keep it, and make a new file of zeros in \
+                          its place, of the same size and with mode 0600, to go on without what follows";
+
+/// What to do about a file that has another size.
+fn wrong_size(path: &Path, wanted: u64, found: u64) -> String {
+    if found < wanted {
+        return "It was cut short or replaced: restore it from a copy.".to_owned();
+    }
+    let path = path.display();
+    format!("It was made longer or replaced: keep a copy of it, and cut it: `truncate -s {wanted} {path}`.")
+}
+
+/// What to do about a file that another user has, or may have written.
+fn fix_of_owner(path: &Path, (user, owner): (u32, u32), mode: u32) -> String {
+    let path = path.display();
+    if owner != user {
+        return format!(
+            "run this as user {owner}, or, if you know that what it has is right, `chown {user} {path}` and \
+             `chmod 600 {path}`"
+        );
+    }
+    if mode & 0o077 != 0 {
+        return format!("if no other user has changed it, `chmod 600 {path}`");
+    }
+    format!("find its other names (`find DIR -samefile {path}`) and remove those")
+}
+
 impl StoreError {
+    /// A file that another user has, or may have written.
+    pub(super) fn foreign(path: &Path, owner: u32, mode: u32, names: u64) -> Self {
+        let (path, user) = (path.to_owned(), rustix::process::geteuid().as_raw());
+        Self::Foreign { path, user, owner, mode: mode & 0o7777, names }
+    }
+
     /// Whether another process has it open.
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Area(AreaError::Busy { .. }))
@@ -229,3 +331,6 @@ impl StoreError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

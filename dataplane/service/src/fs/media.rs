@@ -1,10 +1,13 @@
 //! The files of a file system as queues and memory.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{fstat, fstatfs};
 use rustix::process::geteuid;
+use sietch_disk::area::AreaError;
 use sietch_disk::nvm::Mapped;
 use sietch_disk::{AreaQueue, BLOCK, NvmQueue, OpenError, area, open_area};
 use sietch_fs::pool::{Belonging, Member, belonging, recorded_media};
@@ -32,7 +35,12 @@ impl Medium {
     /// Opens and locks the file of a medium.
     pub(super) fn open(description: &MediumDescription) -> Result<Self, StoreError> {
         let MediumDescription { class, path, bytes, model } = description.clone();
-        let file = open_own(&path, bytes)?;
+        let file = open_own(&path, bytes).map_err(|error| match error {
+            StoreError::Missing { path, .. } => {
+                StoreError::Missing { path, what: format!("the medium of class {class}") }
+            }
+            other => other,
+        })?;
         Ok(Self { file, path, class, bytes, model })
     }
 
@@ -181,7 +189,7 @@ fn judge(folder: &Path, description: &Description, media: &[Medium]) -> Result<(
 /// Opens and locks a file that only this user may have written: what is in a folder like
 /// `/dev/shm` may have been put there by another user.
 pub(super) fn open_own(path: &Path, bytes: u64) -> Result<OwnedFd, StoreError> {
-    let file = area::open(path, bytes)?;
+    let file = area::open(path, bytes).map_err(|error| unopened(path, error))?;
     let fail = |errno: rustix::io::Errno| StoreError::Io {
         path: path.to_owned(),
         action: "read its owner",
@@ -189,7 +197,29 @@ pub(super) fn open_own(path: &Path, bytes: u64) -> Result<OwnedFd, StoreError> {
     };
     let found = fstat(&file).map_err(fail)?;
     let is_own = found.st_uid == geteuid().as_raw() && found.st_mode & 0o077 == 0 && found.st_nlink == 1;
-    if is_own { Ok(file) } else { Err(StoreError::Foreign { path: path.to_owned() }) }
+    if is_own {
+        return Ok(file);
+    }
+    // One word on some architectures.
+    #[allow(clippy::useless_conversion)]
+    Err(StoreError::foreign(path, found.st_uid, found.st_mode, found.st_nlink.into()))
+}
+
+/// Why a file of the file system cannot be opened, and what to do.
+fn unopened(path: &Path, error: AreaError) -> StoreError {
+    match error {
+        AreaError::WrongSize { path, wanted, found } => StoreError::WrongSize { path, wanted, found },
+        AreaError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
+            StoreError::Missing { path: path.to_owned(), what: "this file of the file system".to_owned() }
+        }
+        AreaError::Io { ref source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            match path.symlink_metadata() {
+                Ok(found) => StoreError::foreign(path, found.uid(), found.mode(), found.nlink()),
+                Err(_) => error.into(),
+            }
+        }
+        other => other.into(),
+    }
 }
 
 fn duplicate(file: &OwnedFd, path: &Path) -> Result<OwnedFd, StoreError> {
@@ -200,7 +230,7 @@ fn duplicate(file: &OwnedFd, path: &Path) -> Result<OwnedFd, StoreError> {
     })
 }
 
-fn is_tmpfs(file: &OwnedFd) -> bool {
+pub(super) fn is_tmpfs(file: &OwnedFd) -> bool {
     fstatfs(file).is_ok_and(|found| found.f_type == TMPFS)
 }
 

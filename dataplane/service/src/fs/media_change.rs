@@ -24,7 +24,7 @@ use sietch_fs::pool::limits::MAX_MEDIA;
 use sietch_fs::pool::{MediaError, Pool};
 
 use super::create::random;
-use super::description::{Change, ClassName, Description, FILE, MediumDescription};
+use super::description::{Change, ClassName, Description, FILE, MediumDescription, judge_name};
 use super::error::StoreError;
 use super::media::{self, Medium};
 
@@ -107,6 +107,7 @@ pub fn add(
         return Ok(());
     }
     blocks(&medium.path, medium.bytes)?;
+    judge_name(folder, &locked.description.log.memory, &medium.path)?;
     if medium.class == ClassName::Nvm && locked.description.log.disk.is_some() {
         // Nothing says that what is on it survives a loss of power, as `fsync` promises here.
         return Err(StoreError::Promise { path: medium.path.clone() });
@@ -181,8 +182,8 @@ impl Locked {
                 return Self::settled(folder, description, media);
             }
         }
-        let cause = "other commands change it all the time; run this again".to_owned();
-        Err(StoreError::Description { path: folder.join(FILE), cause })
+        let cause = "other commands change it all the time".to_owned();
+        Err(StoreError::Description { path: folder.join(FILE), cause, fix: "run this again".to_owned() })
     }
 
     fn settled(

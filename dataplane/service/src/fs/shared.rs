@@ -39,7 +39,7 @@ pub use inbox::Attention;
 pub use remote::{Attached, Remote, attach, attach_within, is_served};
 pub use server::{Server, serve};
 
-/// Name of the socket in the folder of a file system.
-const SOCKET: &str = "socket";
+use super::description::SOCKET;
+
 /// Clients at a time. Each has a log in memory.
 pub(super) const MAX_CLIENTS: u32 = 16;

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -119,7 +119,7 @@ pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Ser
         move |source| StoreError::Io { path, action, source }
     };
     // The media are locked: what is there belongs to no living service.
-    drop(std::fs::remove_file(&socket));
+    remove_socket(&socket)?;
     let listener = UnixListener::bind(&socket).map_err(fail("make the socket"))?;
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))
         .map_err(fail("set its mode"))?;
@@ -159,6 +159,19 @@ pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Ser
     Ok(server)
 }
 
+/// Removes a socket that is there, and nothing else.
+fn remove_socket(path: &Path) -> Result<(), StoreError> {
+    match path.symlink_metadata() {
+        Ok(found) if found.file_type().is_socket() => {
+            let fail = |source| StoreError::Io { path: path.to_owned(), action: "remove it", source };
+            std::fs::remove_file(path).map_err(fail)
+        }
+        Ok(_) => Err(StoreError::NoSocket { path: path.to_owned() }),
+        // If it is there all the same, it cannot be made.
+        Err(_) => Ok(()),
+    }
+}
+
 /// Nothing is done for the mover any more, whatever ended the hub.
 struct Closing(Arc<Moving>);
 
@@ -188,7 +201,8 @@ impl Server {
     }
 
     fn stop(&mut self) -> Result<(), String> {
-        drop(std::fs::remove_file(&self.socket));
+        // If something else is there now, it stays.
+        drop(remove_socket(&self.socket));
         // It wakes `accept(2)`.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(accepting) = self.accepting.take() {
