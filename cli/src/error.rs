@@ -201,6 +201,28 @@ pub(crate) enum Error {
         cause: String,
     },
 
+    /// A mount of a file system that is still served has ended.
+    #[error("{folder}: this mount has ended: {cause}")]
+    #[diagnostic(help("the service still runs, and has what this mount did: mount it again"))]
+    EndedMount {
+        /// The folder of the file system.
+        folder: PathBuf,
+        /// Why.
+        cause: String,
+    },
+
+    /// A file system has ended, and its log was not digested.
+    #[error("{folder}: the log was not digested at the end: {cause}")]
+    #[diagnostic(help(
+        "what was done is still in the log: correct the cause, and mount it again; `sietch fs check` shows what is damaged"
+    ))]
+    Undigested {
+        /// The folder of the file system.
+        folder: PathBuf,
+        /// Why.
+        cause: String,
+    },
+
     /// Storage areas that cannot be shown.
     #[error(transparent)]
     #[diagnostic(help("`sietch vsa cat` reads an area without a mount"))]
@@ -285,6 +307,18 @@ mod tests {
         | it: it would use the kernel's sockets
         help: `sietch run --anyway` starts it all the same, on the kernel's sockets
         ");
+    }
+
+    #[test]
+    fn the_end_of_a_mount_says_where_what_was_done_is() {
+        let (folder, cause) = (PathBuf::from("/srv/mail"), "it did not answer in time".to_owned());
+        let rendered = |error: &Error| rendered(error).split_whitespace().collect::<Vec<_>>().join(" ");
+        let ended = rendered(&Error::EndedMount { folder: folder.clone(), cause });
+        assert!(ended.contains("the service still runs") && ended.contains("mount it again"), "{ended}");
+        let undigested = rendered(&Error::Undigested { folder, cause: "a medium failed".to_owned() });
+        let parts = ["a medium failed", "is still in the log", "mount it again"];
+        assert!(parts.iter().all(|part| undigested.contains(part)), "{undigested}");
+        assert!(!undigested.contains("ulimit"), "{undigested}");
     }
 
     #[test]

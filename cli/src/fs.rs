@@ -7,31 +7,33 @@
 //! 3. `serve` opens it for several processes. A `mount` of what is served is a client of that, and
 //!    ends with it.
 //! 4. `grow`, `add` and `drain` change the media of one that is not open: see [`fs_media`].
-//! 5. `pin` sets an attribute of a file in a mount. The mover of that mount follows it.
+//! 5. `pin` sets an attribute of a file in a mount ([`fs_pin`]), which the mover of that mount
+//!    follows.
+//! 6. A mount that is in use is detached at its end, and says by whom ([`fs_holders`]).
 
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sietch_fs::FileSystem;
 use sietch_fs::file_system::Leased;
-use sietch_fuse::{Inner, Mount, Options};
+use sietch_fuse::{Inner, Mount, Options, Unmounter};
 use sietch_service::fs::description::{MediumDescription, ModelName};
 use sietch_service::fs::{
     self, ClassName, CreateOptions, Description, Durability, MediumUse, Moves, Totals, shared,
 };
 
 use crate::arguments::fs::{
-    FsCommand, FsCreateArguments, FsMountArguments, FsPinArguments, FsServeArguments, MediumArgument,
-    PinClass,
+    FsCommand, FsCreateArguments, FsMountArguments, FsServeArguments, MediumArgument,
 };
 use crate::error::Error;
 use crate::fs_media::{self, absolute, failed};
-use crate::fs_quota;
 use crate::output;
 use crate::privilege;
 use crate::signals;
 use crate::style;
+use crate::{fs_holders, fs_pin, fs_quota};
 
 /// How long the kernel keeps names and attributes. The media are locked for this process, and the
 /// mount is its only client: nothing changes beside the kernel.
@@ -52,7 +54,7 @@ pub(crate) fn run(command: &FsCommand) -> Result<(), Error> {
         FsCommand::Grow(arguments) => fs_media::grow(arguments),
         FsCommand::Add(arguments) => fs_media::add(arguments),
         FsCommand::Drain(arguments) => fs_media::drain(arguments),
-        FsCommand::Pin(arguments) => pin(arguments),
+        FsCommand::Pin(arguments) => fs_pin::pin(arguments),
         FsCommand::Quota(arguments) => fs_quota::run(arguments),
         // It has an exit status of its own: see `main`.
         FsCommand::Check(_) => Ok(()),
@@ -135,11 +137,10 @@ fn mount(arguments: &FsMountArguments) -> Result<(), Error> {
         arguments.folder.display(),
         fs_media::models(&running.description.media)
     );
-    let shown = show(mount, &line, signals, &|| None)?;
+    let shown = show(mount, (&arguments.directory, &line), signals, &|| None)?;
     let totals = moved(&running.digester.totals(), &running.description);
-    running.digester.end().map_err(|cause| {
-        failed_start(std::io::Error::other(format!("the log could not be digested: {cause}")))
-    })?;
+    let folder = arguments.folder.clone();
+    running.digester.end().map_err(|cause| Error::Undigested { folder, cause })?;
     if shown.is_ok() && !totals.is_empty() {
         return output::print(&totals);
     }
@@ -188,8 +189,17 @@ fn mount_served(arguments: &FsMountArguments, signals: Signals) -> Result<(), Er
         fs_media::models(&Description::read(&arguments.folder).map_err(failed)?.media)
     );
     let folder = &arguments.folder;
-    let ended = |cause: &String| Error::Unserved { folder: folder.clone(), cause: cause.clone() };
-    show(mount, &line, signals, &|| why.get().map(ended))?
+    let ended = |cause: &String| unserved(folder, cause.clone());
+    show(mount, (&arguments.directory, &line), signals, &|| why.get().map(ended))?
+}
+
+/// Why a mount of what is served has ended: alone, or with the service.
+fn unserved(folder: &Path, cause: String) -> Error {
+    let folder = folder.to_owned();
+    if shared::is_served(&folder) {
+        return Error::EndedMount { folder, cause };
+    }
+    Error::Unserved { folder, cause }
 }
 
 fn options(arguments: &FsMountArguments, keep: Duration) -> Options {
@@ -203,7 +213,7 @@ type Signals = (UnixStream, UnixStream);
 /// the service has. The inner result is that of the output.
 fn show<F: FileSystem + Send + 'static>(
     mount: Mount<F>,
-    line: &str,
+    (directory, line): (&Path, &str),
     (woken, waker): Signals,
     ended: &dyn Fn() -> Option<Error>,
 ) -> Result<Result<(), Error>, Error> {
@@ -229,11 +239,24 @@ fn show<F: FileSystem + Send + 'static>(
         return Err(cause);
     }
     if !serving.is_finished() {
-        unmounter.unmount().or_else(|_| unmounter.detach()).map_err(Error::FuseMount)?;
+        end_mount(&unmounter, directory)?;
     }
     let ended = serving.join().map_err(|_| failed_start(std::io::Error::other("its thread panicked")))?;
     drop(ended.map_err(Error::FuseMount)?);
     Ok(said)
+}
+
+/// Unmounts. What is in use is detached, and the user reads by whom: the process runs until they
+/// have left.
+fn end_mount(unmounter: &Unmounter, directory: &Path) -> Result<(), Error> {
+    if unmounter.unmount().is_ok() {
+        return Ok(());
+    }
+    let holders = fs_holders::of(directory);
+    unmounter.detach().map_err(Error::FuseMount)?;
+    // If the output is closed, the mount ends all the same.
+    drop(output::print(&fs_holders::said(directory, &holders)));
+    Ok(())
 }
 
 fn serve(arguments: &FsServeArguments) -> Result<(), Error> {
@@ -254,7 +277,8 @@ fn serve(arguments: &FsServeArguments) -> Result<(), Error> {
     if said.is_ok() {
         signals::wait(woken);
     }
-    server.end().map_err(|cause| failed_serving(std::io::Error::other(cause)))?;
+    let folder = arguments.folder.clone();
+    server.end().map_err(|cause| Error::Undigested { folder, cause })?;
     said
 }
 
@@ -264,35 +288,6 @@ fn failed_start(source: std::io::Error) -> Error {
 
 fn failed_serving(source: std::io::Error) -> Error {
     Error::Start { what: "the service of the file system", source }
-}
-
-/// Sets or removes the attribute that the mover looks for.
-fn pin(arguments: &FsPinArguments) -> Result<(), Error> {
-    use rustix::fs::XattrFlags;
-    let file = &arguments.file;
-    let class = match arguments.class {
-        PinClass::Nvm => Some("nvm"),
-        PinClass::Ssd => Some("ssd"),
-        PinClass::Hdd => Some("hdd"),
-        PinClass::None => None,
-    };
-    let mount = "name a file or directory below the directory of a `sietch fs mount`";
-    let media =
-        "its file system has no medium of this class; name another class, or add one: `sietch fs add`";
-    let done = match class {
-        Some(class) => rustix::fs::setxattr(file, fs::PIN, class.as_bytes(), XattrFlags::empty()),
-        None => match rustix::fs::removexattr(file, fs::PIN) {
-            // It was not pinned.
-            Err(rustix::io::Errno::NODATA) => Ok(()),
-            removed => removed,
-        },
-    };
-    done.map_err(|errno| {
-        let fix = if errno == rustix::io::Errno::INVAL { media } else { mount };
-        Error::file(file, fix)(errno.into())
-    })?;
-    let said = class.map_or("is not pinned".to_owned(), |class| format!("is pinned to {class}"));
-    output::print(&format!("{} {said}\n", file.display()))
 }
 
 /// How full the media are, and what was moved between them.

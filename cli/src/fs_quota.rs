@@ -74,10 +74,8 @@ pub(crate) fn run(arguments: &FsQuotaArguments) -> Result<(), Error> {
     let mut running = fs::open(path).map_err(|error| failed(path, error))?;
     let done = work(&mut Opened { path, client: &mut running.client }, arguments, user, &users);
     drop(running.client);
-    running
-        .digester
-        .end()
-        .map_err(|cause| Error::Start { what: "the digest of the log", source: io::Error::other(cause) })?;
+    let folder = path.clone();
+    running.digester.end().map_err(|cause| Error::Undigested { folder, cause })?;
     done
 }
 

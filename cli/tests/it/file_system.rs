@@ -312,6 +312,74 @@ fn mounts_that_share_a_file_system_survive_each_other() {
     }
 }
 
+/// What a process says until it ends, and whether it ended in order.
+fn said(child: Child) -> (String, bool) {
+    let output = child.wait_with_output().expect("an end");
+    let text = [output.stdout, output.stderr].concat();
+    (String::from_utf8_lossy(&text).into_owned(), output.status.success())
+}
+
+/// Starts a mount, and waits until it is there.
+fn start_mount(testbed: &Testbed, directory: &str) -> Child {
+    let mut command = testbed.sietch(&["mount", "store", directory]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start sietch");
+    let patience = Instant::now() + Duration::from_secs(30);
+    let table = || fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+    while !table().contains(&format!(" {} ", testbed.path(directory))) {
+        assert!(Instant::now() < patience, "nothing is mounted");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+#[test]
+fn a_mount_in_use_says_by_which_process_and_ends_with_it() {
+    if !can_mount() {
+        return;
+    }
+    let testbed = Testbed::new("in-use");
+    testbed.create("shm/data");
+    let mount = start_mount(&testbed, "mnt");
+    fs::create_dir(testbed.file("d")).expect("make a directory");
+    let mut user =
+        Command::new("sleep").arg("600").current_dir(testbed.file("d")).spawn().expect("a process");
+    kill_process(Pid::from_child(&mount), Signal::INT).expect("a signal");
+    let patience = Instant::now() + Duration::from_secs(30);
+    while testbed.file("d").exists() {
+        assert!(Instant::now() < patience, "it is not detached");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let number = user.id();
+    user.kill().and_then(|()| user.wait()).expect("it ends");
+    let (text, is_ordered) = said(mount);
+    let held = format!("mnt is detached, and still in use by process {number} (sleep)");
+    assert!(is_ordered && text.contains(&held) && text.contains("ends when the last one"), "{text}");
+}
+
+#[test]
+fn a_mount_that_ends_alone_says_to_mount_it_again() {
+    if !can_mount() {
+        return;
+    }
+    let testbed = Testbed::new("fenced");
+    testbed.create("shm/data");
+    fs::create_dir_all(testbed.folder.join("other")).expect("make a folder");
+    let _service = Running::start(&testbed, &["serve", "store"]);
+    let first = start_mount(&testbed, "mnt");
+    let _second = Running::start(&testbed, &["mount", "store", "other"]);
+    fs::create_dir(testbed.file("d")).expect("make a directory");
+    fs::write(testbed.file("d/a"), b"first").expect("write a file");
+    let number = Pid::from_child(&first);
+    kill_process(number, Signal::STOP).expect("a signal");
+    // It needs the lease of the process that is stopped.
+    fs::write(testbed.folder.join("other/d/b"), b"second").expect("write a file");
+    kill_process(number, Signal::CONT).expect("a signal");
+    let (text, is_ordered) = said(first);
+    assert!(!is_ordered && text.contains("this mount has ended"), "{text}");
+    assert!(text.contains("the service still runs") && !text.contains("sietch fs serve"), "{text}");
+    assert_eq!(fs::read(testbed.folder.join("other/d/a")).expect("read it"), b"first");
+}
+
 /// A needle that no other byte of a file system looks like.
 const NEEDLE: [u8; 4096] = [0xa7; 4096];
 
