@@ -95,7 +95,17 @@ fn log(log: &LogDescription, number: u32, state: LogState) -> Result<Undigested,
     let found = undigested(&memory, identity, state.position, state.sequence + 1)
         .map_err(|source| StoreError::Ring { path: log.memory.clone(), source })?;
     let damage = found.damage.map(|damage| format!("{path}: {damage}")).or(unreadable);
+    let damage = damage.or_else(|| lost_copy(log));
     Ok(Undigested { from_disk, damage, ..found })
+}
+
+/// What is wrong if the log's copy on disk is gone: the file system does not open without it.
+fn lost_copy(log: &LogDescription) -> Option<String> {
+    let path = log.disk.as_ref().filter(|path| path.symlink_metadata().is_err())?.display();
+    Some(format!(
+        "{path} is gone, and the memory of the log has all that it had; make a file of {} zeros there, with mode 0600",
+        log.bytes
+    ))
 }
 
 /// The memory of the log, whether it is read from disk, and what of that cannot be read.
@@ -142,4 +152,40 @@ fn undigested(
     found.bytes = reader.position().saturating_sub(position);
     found.damage = damage.map(|damage| damage.to_string());
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::description::{ClassName, MediumDescription};
+    use crate::fs::{CreateOptions, create};
+
+    /// A mount refuses it, too.
+    #[test]
+    fn a_log_whose_copy_is_gone_is_not_whole() {
+        let folder = Path::new("/dev/shm").join(format!("sietch-check-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let medium = MediumDescription {
+            class: ClassName::Ssd,
+            path: folder.join("data"),
+            bytes: 4 << 20,
+            model: None,
+        };
+        let options = CreateOptions {
+            media: vec![medium],
+            log_memory: Some(folder.clone()),
+            log_bytes: Some(1 << 20),
+            durability: None,
+        };
+        let store = folder.join("store");
+        create(&store, &options, &mut |_| {}).expect("a file system");
+        let before = check(&store, false);
+        let disk = Description::read(&store).expect("a description").log.disk.expect("a copy");
+        std::fs::remove_file(&disk).expect("it is there");
+        let after = check(&store, false);
+        drop(std::fs::remove_dir_all(&folder));
+        assert!(before.expect("not open").is_whole());
+        let damage = after.expect("not open").log.damage.unwrap_or_default();
+        assert!(damage.contains("is gone") && damage.contains("1048576 zeros"), "{damage}");
+    }
 }

@@ -611,7 +611,7 @@ impl Work {
                 Ok(has_freed) => self.has_freed = has_freed,
                 Err(DigestError::Held) => {
                     self.is_held = true;
-                    self.shared.requests.want_blocks();
+                    self.let_mover_go_on();
                 }
                 Err(error) => return Err(failed(&error)),
             }
@@ -621,6 +621,16 @@ impl Work {
             }
         }
         self.give_nodes_back()
+    }
+
+    /// Blocks are held. If the client reads the newest generation, or is gone, it is the mover that
+    /// holds them: it gives them back after what it asks for.
+    fn let_mover_go_on(&mut self) {
+        self.shared.requests.want_blocks();
+        if self.shared.reader.load(Ordering::SeqCst) >= self.digest.root().generation {
+            self.serve();
+            std::thread::sleep(HELD_PAUSE);
+        }
     }
 
     /// Gives room for data back that nodes needed for a while. Not while records wait: their batch
