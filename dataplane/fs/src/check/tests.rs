@@ -73,16 +73,21 @@ impl Maker {
     }
 }
 
-/// A file system with something of each kind.
-fn populated() -> (Memory, Made) {
-    let (memory, log) = (Memory::new(BYTES), Memory::new(256 << 10));
+/// A file system of so many bytes, and its client.
+fn empty(bytes: usize) -> (Memory, Maker) {
+    let (memory, log) = (Memory::new(bytes), Memory::new(256 << 10));
     format(&mut [member(&memory)], &FormatOptions { identity: 7, name_key: KEY }).expect("a pool");
     let mut digest = Digest::new(open(&memory), NOW).expect("a digest");
     let state = digest.begin_epoch(LOG.log, LOG.seed).expect("an epoch");
     let identity = LogIdentity { epoch: state.epoch, ..LOG };
     let writer = LogWriter::new(log.clone(), identity, Durability::Operation).expect("a log");
     let service = Inline::new(digest, log, identity).expect("a service");
-    let mut maker = Maker { files: Client::new(service, writer, LOG.log) };
+    (memory, Maker { files: Client::new(service, writer, LOG.log) })
+}
+
+/// A file system with something of each kind.
+fn populated() -> (Memory, Made) {
+    let (memory, mut maker) = empty(BYTES);
     let folder = maker.make(InodeNumber::ROOT, b"folder", Kind::Directory, &[]);
     let inner = maker.make(folder, b"inner", Kind::Directory, &[]);
     let file = maker.make(inner, b"file", Kind::File, &[]);
@@ -429,14 +434,7 @@ fn each_flipped_bit_of_data_is_found() {
 
 /// A pool of `bytes`, and files in its root with as many blocks as `files` say.
 fn large_files(bytes: usize, files: &[(&[u8], usize)]) -> (Memory, Vec<InodeNumber>) {
-    let (memory, log) = (Memory::new(bytes), Memory::new(256 << 10));
-    format(&mut [member(&memory)], &FormatOptions { identity: 7, name_key: KEY }).expect("a pool");
-    let mut digest = Digest::new(open(&memory), NOW).expect("a digest");
-    let state = digest.begin_epoch(LOG.log, LOG.seed).expect("an epoch");
-    let identity = LogIdentity { epoch: state.epoch, ..LOG };
-    let writer = LogWriter::new(log.clone(), identity, Durability::Operation).expect("a log");
-    let service = Inline::new(digest, log, identity).expect("a service");
-    let mut maker = Maker { files: Client::new(service, writer, LOG.log) };
+    let (memory, mut maker) = empty(bytes);
     let who = Credentials::root();
     let caller = Caller { credentials: &who, now: NOW };
     let mut made = Vec::new();

@@ -668,7 +668,7 @@ fn who_frees_nothing_and_is_refused_does_not_wait_either() {
     files.end();
 }
 
-/// A user who asks again and again makes nothing wait for the digest of the log.
+/// A user may ask many times. No other operation waits for a digest because of that.
 #[test]
 fn users_see_their_own_usage_as_it_is_digested() {
     let mut files = Files::new();

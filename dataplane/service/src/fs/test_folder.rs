@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use sietch_disk::BLOCK;
+use sietch_disk::nvm::Mapped;
 use sietch_fs::access::{Caller, Credentials};
+use sietch_fs::change::Change as LogChange;
 use sietch_fs::file_system::{NewInode, OpenMode, WriteAt};
 use sietch_fs::inode::{InodeNumber, Kind, Timestamp};
+use sietch_fs::log::LogWriter;
 use sietch_fs::{Client, FileSystem as _};
 
 use super::description::{Change, ClassName, Description, Durability, MediumDescription};
@@ -121,6 +124,12 @@ impl Drop for Folder {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }
+}
+
+/// Logs a change; data are sevens.
+pub(super) fn append(writer: &mut LogWriter<Mapped>, change: &LogChange<'_>) {
+    let bytes = if let LogChange::Write { length, .. } = *change { length as usize } else { 0 };
+    writer.append(NOW, change, &vec![7; bytes]).expect("room in the log");
 }
 
 fn as_root<T>(work: impl FnOnce(Caller<'_>) -> T) -> T {

@@ -123,6 +123,16 @@ fn with_table() -> Vec<Member<MemoryQueue>> {
     split(&golden("pool-v2", 3, make_with_table))
 }
 
+/// The pool has all of its items, and takes another one.
+fn verify_and_change(pool: &mut Pool<MemoryQueue>) {
+    let mut found = read_all(pool).expect("whole");
+    judge_pool(pool, &found).expect("whole");
+    assert!(found.remove(&Key::new(8, KIND_RUN, 9)).is_some());
+    assert_eq!(found, items());
+    pool.insert(Key::new(1, 0, 1), b"new").expect("room");
+    pool.commit(Counters::default()).expect("memory");
+}
+
 #[test]
 fn a_pool_of_version_2_opens() {
     // Both generations have the table.
@@ -138,12 +148,7 @@ fn a_pool_of_version_2_opens() {
     let root = pool.root();
     assert_eq!((root.generation, root.counters.inodes, root.counters.next_inode), (6, 20, 31));
     assert_eq!((pool.slots(), pool.blocks_of(2)), (vec![0, 2], 40));
-    let mut found = read_all(&mut pool).expect("whole");
-    judge_pool(&mut pool, &found).expect("whole");
-    assert!(found.remove(&Key::new(8, KIND_RUN, 9)).is_some());
-    assert_eq!(found, items());
-    pool.insert(Key::new(1, 0, 1), b"new").expect("room");
-    pool.commit(Counters::default()).expect("memory");
+    verify_and_change(&mut pool);
 }
 
 /// The medium that has left is not taken for the one that joined, nor the other way round.
@@ -170,12 +175,7 @@ fn a_pool_of_version_1_opens() {
     assert_eq!((root.generation, root.counters.inodes, root.counters.next_inode), (3, 20, 31));
     assert_eq!(Root::from_bytes(&root.to_bytes()), Some(root));
     assert_eq!(pool.name_key(), options(0).name_key);
-    let mut found = read_all(&mut pool).expect("whole");
-    judge_pool(&mut pool, &found).expect("whole");
-    assert!(found.remove(&Key::new(8, KIND_RUN, 9)).is_some());
-    assert_eq!(found, items());
-    pool.insert(Key::new(1, 0, 1), b"new").expect("room");
-    pool.commit(Counters::default()).expect("memory");
+    verify_and_change(&mut pool);
 }
 
 #[test]

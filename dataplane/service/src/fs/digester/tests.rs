@@ -1,28 +1,33 @@
-//! The end of a client while the digest lacks blocks.
+//! The digest while it lacks blocks that a client or the mover reads.
 
 use std::path::{Path, PathBuf};
 
 use sietch_fs::change::{Change, Place};
-use sietch_fs::inode::{InodeNumber, Kind, Timestamp};
+use sietch_fs::inode::{InodeNumber, Kind};
 use sietch_fs::log::{Durability, LogIdentity, LogWriter};
+use sietch_fs::mover::Owner;
 
 use super::*;
 use crate::fs::description::{ClassName, Description, MediumDescription};
 use crate::fs::logs::LOG;
 use crate::fs::media::Medium;
 use crate::fs::recovery::recover;
+use crate::fs::requests::RemoteOwner;
+use crate::fs::test_folder::append;
 use crate::fs::{CreateOptions, create};
 
-const TIME: Timestamp = Timestamp { seconds: 1, nanoseconds: 0 };
 const PIECE: u32 = 1 << 20;
-/// Pieces of a file: more than half of the pool.
+/// Pieces of a file that is more than half of the pool.
 const PIECES: u64 = 12;
+/// Pieces of two files: beside the second, the removal of the first has room if nothing is held.
+const REMOVED: u64 = 2;
+const BESIDE: u64 = 8;
 
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
-        let path = Path::new("/dev/shm").join(format!("sietch-digester-{}", std::process::id()));
+    fn new(name: &str) -> Self {
+        let path = Path::new("/dev/shm").join(format!("sietch-digester-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder");
         let folder = Self(path);
         let media = vec![MediumDescription {
@@ -58,18 +63,13 @@ impl Drop for Folder {
     }
 }
 
-fn append(writer: &mut LogWriter<Mapped>, change: &Change<'_>) {
-    let bytes = if let Change::Write { length, .. } = *change { length as usize } else { 0 };
-    writer.append(TIME, change, &vec![7; bytes]).expect("room in the log");
-}
-
 /// Logs a new file in the root directory.
-fn file(work: &mut Work, writer: &mut LogWriter<Mapped>, inode: InodeNumber, name: &[u8]) {
+fn file(work: &mut Work, writer: &mut LogWriter<Mapped>, (inode, pieces): (InodeNumber, u64), name: &[u8]) {
     let cookie = work.digest.pool().name_key().cookie(name);
     let place = Some(Place { directory: InodeNumber::ROOT, cookie, name });
     let (kind, mode) = (Kind::File, 0o600);
     append(writer, &Change::Create { inode, place, kind, mode, uid: 0, gid: 0, device: 0, target: &[] });
-    for piece in 0..PIECES {
+    for piece in 0..pieces {
         let offset = piece * u64::from(PIECE);
         append(writer, &Change::Write { inode, offset, length: PIECE });
     }
@@ -85,17 +85,17 @@ fn digest(work: &mut Work, writer: &LogWriter<Mapped>) -> Result<(), Failure> {
 /// up: now the blocks are free.
 #[test]
 fn a_batch_that_lacked_blocks_is_tried_again_when_the_client_ends_meanwhile() {
-    let folder = Folder::new();
+    let folder = Folder::new("held");
     let (mut work, mut writer) = folder.open();
     let numbers = work.digest.inode_numbers(2).expect("numbers");
     let (first, second) = (InodeNumber(numbers.start), InodeNumber(numbers.start + 1));
-    file(&mut work, &mut writer, first, b"first");
+    file(&mut work, &mut writer, (first, PIECES), b"first");
     digest(&mut work, &writer).expect("room");
     // The client reads it from now on, and nothing newer.
     work.shared.reads(work.digest.root().generation);
     append(&mut writer, &Change::Truncate { inode: first, size: 0 });
     digest(&mut work, &writer).expect("room");
-    file(&mut work, &mut writer, second, b"second");
+    file(&mut work, &mut writer, (second, PIECES), b"second");
     work.when_held = Some(|shared| {
         shared.reads(u64::MAX);
         shared.state().is_ending = true;
@@ -103,4 +103,41 @@ fn a_batch_that_lacked_blocks_is_tried_again_when_the_client_ends_meanwhile() {
     assert_eq!(digest(&mut work, &writer), Ok(()));
     assert!(work.shared.state().is_ending, "the batch had all blocks at once");
     assert_eq!(work.read, writer.next_position());
+}
+
+/// The mover reads an older generation, and asks for something. It is served while the removal of a
+/// file waits for the blocks that it holds, although the client is gone.
+#[test]
+fn the_mover_is_served_while_a_removal_waits_for_its_blocks() {
+    let folder = Folder::new("served");
+    let (mut work, mut writer) = folder.open();
+    let numbers = work.digest.inode_numbers(2).expect("numbers");
+    let (first, second) = (InodeNumber(numbers.start), InodeNumber(numbers.start + 1));
+    file(&mut work, &mut writer, (first, REMOVED), b"first");
+    digest(&mut work, &writer).expect("room");
+    work.shared.reads(u64::MAX);
+    Owner::begin(&mut work.digest).expect("a view");
+    let directory = InodeNumber::ROOT;
+    let place = Place { directory, cookie: work.digest.pool().name_key().cookie(b"first"), name: b"first" };
+    append(&mut writer, &Change::Unlink { inode: first, place });
+    file(&mut work, &mut writer, (second, BESIDE), b"second");
+    digest(&mut work, &writer).expect("room");
+    assert!(work.digest.free_orphan(first).expect("room"), "it has a name");
+    work.reap().expect("no fault");
+    assert!(work.is_held, "the removal has room");
+    let shared = Arc::clone(&work.shared);
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| RemoteOwner { requests: &shared.requests, wake: &|| {} }.end());
+        for _ in 0..1000 {
+            work.reap().expect("no fault");
+            if mover.is_finished() {
+                break;
+            }
+        }
+        let was_served = mover.is_finished();
+        shared.requests.close();
+        assert!(was_served, "the mover waits");
+    });
+    work.reap().expect("no fault");
+    assert!(!work.is_held, "nothing holds blocks any more");
 }

@@ -10,10 +10,10 @@ use super::*;
 use crate::fs::description::{ClassName, MediumDescription};
 use crate::fs::logs::Files;
 use crate::fs::media::Medium;
+use crate::fs::test_folder::append;
 use crate::fs::{CreateOptions, create};
 
 const OTHER: u32 = 2;
-const TIME: Timestamp = Timestamp { seconds: 1, nanoseconds: 0 };
 const NAME: &[u8] = b"large";
 const PIECE: u32 = 1 << 20;
 
@@ -65,11 +65,6 @@ impl Drop for Folder {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }
-}
-
-fn append(writer: &mut LogWriter<Mapped>, change: &Change<'_>) {
-    let bytes = if let Change::Write { length, .. } = *change { length as usize } else { 0 };
-    writer.append(TIME, change, &vec![7; bytes]).expect("room in the log");
 }
 
 /// A file of `pieces` MiB.
@@ -129,7 +124,7 @@ fn a_log_that_does_not_fit_keeps_no_other_from_being_digested() {
     }
     let medium = Medium::open(&folder.description().media[0]).expect("a medium");
     let pool = Pool::open(vec![medium.member().expect("a queue")]).expect("a pool");
-    let mut digest = Digest::new(pool, TIME).expect("a digest");
+    let mut digest = Digest::new(pool, now()).expect("a digest");
     assert!(digest.log_state(LOG).expect("its state").position > before);
     // As the error says: without what it has, the file system opens.
     let bytes = std::fs::metadata(&other).expect("the log").len();
