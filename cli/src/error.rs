@@ -193,7 +193,10 @@ pub(crate) enum Error {
 
     /// The process that served a file system has ended.
     #[error("{folder}: {cause}")]
-    #[diagnostic(help("what was done is in its log: serve it again with `sietch fs serve`, and mount it"))]
+    #[diagnostic(help(
+        "what was done is in its log: serve it again with `sietch fs serve`, and mount it; until then its \
+         directory answers ENOTCONN (`umount` takes it away)"
+    ))]
     Unserved {
         /// The folder of the file system.
         folder: PathBuf,
@@ -203,7 +206,10 @@ pub(crate) enum Error {
 
     /// A mount of a file system that is still served has ended.
     #[error("{folder}: this mount has ended: {cause}")]
-    #[diagnostic(help("the service still runs, and has what this mount did: mount it again"))]
+    #[diagnostic(help(
+        "the service still runs, and has what this mount did: mount it again; until then its directory answers \
+         ENOTCONN (`umount` takes it away)"
+    ))]
     EndedMount {
         /// The folder of the file system.
         folder: PathBuf,

@@ -9,7 +9,8 @@
 //! 4. `grow`, `add` and `drain` change the media of one that is not open: see [`fs_media`].
 //! 5. `pin` sets an attribute of a file in a mount ([`fs_pin`]), which the mover of that mount
 //!    follows.
-//! 6. A mount that is in use is detached at its end, and says by whom ([`fs_holders`]).
+//! 6. A mount that is in use is detached at its end, and says by whom ([`fs_holders`]). One that
+//!    ends by a failure stays, as after SIGKILL.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -233,9 +234,8 @@ fn show<F: FileSystem + Send + 'static>(
     if !serving.is_finished()
         && let Some(cause) = ended()
     {
-        // Programs get EIO, and keep the mount until they close their files. It ends with this
-        // process.
-        unmounter.detach().map_err(Error::FuseMount)?;
+        // The directory stays mounted, and answers ENOTCONN once this process is gone: what
+        // programs write there must not go to the directory below.
         return Err(cause);
     }
     if !serving.is_finished() {

@@ -296,10 +296,14 @@ fn mounts_that_share_a_file_system_survive_each_other() {
         assert_eq!(fs::read(testbed.file("49")).expect("read it"), [49; 3000]);
         fs::write(testbed.file("more"), b"more").expect("write a file");
 
-        // Without their service, mounts end. What they did is there.
+        // Without their service, mounts end. What they did is there, and nothing goes to the
+        // directory below.
         service.signal(Signal::KILL);
         assert!(!service.ended() && !first.ended() && !second.ended());
-        assert!(!other("last").exists() && !testbed.file("last").exists(), "nothing is mounted");
+        for path in [testbed.file("stray"), other("stray")] {
+            let error = fs::write(path, b"stray").expect_err("nothing serves it");
+            assert_eq!(error.kind(), std::io::ErrorKind::NotConnected, "{error}");
+        }
         let mut service = Running::start(&testbed, &["serve", "store"]);
         let mut second = Running::start(&testbed, &["mount", "store", "other"]);
         assert_eq!(fs::read(other("more")).expect("read it"), b"more", "{medium}");
