@@ -46,6 +46,8 @@ struct Generator {
     is_limited: bool,
     /// Space is reserved. Whether that is a hole differs: nothing seeks one then.
     reserves: bool,
+    /// A write met a fault, which may fill a hole with zeros: nothing seeks one from then on.
+    faults: bool,
     /// Files are mapped. What is written to a mapping beyond their end is not determined: nothing
     /// makes them shorter then.
     maps: bool,
@@ -65,6 +67,7 @@ pub fn program(seed: u64) -> Program {
         passes: false,
         maps: false,
         reserves: false,
+        faults: false,
         steps: Vec::new(),
     };
     generator.passes = generator.random.percent(25);
@@ -230,7 +233,7 @@ impl Generator {
             "set", "set", "set", "cur", "cur", "cur", "end", "end", "end", "end", "data", "hole", "none",
         ]);
         let is_hole = matches!(whence, "data" | "hole");
-        let whence = if is_hole && self.reserves { "end" } else { whence };
+        let whence = if is_hole && (self.reserves || self.faults) { "end" } else { whence };
         let offset = match self.random.below(20) {
             0 => -1,
             1 => -100,
@@ -437,6 +440,7 @@ impl Generator {
         let operation = match self.random.below(8) {
             0 | 1 => {
                 let call = self.random.one(&["read", "readv", "writev", "pread", "pwrite"]);
+                self.faults |= call.contains("write");
                 Operation::Fault { call: Faulty::named(call), fd }
             }
             2 | 3 => {
