@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use sietch_fs::FileSystem;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::file_system::{Allocation, AttributeChange, Handle, RenameMode, WriteAt};
-use sietch_fs::inode::Attributes;
+use sietch_fs::inode::{Attributes, Kind};
 use sietch_fs::limits::MAX_RECORD_DATA;
 
 use crate::attributes::inode;
@@ -53,6 +53,7 @@ pub(crate) fn clear_set_id<F: FileSystem>(
 }
 
 /// Sets attributes, and clears set-ID bits where the file system takes the caller for privileged.
+/// A change of nothing sets the time of change.
 pub(crate) fn set_attributes<F: FileSystem>(
     state: &mut State<F>,
     caller: Caller<'_>,
@@ -67,7 +68,10 @@ pub(crate) fn set_attributes<F: FileSystem>(
     if mode.is_none() && (nothing || (changed && request.uid() != 0)) {
         let shown = state.file_system.attributes(inode(number))?;
         let left = set_id::mode_after(&shown, request);
-        if nothing || left != shown.mode {
+        if nothing && shown.kind == Kind::Symlink {
+            // The mode of a link cannot be set.
+            change.uid = Some(shown.uid);
+        } else if nothing || left != shown.mode {
             change.mode = Some(left);
         }
     }

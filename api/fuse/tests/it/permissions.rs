@@ -1,7 +1,7 @@
 //! Whom the mount serves, and with which privileges.
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown};
 
 use crate::mounted::{Mounted, options};
 
@@ -78,6 +78,25 @@ fn a_change_by_a_user_clears_set_id_bits_and_one_by_root_does_not() {
     make(&mounted, "file", (0, 0), 0o2644);
     chown(mounted.path("file"), Some(1), None).expect("owned");
     assert_eq!(mode(&mounted, "file"), 0o2644);
+}
+
+#[test]
+fn an_owner_that_stays_sets_only_the_time_of_change_of_every_kind() {
+    let Some(mounted) = Mounted::new("same-owner") else { return };
+    let script = "echo x > file; mkdir directory; ln -s file link; ln -s nowhere dangling; mkfifo pipe";
+    assert_eq!(mounted.shell_as(0, 0, "", script), "");
+    for name in ["file", "directory", "link", "dangling", "pipe"] {
+        let path = mounted.path(name);
+        lchown(&path, Some(3000), Some(3001)).expect("owned");
+        let before = fs::symlink_metadata(&path).expect("attributes");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        lchown(&path, None, None).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let after = fs::symlink_metadata(&path).expect("attributes");
+        let kept = |shown: &fs::Metadata| (shown.uid(), shown.gid(), shown.mode(), shown.mtime_nsec());
+        assert_eq!(kept(&after), kept(&before), "{name}");
+        let changed = |shown: &fs::Metadata| (shown.ctime(), shown.ctime_nsec());
+        assert!(changed(&after) > changed(&before), "{name}");
+    }
 }
 
 #[test]
