@@ -1,13 +1,14 @@
-//! `sietch fs check`: says whether a file system that is not mounted is whole.
+//! `sietch fs check`: says whether a file system is whole.
 //!
-//! 1. Nothing is repaired, and records that are not digested stay in the log.
+//! 1. Nothing is repaired, and records that are not digested stay in the log. Where a process
+//!    serves the file system, what it has committed is checked, and logs are left out.
 //! 2. The exit status says what was found: 0 whole, 1 damaged, 2 unknown.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use serde::Serialize;
-use sietch_service::fs::{self, Checked};
+use sietch_service::fs::{self, Checked, Undigested};
 
 use crate::arguments::fs::FsCheckArguments;
 use crate::error::Error;
@@ -49,7 +50,8 @@ struct Report<'a> {
     media: Vec<Medium<'a>>,
     /// `false`: limits of users are not enforced.
     users_counted: bool,
-    log: Log<'a>,
+    /// `null`: it is served, and its logs are in use.
+    log: Option<Log<'a>>,
 }
 
 /// How full a medium is.
@@ -72,10 +74,11 @@ struct Log<'a> {
 /// Checks a file system and prints what was found; returns the exit status.
 ///
 /// # Errors
-/// [`Error::FileSystem`]: it is mounted, or cannot be opened. See [`status`].
+/// [`Error::FileSystem`]: one process has it alone, or it cannot be opened. See [`status`].
 pub(crate) fn run(arguments: &FsCheckArguments) -> Result<ExitCode, Error> {
     let begin = Instant::now();
-    let checked = fs::check(&arguments.folder, arguments.data);
+    let check = if fs::shared::is_served(&arguments.folder) { fs::shared::check } else { fs::check };
+    let checked = check(&arguments.folder, arguments.data);
     let checked = checked.map_err(|error| Error::FileSystem(Box::new(error)))?;
     let seconds = begin.elapsed().as_secs_f64();
     let folder = arguments.folder.display().to_string();
@@ -99,7 +102,7 @@ pub(crate) fn status(error: &Error) -> ExitCode {
 }
 
 fn report(folder: String, checked: &Checked, seconds: f64) -> Report<'_> {
-    let (totals, log) = (&checked.pool.totals, &checked.log);
+    let totals = &checked.pool.totals;
     Report {
         folder,
         verdict: if checked.is_whole() { "whole" } else { "damaged" },
@@ -128,17 +131,17 @@ fn report(folder: String, checked: &Checked, seconds: f64) -> Report<'_> {
             })
             .collect(),
         users_counted: checked.pool.are_users_counted,
-        log: Log {
+        log: checked.log.as_ref().map(|log| Log {
             records: log.records,
             bytes: log.bytes,
             read_from_disk: log.from_disk,
             damage: log.damage.as_deref(),
-        },
+        }),
     }
 }
 
 fn render(folder: &str, checked: &Checked, data: bool, seconds: f64) -> String {
-    let (totals, log) = (&checked.pool.totals, &checked.log);
+    let totals = &checked.pool.totals;
     let verdict = if checked.is_whole() { "whole" } else { "damaged" };
     let mut text = format!("{folder}: {verdict}, checked in {seconds:.3} s\n");
     text += &format!(
@@ -157,21 +160,9 @@ fn render(folder: &str, checked: &Checked, data: bool, seconds: f64) -> String {
     } else {
         "  data not read; --data reads them and compares their checksums\n".to_owned()
     };
-    let source = if log.from_disk { ", on disk: its memory is gone" } else { "" };
-    text += &match log.records {
-        0 => format!("  the log has nothing that is not digested{source}\n"),
-        records => {
-            format!(
-                "  {records} records of the log ({} bytes) are not digested; the next mount recovers them{source}\n",
-                log.bytes
-            )
-        }
-    };
+    text += &log_lines(checked.log.as_ref());
     if !checked.pool.are_users_counted {
         text += "  users are not counted, and limits are not enforced; the next mount counts, if it can\n";
-    }
-    if let Some(damage) = &log.damage {
-        text += &format!("  the log is damaged: {damage}\n");
     }
     for finding in &checked.pool.findings {
         text += &format!("  {finding}\n");
@@ -187,6 +178,27 @@ fn render(folder: &str, checked: &Checked, data: bool, seconds: f64) -> String {
     }
     if !checked.pool.findings.is_empty() {
         text += "  fix: copy what can be read to a new file system, and restore from a backup what is lost\n";
+    }
+    text
+}
+
+fn log_lines(log: Option<&Undigested>) -> String {
+    let Some(log) = log else {
+        return "  it is served: what was committed is checked; the logs are in use, and left out\n"
+            .to_owned();
+    };
+    let source = if log.from_disk { ", on disk: its memory is gone" } else { "" };
+    let mut text = match log.records {
+        0 => format!("  the log has nothing that is not digested{source}\n"),
+        records => {
+            format!(
+                "  {records} records of the log ({} bytes) are not digested; the next mount recovers them{source}\n",
+                log.bytes
+            )
+        }
+    };
+    if let Some(damage) = &log.damage {
+        text += &format!("  the log is damaged: {damage}\n");
     }
     text
 }

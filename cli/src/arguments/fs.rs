@@ -20,9 +20,9 @@ pub(crate) enum FsCommand {
     Mount(FsMountArguments),
     /// Serve a file system to several mounts and programs of this user, until Ctrl-C
     Serve(FsServeArguments),
-    /// Check a file system that is not mounted, and say what is damaged and what is lost by it;
-    /// nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is
-    /// damaged, 2 if that is unknown: it is mounted, or cannot be opened
+    /// Check a file system that is served or not open, and say what is damaged and what is lost by
+    /// it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is
+    /// damaged, 2 if that is unknown: a mount has it alone, or it cannot be opened
     Check(FsCheckArguments),
     /// Make a medium larger: its file gets more bytes. The file system must not be mounted or
     /// served

@@ -7,6 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::mount::UnmountFlags;
@@ -285,8 +286,9 @@ fn mounts_that_share_a_file_system_survive_each_other() {
             fs::rename(other(&format!("d/{number}")), other(&format!("{number}"))).expect("rename it");
         }
         fs::write(testbed.file("last"), b"last").expect("write a file");
-        let check = testbed.run(&["check", "store"]);
-        assert_eq!(check.status.code(), Some(2), "it is served");
+        let (status, report) = check(&testbed);
+        assert_eq!((status, &report["verdict"]), (Some(0), &"whole".into()), "{report}");
+        assert!(report["log"].is_null(), "its logs are in use: {report}");
 
         // A mount that is killed takes nothing with it.
         first.signal(Signal::KILL);
@@ -314,6 +316,40 @@ fn mounts_that_share_a_file_system_survive_each_other() {
         let check = testbed.run(&["check", "store", "--data"]);
         assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
     }
+}
+
+#[test]
+fn a_check_of_what_is_served_goes_on_beside_its_clients() {
+    if !can_mount() {
+        return;
+    }
+    let testbed = Testbed::new("beside");
+    testbed.create("shm/data");
+    let _service = Running::start(&testbed, &["serve", "store"]);
+    let _mount = Running::start(&testbed, &["mount", "store", "mnt"]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut written = 0_u32;
+            while !is_over.load(Ordering::Relaxed) {
+                let (new, old) = (testbed.file(&format!("{written}")), written.saturating_sub(8));
+                fs::write(new, vec![written as u8; 50_000]).expect("write a file");
+                if written >= 8 {
+                    fs::remove_file(testbed.file(&format!("{old}"))).expect("remove a file");
+                }
+                written += 1;
+            }
+            written
+        });
+        let mut checks = 0;
+        while checks < 20 {
+            let (status, report) = check(&testbed);
+            assert_eq!((status, &report["verdict"]), (Some(0), &"whole".into()), "{report}");
+            checks += 1;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(writer.join().expect("a writer") > 20);
+    });
 }
 
 /// What a process says until it ends, and whether it ended in order.
@@ -403,7 +439,7 @@ fn a_check_finds_what_was_damaged_and_changes_nothing() {
     testbed.mount();
     fs::write(testbed.file("a"), NEEDLE).expect("write a file");
     let (status, _) = check(&testbed);
-    assert_eq!(status, Some(2), "a mounted file system cannot be checked");
+    assert_eq!(status, Some(2), "a mount has it alone");
     testbed.end(Signal::TERM);
 
     let (status, report) = check(&testbed);

@@ -1,4 +1,5 @@
-//! Verifying a whole file system, while nothing else uses its pool.
+//! Verifying a whole file system: a pool that nothing else uses, or the state of one root
+//! ([`check_at`]).
 //!
 //! 1. One walk over the tree ([`crate::pool`] verifies nodes, and that each block has one owner)
 //!    meets every item in the order of inodes. [`group`] judges the items of one inode together:
@@ -32,7 +33,7 @@ use crate::inode::{InodeNumber, Kind};
 use crate::items::{self, FREED, KEPT, LogState};
 use crate::log::LINE;
 use crate::name::{Cookie, NameKey};
-use crate::pool::{Item, Pool, Run, check_items};
+use crate::pool::{Item, MediumUse, Member, OpenError, Pool, Root, Run, Superblocks, check_items};
 pub use files::{FileOn, FilesOn, files_on};
 use finding::{Finding, Findings, shown};
 use group::Group;
@@ -97,9 +98,33 @@ pub struct Report {
 /// # Errors
 /// The pool is stopped, or has changes. What is wrong on the media is a finding.
 pub fn check<D: DiskQueue>(pool: &mut Pool<D>, options: Options) -> Result<Report, Fault> {
+    check_with(pool, Superblocks::Verified, options)
+}
+
+/// Verifies the state with this root, while another process changes the pool and keeps what a
+/// reader of `root` needs. Superblocks are left out. Returns also how full each medium is.
+///
+/// # Errors
+/// The media are not those of the pool, or what says which blocks are free cannot be read. What is
+/// wrong beyond that is a finding.
+pub fn check_at<D: DiskQueue>(
+    members: Vec<Member<D>>,
+    root: Root,
+    options: Options,
+) -> Result<(Report, Vec<MediumUse>), OpenError> {
+    let mut pool = Pool::view(members, root)?;
+    let report = check_with(&mut pool, Superblocks::Left, options)?;
+    Ok((report, pool.media_usage()))
+}
+
+fn check_with<D: DiskQueue>(
+    pool: &mut Pool<D>,
+    superblocks: Superblocks,
+    options: Options,
+) -> Result<Report, Fault> {
     let counters = pool.root().counters;
     let mut walk = Walk::new(pool, options);
-    let found = check_items(pool, &mut |item, runs| {
+    let found = check_items(pool, superblocks, &mut |item, runs| {
         walk.item(item, runs);
         Ok(())
     })?;

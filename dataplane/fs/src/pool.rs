@@ -50,7 +50,7 @@ mod watermarks;
 
 pub(crate) use block_cache::BlockCache;
 pub use check::{Findings, Runs, check};
-pub(crate) use check::{Item, check_items};
+pub(crate) use check::{Item, Superblocks, check_items};
 pub use copier::Copier;
 pub use error::{FormatError, MediaError, OpenError, Unsuitable};
 pub use format::{FormatOptions, format};

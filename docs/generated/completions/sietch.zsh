@@ -619,7 +619,7 @@ _sietch__subcmd__fs_commands() {
 'create:Make a file system\: files for its media and its log, and its description \`fs.toml\`' \
 'mount:Show a file system in a directory, for every program, until Ctrl-C. If \`sietch fs serve\` serves it, the mount shares it with other mounts and programs; otherwise it has it alone' \
 'serve:Serve a file system to several mounts and programs of this user, until Ctrl-C' \
-'check:Check a file system that is not mounted, and say what is damaged and what is lost by it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is damaged, 2 if that is unknown\: it is mounted, or cannot be opened' \
+'check:Check a file system that is served or not open, and say what is damaged and what is lost by it; nothing is repaired or recovered. The exit status is 0 if it is whole, 1 if something is damaged, 2 if that is unknown\: a mount has it alone, or it cannot be opened' \
 'grow:Make a medium larger\: its file gets more bytes. The file system must not be mounted or served' \
 'add:Add a medium\: its file is made. The file system must not be mounted or served' \
 'drain:Take a medium out\: its data move to the others. The file system must not be mounted or served. The first medium stays, because it has the tree' \

@@ -8,7 +8,7 @@ use super::{Options, Walk, path};
 use crate::error::Fault;
 use crate::inode::InodeNumber;
 use crate::items;
-use crate::pool::{Item, Pool, check_items};
+use crate::pool::{Item, Pool, Superblocks, check_items};
 
 /// A file with data on the medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn files_on<D: DiskQueue>(
 ) -> Result<FilesOn, Fault> {
     let mut walk = Walk::new(pool, Options::default());
     let (mut found, mut unlisted, mut last) = (Vec::<(u64, u64)>::new(), 0, None);
-    check_items(pool, &mut |item, runs| {
+    check_items(pool, Superblocks::Verified, &mut |item, runs| {
         if let Some(blocks) = blocks_on(item, slot) {
             let inode = item.key.object;
             let is_new = last.replace(inode) != Some(inode);

@@ -93,6 +93,15 @@ pub(crate) struct Item<'a> {
     pub read: &'a mut dyn FnMut(Run) -> Result<Buffer, Fault>,
 }
 
+/// What a check does with the superblocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Superblocks {
+    /// Every copy must be that of the pool.
+    Verified,
+    /// Another process writes them meanwhile.
+    Left,
+}
+
 /// As [`Runs`], with all that is known of the item.
 pub(crate) type Visit<'a> = dyn FnMut(&mut Item<'_>, &mut Vec<Run>) -> Result<(), String> + 'a;
 
@@ -102,7 +111,7 @@ pub(crate) type Visit<'a> = dyn FnMut(&mut Item<'_>, &mut Vec<Run>) -> Result<()
 /// # Errors
 /// The pool is stopped, or has changes. What is wrong on the media is a finding.
 pub fn check<D: DiskQueue>(pool: &mut Pool<D>, runs: &mut Runs<'_>) -> Result<Findings, Fault> {
-    check_items(pool, &mut |item, found| runs(item.key, item.value, found))
+    check_items(pool, Superblocks::Verified, &mut |item, found| runs(item.key, item.value, found))
 }
 
 /// As [`check`].
@@ -111,6 +120,7 @@ pub fn check<D: DiskQueue>(pool: &mut Pool<D>, runs: &mut Runs<'_>) -> Result<Fi
 /// As of [`check`].
 pub(crate) fn check_items<D: DiskQueue>(
     pool: &mut Pool<D>,
+    superblocks: Superblocks,
     visit: &mut Visit<'_>,
 ) -> Result<Findings, Fault> {
     pool.check_going()?;
@@ -120,7 +130,9 @@ pub(crate) fn check_items<D: DiskQueue>(
     }
     let sizes = pool.media.iter().map(|medium| medium.blocks).collect();
     let mut walk = Walk { findings: Findings::default(), owned: Vec::new(), seen: HashSet::new(), sizes };
-    walk.superblocks(pool);
+    if superblocks == Superblocks::Verified {
+        walk.superblocks(pool);
+    }
     let is_whole = walk.tree(pool, visit);
     walk.blocks(pool, is_whole);
     Ok(walk.findings)

@@ -20,6 +20,7 @@ use super::limits::{FIRST_BLOCK, MAX_MEDIA, WRITER_NODES};
 use super::medium::{Medium, Member};
 use super::node_space::NodeSpace;
 use super::own_items::OwnItem;
+use super::root::Root;
 use super::superblock::{Superblock, copies, newest};
 use crate::error::Fault;
 use crate::tree::{Key, Node, Store, Tree, seed};
@@ -50,6 +51,26 @@ impl<D: DiskQueue> Pool<D> {
             let others: Vec<u32> = own.into_iter().filter(is_other).collect();
             home.write_durable(&others, &superblock.write())?;
         }
+        Self::assemble(media, superblock, nodes_in_memory)
+    }
+
+    /// The state with this root, for reading, while another process changes the pool and keeps what
+    /// a reader of `root` needs. Nothing is written.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub(crate) fn view(members: Vec<Member<D>>, root: Root) -> Result<Self, OpenError> {
+        let (media, mut superblock) = identify(members)?;
+        same_pool(&superblock, &root, &media)?;
+        superblock.root = root;
+        Self::assemble(media, superblock, WRITER_NODES)
+    }
+
+    fn assemble(
+        media: Vec<Medium<D>>,
+        superblock: Superblock,
+        nodes_in_memory: usize,
+    ) -> Result<Self, OpenError> {
         let root = superblock.root;
         let tree =
             Tree::new(root.pointer, root.level, root.generation + 1, seed(root.identity), nodes_in_memory);
@@ -141,6 +162,19 @@ fn mark_used<D: DiskQueue>(home: &Medium<D>, nodes: &mut NodeSpace, block: u32) 
         return Ok(());
     }
     Err(home.damaged(block, "two pointers lead to it, or it is in no chunk of nodes".into()))
+}
+
+/// Refuses a root of another pool.
+pub(super) fn same_pool<D: DiskQueue>(
+    superblock: &Superblock,
+    root: &Root,
+    media: &[Medium<D>],
+) -> Result<(), OpenError> {
+    if superblock.identity == root.identity {
+        return Ok(());
+    }
+    let medium = media.first().map_or_else(String::new, |medium| medium.name.clone());
+    Err(OpenError::Foreign { medium, found: superblock.identity, wanted: root.identity })
 }
 
 /// Verifies that the media are those of one pool, in order. Returns them, and the home's

@@ -10,7 +10,7 @@ use sietch_disk::{Buffer, DiskQueue};
 use super::error::OpenError;
 use super::limits::READER_NODES;
 use super::medium::{Class, Medium, Member, check_run};
-use super::open::identify;
+use super::open::{identify, same_pool};
 use super::{Root, Run};
 use crate::error::Fault;
 use crate::name::NameKey;
@@ -45,10 +45,7 @@ impl<D: DiskQueue> Reader<D> {
     /// As [`Reader::new`].
     pub fn with_nodes(members: Vec<Member<D>>, root: Root, nodes: usize) -> Result<Self, OpenError> {
         let (media, superblock) = identify(members)?;
-        if superblock.identity != root.identity {
-            let medium = media.first().map_or_else(String::new, |medium| medium.name.clone());
-            return Err(OpenError::Foreign { medium, found: superblock.identity, wanted: root.identity });
-        }
+        same_pool(&superblock, &root, &media)?;
         // It changes nothing, so the generation of changes does not count.
         let tree = Tree::new(root.pointer, root.level, u64::MAX, seed(root.identity), nodes);
         Ok(Self { media, tree, root, name_key: superblock.name_key })

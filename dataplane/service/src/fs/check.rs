@@ -44,14 +44,16 @@ pub struct Checked {
     pub pool: Report,
     /// How full each medium is, by its file; the home first.
     pub media: Vec<(String, MediumUse)>,
-    /// The logs: one, and one for each client that shared the file system.
-    pub log: Undigested,
+    /// The logs: one, and one for each client that shared the file system. `None` where the file
+    /// system is served: they are in use.
+    pub log: Option<Undigested>,
 }
 
 impl Checked {
     /// Whether nothing is damaged.
     pub fn is_whole(&self) -> bool {
-        self.pool.findings.is_empty() && self.pool.unlisted == 0 && self.log.damage.is_none()
+        let is_log_whole = self.log.as_ref().is_none_or(|log| log.damage.is_none());
+        self.pool.findings.is_empty() && self.pool.unlisted == 0 && is_log_whole
     }
 }
 
@@ -77,7 +79,7 @@ pub fn check(folder: &Path, data: bool) -> Result<Checked, StoreError> {
         all.from_disk |= log.from_disk;
         all.damage = all.damage.or(log.damage);
     }
-    Ok(Checked { pool: report, media: usage, log: all })
+    Ok(Checked { pool: report, media: usage, log: Some(all) })
 }
 
 /// What a log has that is not in the pool.
@@ -185,7 +187,8 @@ mod tests {
         let after = check(&store, false);
         drop(std::fs::remove_dir_all(&folder));
         assert!(before.expect("not open").is_whole());
-        let damage = after.expect("not open").log.damage.unwrap_or_default();
+        let log = after.expect("not open").log.expect("it is not in use");
+        let damage = log.damage.unwrap_or_default();
         assert!(damage.contains("is gone") && damage.contains("1048576 zeros"), "{damage}");
     }
 }

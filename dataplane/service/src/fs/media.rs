@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{fstat, fstatfs};
+use rustix::fs::{Mode, OFlags, fstat, fstatfs};
 use rustix::process::geteuid;
 use sietch_disk::area::AreaError;
 use sietch_disk::nvm::Mapped;
@@ -40,6 +40,19 @@ impl Medium {
                 StoreError::Missing { path, what: format!("the medium of class {class}") }
             }
             other => other,
+        })?;
+        Ok(Self { file, path, class, bytes, model })
+    }
+
+    /// Opens the file of a medium that another process has locked, for one that only reads. Memory
+    /// is mapped by a descriptor for both.
+    pub(super) fn open_to_read(description: MediumDescription) -> Result<Self, StoreError> {
+        let MediumDescription { class, path, bytes, model } = description;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| StoreError::Io {
+            path: path.clone(),
+            action: "open",
+            source: errno.into(),
         })?;
         Ok(Self { file, path, class, bytes, model })
     }

@@ -25,8 +25,10 @@
 //!
 //! What it must never do: wait for a client; let what one client sends end the service.
 //!
-//! The layers, lowest first: `messages`; `fence`, `moving`; `inbox`, `hub`; `remote`, `server`.
+//! The layers, lowest first: `messages`; `fence`, `moving`; `inbox`, `hub`; `remote`, `server`;
+//! `check`.
 
+mod check;
 mod fence;
 mod hub;
 mod inbox;
@@ -35,6 +37,7 @@ mod moving;
 mod remote;
 mod server;
 
+pub use check::check;
 pub use inbox::Attention;
 pub use remote::{Attached, Remote, attach, attach_within, is_served};
 pub use server::{Server, serve};

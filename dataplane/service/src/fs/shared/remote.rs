@@ -19,7 +19,7 @@ use sietch_fs::file_system::PendingSync;
 use sietch_fs::inode::InodeNumber;
 use sietch_fs::lease::{Mode, Release};
 use sietch_fs::log::{Durability as LogDurability, LogIdentity, LogWriter, Mirror};
-use sietch_fs::pool::Reader;
+use sietch_fs::pool::{Reader, Root};
 use sietch_fs::{Client, Digested, Fault};
 use sietch_protocol::frame::{self, Frame, FrameReader, Progress as Reading};
 
@@ -203,7 +203,35 @@ impl Opening {
     }
 }
 
-fn attach_by(folder: &Path, mut opening: Opening, patience: Duration) -> Result<Attached, StoreError> {
+fn attach_by(folder: &Path, opening: Opening, patience: Duration) -> Result<Attached, StoreError> {
+    let Joined { remote, writer, log, durability, syncs_each, service, descriptors } =
+        join(folder, opening, patience)?;
+    let attention = Attention { inbox: Arc::clone(&remote.inbox), seen: 0 };
+    let client = Client::new(remote, writer, log);
+    Ok(Attached { descriptors, client, attention, durability, syncs_each, service })
+}
+
+/// As [`attach`], for one that changes nothing: what the service has committed until now stays
+/// readable until [`Remote::must_leave`] says otherwise.
+pub(super) fn attach_reader(folder: &Path) -> Result<(Remote, Root), StoreError> {
+    let opening = Opening { is_within: false, descriptors: Vec::new() };
+    let mut remote = join(folder, opening, PATIENCE)?.remote;
+    let root = remote.base.store_mut().root();
+    Ok((remote, root))
+}
+
+/// What a process has that has joined.
+struct Joined {
+    remote: Remote,
+    writer: LogWriter<Mapped>,
+    log: u32,
+    durability: Durability,
+    syncs_each: bool,
+    service: i32,
+    descriptors: Vec<RawFd>,
+}
+
+fn join(folder: &Path, mut opening: Opening, patience: Duration) -> Result<Joined, StoreError> {
     let path = folder.join(SOCKET);
     let failed = |cause: String| StoreError::Service { path: path.clone(), cause };
     let deadline = Instant::now() + patience;
@@ -226,13 +254,10 @@ fn attach_by(folder: &Path, mut opening: Opening, patience: Duration) -> Result<
     let syncs_each = welcome.has_disk && durability == Durability::Operation;
     let inbox = Arc::new(Inbox::new(welcome.progress.clone()));
     let log = welcome.log;
-    let inbox_of_client = Arc::clone(&inbox);
     let descriptors = frame.descriptors.into_iter().map(|file| opening.place(file)).collect();
-    let (remote, writer) = Remote::new(*welcome, descriptors, socket, inbox_of_client, &path, &mut opening)?;
-    let client = Client::new(remote, writer, log);
-    let attention = Attention { inbox, seen: 0 };
+    let (remote, writer) = Remote::new(*welcome, descriptors, socket, inbox, &path, &mut opening)?;
     let descriptors = opening.descriptors;
-    Ok(Attached { descriptors, client, attention, durability, syncs_each, service: process })
+    Ok(Joined { remote, writer, log, durability, syncs_each, service: process, descriptors })
 }
 
 fn send<T: serde::Serialize>(socket: &mut UnixStream, message: &T) -> std::io::Result<()> {
@@ -317,6 +342,19 @@ impl Remote {
     /// Why the service takes nothing more from this client, if that is so.
     pub fn ended(&self) -> Option<String> {
         self.inbox.cause()
+    }
+
+    /// For one that only reads: answers what the service asks for, and says why the state that was
+    /// committed when it came may not be readable any more.
+    pub(super) fn must_leave(&mut self) -> Option<String> {
+        while let Some(message) = self.inbox.message() {
+            match message {
+                Message::RecallRoom => self.return_room(0),
+                Message::Advance => return Some("the file system needs the blocks that it reads".to_owned()),
+                _ => {}
+            }
+        }
+        self.ended()
     }
 
     fn send(&mut self, request: &Request) {
