@@ -14,7 +14,8 @@
 //!    changed nothing.
 //! 5. The commit also has what users have then ([`users`]).
 //! 6. A freed file with many extents is removed over several commits ([`Digest::reap`]), so that no
-//!    batch takes long because of it.
+//!    batch takes long because of it. Many small ones are removed by one. Which files are to be
+//!    removed is kept in memory: a program may have any number of files open that have no name.
 //!
 //! What it must never do: apply a part of a batch; take lost bytes for zeros; trust what a client
 //! may still write, after it was judged: data get their checksum from the copy that goes to the
@@ -61,6 +62,10 @@ const _: () = assert!(MAX_RECORD_DATA as u64 * 8 <= BATCH_BYTES);
 /// Items that an effect changes, on average at most: of an entry, its inode and its directory; of
 /// data, the extents around.
 const ITEMS_PER_EFFECT: u64 = 3;
+
+/// Inodes without a name that one commit frees or removes, at most: they are some blocks of the
+/// tree.
+pub const FREED_AT_ONCE: usize = 256;
 
 /// What a batch did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,6 +146,8 @@ pub struct Digest<D: DiskQueue> {
     fitting: u64,
     /// Batches that changed a pin.
     pin_changes: u64,
+    /// Inodes that were freed and are not removed, once the pool was searched for them.
+    freed: Option<BTreeSet<InodeNumber>>,
 }
 
 impl<D: DiskQueue> Digest<D> {
@@ -181,6 +188,7 @@ impl<D: DiskQueue> Digest<D> {
             batch_bytes: BATCH_BYTES,
             fitting: MAX_BATCH_RECORDS,
             pin_changes: 0,
+            freed: None,
         })
     }
 
@@ -350,18 +358,21 @@ impl<D: DiskQueue> Digest<D> {
         };
         self.fitting = most.saturating_mul(2).min(MAX_BATCH_RECORDS);
         self.pin_changes += u64::from(states.iter().any(|(_, state)| state.xattrs.contains_key(PIN)));
-        (batch.blocks_written, (batch.damage, batch.orphans)) = self.stopping(|digest| {
+        let effects = self.stopping(|digest| {
             let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, medium, demand);
             for (inode, state) in states {
                 flush.state(inode, &state)?;
             }
-            let (written, findings) = (flush.written(), flush.end()?);
+            let effects = flush.end()?;
             digest.digested.store.set_demand(0);
             let key = items::log_key(log);
             digest.digested.store.insert(key, &items::write_log(batch.state))?;
             digest.digested.store.commit(digest.counters)?;
-            Ok((written, findings))
+            Ok(effects)
         })?;
+        self.freed.iter_mut().for_each(|freed| freed.extend(&effects.freed));
+        (batch.blocks_written, batch.damage, batch.orphans) =
+            (effects.written, effects.damage, effects.orphans);
         Ok(batch)
     }
 
@@ -525,25 +536,75 @@ impl<D: DiskQueue> Digest<D> {
     /// # Errors
     /// As of [`Digest::digest`].
     pub fn reap(&mut self) -> Result<bool, DigestError> {
-        let mut from = items::orphan_key(InodeNumber(0));
+        let inodes = self.reapable()?;
+        if inodes.is_empty() {
+            return Ok(false);
+        }
+        let removed = self.stopping(|digest| {
+            digest.digested.store.use_reserve(true);
+            let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, &flush::NoLog, (0, 0));
+            let mut removed = Vec::new();
+            for inode in inodes {
+                if flush.remove(inode)? {
+                    removed.push(inode);
+                }
+            }
+            flush.end()?;
+            digest.digested.store.commit(digest.counters)?;
+            Ok(removed)
+        })?;
+        let freed = self.freed.get_or_insert_default();
+        for inode in removed {
+            freed.remove(&inode);
+        }
+        Ok(true)
+    }
+
+    /// The files that one commit removes, or of which it removes a part.
+    fn reapable(&mut self) -> Result<Vec<InodeNumber>, DigestError> {
+        let freed = match self.freed.take() {
+            Some(freed) => freed,
+            None => self.search_freed()?,
+        };
+        let first: Vec<_> = freed.iter().copied().take(FREED_AT_ONCE).collect();
+        self.freed = Some(freed);
+        let (mut inodes, mut changes) = (Vec::new(), 0);
+        for inode in first {
+            let blocks = self.digested.inode(inode)?.map_or(0, |old| old.blocks);
+            let more = blocks.min(flush::REAPED as u64) * 2 + ITEMS_PER_EFFECT + 1;
+            if !inodes.is_empty() && !self.may_reap(changes + more) {
+                break;
+            }
+            inodes.push(inode);
+            changes += more;
+            if changes > flush::REAPED as u64 * 2 {
+                break;
+            }
+        }
+        // One fits, or there will not be more room.
+        if inodes.len() == 1 && !self.may_reap(changes) && self.digested.store.is_holding() {
+            return Err(DigestError::Held);
+        }
+        Ok(inodes)
+    }
+
+    /// Whether removals that change so many items surely fit.
+    fn may_reap(&mut self, changes: u64) -> bool {
+        let pool = &mut self.digested.store;
+        pool.use_reserve(true);
+        pool.has_room(changes, 0)
+    }
+
+    /// The inodes that were freed before the pool was opened.
+    fn search_freed(&mut self) -> Result<BTreeSet<InodeNumber>, Fault> {
+        let (mut from, mut freed) = (items::orphan_key(InodeNumber(0)), BTreeSet::new());
         while let Some((key, value)) = self.orphan(from)? {
             if value.first() == Some(&items::FREED) {
-                if !self.may_reap(InodeNumber(key.offset))? {
-                    return Err(DigestError::Held);
-                }
-                return self.stopping(|digest| {
-                    digest.digested.store.use_reserve(true);
-                    let mut flush =
-                        Flush::new(&mut digest.digested, &mut digest.counters, &flush::NoLog, (0, 0));
-                    flush.remove(InodeNumber(key.offset))?;
-                    flush.end()?;
-                    digest.digested.store.commit(digest.counters)?;
-                    Ok(true)
-                });
+                freed.insert(InodeNumber(key.offset));
             }
-            from.offset = key.offset + 1;
+            from.offset = key.offset.saturating_add(1);
         }
-        Ok(false)
+        Ok(freed)
     }
 
     /// Gives blocks for nodes that are spare back to the data, by a commit. Returns whether there
@@ -561,21 +622,13 @@ impl<D: DiskQueue> Digest<D> {
         })
     }
 
-    /// Whether a part of a freed file can be removed: it fits, or there will not be more room.
-    fn may_reap(&mut self, inode: InodeNumber) -> Result<bool, Fault> {
-        let blocks = self.digested.inode(inode)?.map_or(0, |old| old.blocks);
-        let changes = blocks.min(flush::REAPED as u64) * 2 + ITEMS_PER_EFFECT + 1;
-        let pool = &mut self.digested.store;
-        pool.use_reserve(true);
-        Ok(pool.has_room(changes, 0) || !pool.is_holding())
-    }
-
     /// Frees every inode that has no name, and returns how many. No client may have a reference to
     /// one: right after a start, when all logs were digested.
     ///
     /// # Errors
     /// As of [`Digest::digest`].
     pub fn free_orphans(&mut self) -> Result<u64, DigestError> {
+        self.freed = None;
         self.stopping(|digest| {
             let mut freed = 0;
             let mut from = items::orphan_key(InodeNumber(0));
@@ -606,21 +659,41 @@ impl<D: DiskQueue> Digest<D> {
         Ok(None)
     }
 
-    /// Frees an inode, if it has no name. No client may have it open, and no log a record of it
-    /// that is not digested. [`Digest::reap`] removes it.
+    /// Whether an inode has no name, and is not freed.
+    ///
+    /// # Errors
+    /// A medium failed.
+    pub fn is_unnamed(&mut self, inode: InodeNumber) -> Result<bool, Fault> {
+        let value = self.digested.store.get(items::orphan_key(inode))?;
+        Ok(value.is_some_and(|value| value.first() == Some(&items::KEPT)))
+    }
+
+    /// Frees those of these inodes that have no name, by one commit; how many. No client may have
+    /// one of them open, and no log a record of it that is not digested. [`Digest::reap`] removes
+    /// them. At most [`FREED_AT_ONCE`] can be given.
     ///
     /// # Errors
     /// As of [`Digest::digest`].
-    pub fn free_orphan(&mut self, inode: InodeNumber) -> Result<bool, DigestError> {
-        if self.kept_orphan(inode)? != Some(inode) {
-            return Ok(false);
+    pub fn free_unnamed(&mut self, inodes: &[InodeNumber]) -> Result<usize, DigestError> {
+        let mut kept = Vec::with_capacity(inodes.len());
+        for inode in inodes.iter().take(FREED_AT_ONCE) {
+            if self.is_unnamed(*inode)? {
+                kept.push(*inode);
+            }
+        }
+        if kept.is_empty() {
+            return Ok(0);
         }
         self.stopping(|digest| {
             digest.digested.store.use_reserve(true);
-            digest.digested.store.insert(items::orphan_key(inode), &[items::FREED])?;
+            for inode in &kept {
+                digest.digested.store.insert(items::orphan_key(*inode), &[items::FREED])?;
+            }
             digest.digested.store.commit(digest.counters)?;
-            Ok(true)
-        })
+            Ok(())
+        })?;
+        self.freed.iter_mut().for_each(|freed| freed.extend(&kept));
+        Ok(kept.len())
     }
 
     /// The first item of an inode without a name at or behind `from`.

@@ -21,8 +21,12 @@
 //! 8. A record that needs more room than its client has been given ends that client. So does one
 //!    for which the pool has no room all the same, before anything of it is applied.
 //!
+//! 9. What a client says bounds no work: it gives leases back at positions that its log can have
+//!    reached, and a log is digested at most one ring further than it was read when its client
+//!    ended, however much that client appends meanwhile.
+//!
 //! What it must never do: take a record of a client after its leases ended; free an inode that a
-//! client has open; end one client because of what another one did.
+//! client has open; end one client because of what another one did; digest one log for ever.
 
 mod inline;
 
@@ -36,12 +40,12 @@ use sietch_disk::DiskQueue;
 use sietch_disk::nvm::Medium;
 
 use crate::client::{Message, spare_blocks};
-use crate::digest::{Batch, Digest, DigestError, Invalid};
+use crate::digest::{Batch, Digest, DigestError, FREED_AT_ONCE, Invalid};
 use crate::error::Fault;
 use crate::inode::InodeNumber;
 use crate::items::LogState;
 use crate::lease::{
-    ClientNumber, Counts, Event, Held, LeaseTable, Mode, Refused, Release, RoomEvent, Rooms, Times,
+    ClientNumber, Counts, Event, Grant, Held, LeaseTable, Mode, Refused, Release, RoomEvent, Rooms, Times,
 };
 use crate::pool::Root;
 
@@ -84,7 +88,13 @@ pub struct Progress {
     pub budget: u64,
 }
 
-impl<M> Log<M> {
+impl<M: Medium> Log<M> {
+    /// The position up to which the log can have records now: a client appends only to memory that
+    /// the digest has given back.
+    fn limit(&self) -> u64 {
+        self.read.saturating_add(self.memory.len() as u64)
+    }
+
     /// The client reads this generation from now on, and none before it.
     fn reads_at(&mut self, generation: u64) {
         self.reads = self.reads.max(generation);
@@ -95,8 +105,8 @@ impl<M> Log<M> {
 /// The end of a client.
 struct Ended {
     cause: String,
-    /// What is in the log is to be digested first.
-    is_draining: bool,
+    /// What is in the log up to here is to be digested first.
+    drains_to: Option<u64>,
     /// Its epoch and its leases have ended.
     is_done: bool,
 }
@@ -237,6 +247,8 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
                 log.logged = log.logged.max(owed);
                 has_digested = true;
                 match self.digest(client) {
+                    // The client ends: it named a position that its log does not reach.
+                    Ok(batch) if batch.records == 0 => break,
                     Ok(_) => {}
                     // Other logs may need no such blocks.
                     Err(DigestError::Held) => {
@@ -327,9 +339,10 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// because others must advance first, is done later.
     fn end(&mut self, client: ClientNumber, cause: String, is_draining: bool) -> Result<(), DigestError> {
         let Some(log) = self.logs.get_mut(&client).filter(|log| log.ended.is_none()) else { return Ok(()) };
+        let drains_to = is_draining.then(|| log.limit());
         // The client sees it before the log is read to its end: a record that it appended without
         // seeing it is read.
-        log.ended = Some(Ended { cause, is_draining, is_done: false });
+        log.ended = Some(Ended { cause, drains_to, is_done: false });
         if let Some(fence) = log.fence.take() {
             fence();
         }
@@ -353,8 +366,11 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     }
 
     fn finish_end(&mut self, client: ClientNumber) -> Result<(), DigestError> {
-        while self.logs.get(&client).and_then(|log| log.ended.as_ref()).is_some_and(|ended| ended.is_draining)
-        {
+        // What lies further was appended after the end: a hostile client may go on for ever.
+        let is_draining = |log: &Log<M>| {
+            log.ended.as_ref().and_then(|ended| ended.drains_to).is_some_and(|until| log.read < until)
+        };
+        while self.logs.get(&client).is_some_and(is_draining) {
             let batch = self.batch(client)?;
             if batch.records == 0 || batch.invalid.is_some() {
                 break;
@@ -377,14 +393,15 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
         self.deliver()
     }
 
-    /// Puts messages into the queues of clients, and frees what is free.
+    /// Puts messages into the queues of clients, and frees what is free, many inodes by one commit.
     fn deliver(&mut self) -> Result<(), DigestError> {
         loop {
-            while let Some((client, event)) = self.table.event() {
+            let mut granted = Vec::new();
+            while granted.len() < FREED_AT_ONCE
+                && let Some((client, event)) = self.table.event()
+            {
                 match event {
-                    Event::Granted(grant) if client == ClientNumber::SERVICE => {
-                        self.free(grant.inode, grant.serial)?;
-                    }
+                    Event::Granted(grant) if client == ClientNumber::SERVICE => granted.push(grant),
                     Event::Granted(grant) => self.send(client, Message::Granted(grant)),
                     Event::Revoked(revocation) => self.send(client, Message::Revoked(revocation)),
                 }
@@ -398,8 +415,19 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
                     },
                 );
             }
-            let Some(inode) = self.table.next_unreferenced() else { return Ok(()) };
-            self.look_at(inode)?;
+            if !granted.is_empty() {
+                self.free(&granted)?;
+                continue;
+            }
+            let mut has_looked = false;
+            for _ in 0..FREED_AT_ONCE {
+                let Some(inode) = self.table.next_unreferenced() else { break };
+                self.look_at(inode)?;
+                has_looked = true;
+            }
+            if !has_looked {
+                return Ok(());
+            }
         }
     }
 
@@ -412,20 +440,23 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// Frees an inode some time, if it has no name and no client has it open.
     fn look_at(&mut self, inode: InodeNumber) -> Result<(), DigestError> {
         let is_busy = self.table.is_referenced(inode) || self.table.has_sole_holder(inode);
-        if !is_busy && self.digest.kept_orphan(inode)? == Some(inode) {
+        if !is_busy && self.digest.is_unnamed(inode)? {
             // The service has no limits, so that nothing is forgotten.
             let _ = self.table.acquire(ClientNumber::SERVICE, inode, Mode::Exclusive, self.now);
         }
         Ok(())
     }
 
-    /// The service has the lease on an inode.
-    fn free(&mut self, inode: InodeNumber, serial: u64) -> Result<(), DigestError> {
-        let is_free = !self.table.is_referenced(inode);
-        let freed = if is_free { self.digest.free_orphan(inode) } else { Ok(false) };
-        let release = Release { inode, serial, shares: false, position: 0, is_referenced: false };
-        let _ = self.table.release(ClientNumber::SERVICE, release, self.now);
-        if freed? { self.reap().map(drop) } else { Ok(()) }
+    /// The service has these leases.
+    fn free(&mut self, grants: &[Grant]) -> Result<(), DigestError> {
+        let mut inodes: Vec<_> = grants.iter().map(|grant| grant.inode).collect();
+        inodes.retain(|inode| !self.table.is_referenced(*inode));
+        let freed = self.digest.free_unnamed(&inodes);
+        for &Grant { inode, serial, .. } in grants {
+            let release = Release { inode, serial, shares: false, position: 0, is_referenced: false };
+            let _ = self.table.release(ClientNumber::SERVICE, release, self.now);
+        }
+        if freed? > 0 { self.reap().map(drop) } else { Ok(()) }
     }
 
     /// Removes what was freed, as far as clients allow it. Returns whether that is all.
@@ -624,21 +655,23 @@ impl<D: DiskQueue, M: Medium> SharedDigest<D, M> {
     /// # Errors
     /// A medium failed.
     pub fn release_lease(&mut self, client: ClientNumber, release: Release) -> Result<(), DigestError> {
-        if self.is_served(client) && !self.table.release(client, release, self.now) {
+        let log = self.logs.get(&client).filter(|log| log.ended.is_none());
+        let (position, limit) = (release.position, log.map(Log::limit));
+        if limit.is_some_and(|limit| position > limit) {
+            let cause = format!("it released a lease at {position}, which its log cannot have reached");
+            self.end(client, cause, true)?;
+        } else if limit.is_some() && !self.table.release(client, release, self.now) {
             self.end(client, "it has too many inodes open".to_owned(), true)?;
         }
         self.deliver()
     }
 
-    /// A client does not have an inode open any more.
-    ///
-    /// # Errors
-    /// A medium failed.
-    pub fn unreferenced(&mut self, client: ClientNumber, inode: InodeNumber) -> Result<(), DigestError> {
+    /// A client does not have an inode open any more. [`SharedDigest::tick`] frees it, with others
+    /// that were closed until then.
+    pub fn unreferenced(&mut self, client: ClientNumber, inode: InodeNumber) {
         if self.is_served(client) {
             self.table.unreferenced(client, inode);
         }
-        self.deliver()
     }
 
     /// A client wants a budget of so many blocks.

@@ -126,7 +126,21 @@ pub(super) struct Flush<'a, D: DiskQueue, M> {
     damage: Vec<String>,
     /// Inodes that lost their last name, and may still be open.
     orphans: Vec<InodeNumber>,
+    /// Inodes that were freed, and of which a part is left.
+    freed: Vec<InodeNumber>,
     users: Users,
+}
+
+/// What a batch did.
+pub(super) struct Effects {
+    /// Blocks of data that were written.
+    pub written: u64,
+    /// What could not be read.
+    pub damage: Vec<String>,
+    /// Inodes that lost their last name, and may still be open.
+    pub orphans: Vec<InodeNumber>,
+    /// Inodes that were freed, and of which a part is left.
+    pub freed: Vec<InodeNumber>,
 }
 
 impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
@@ -147,20 +161,16 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
             lost: Vec::new(),
             damage: Vec::new(),
             orphans: Vec::new(),
+            freed: Vec::new(),
             users: Users::default(),
         }
     }
 
-    /// Blocks of data that were written.
-    pub(super) fn written(&self) -> u64 {
-        self.written
-    }
-
-    /// Writes what users have now. Returns what could not be read, and the inodes that lost their
-    /// last name.
-    pub(super) fn end(mut self) -> Result<(Vec<String>, Vec<InodeNumber>), Fault> {
+    /// Writes what users have now.
+    pub(super) fn end(mut self) -> Result<Effects, Fault> {
         self.users.write(self.digested, &mut self.damage)?;
-        Ok((self.damage, self.orphans))
+        let Self { written, damage, orphans, freed, .. } = self;
+        Ok(Effects { written, damage, orphans, freed })
     }
 
     /// Writes what changed of one inode.
@@ -168,7 +178,9 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         let Some(mut new) = state.inode else {
             if !state.is_new {
                 self.digested.store.insert(items::orphan_key(inode), &[FREED])?;
-                self.remove(inode)?;
+                if !self.remove(inode)? {
+                    self.freed.push(inode);
+                }
             }
             return Ok(());
         };
@@ -223,17 +235,18 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         }
     }
 
-    /// Removes an inode that nothing refers to. Of a large file it removes a part, and the orphan's
-    /// item stays.
-    pub(super) fn remove(&mut self, inode: InodeNumber) -> Result<(), Fault> {
+    /// Removes an inode that nothing refers to, and returns whether nothing is left of it. Of a
+    /// large file it removes a part, and the orphan's item stays.
+    pub(super) fn remove(&mut self, inode: InodeNumber) -> Result<bool, Fault> {
         let Some(mut old) = self.digested.inode(inode)? else {
             self.digested.store.remove(items::orphan_key(inode))?;
-            return Ok(());
+            return Ok(true);
         };
         let whole = old;
         if !self.cut(inode, &mut old, 0..u64::MAX, REAPED)? {
             self.users.changed(Some(&whole), Some(&old));
-            return self.digested.store.insert(items::inode_key(inode), &items::write_inode(&old));
+            self.digested.store.insert(items::inode_key(inode), &items::write_inode(&old))?;
+            return Ok(false);
         }
         // What is left of the inode: its own item, pieces of a target, attributes.
         let mut from = Key { object: inode.0, kind: 0, offset: 0 };
@@ -246,7 +259,7 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
         self.digested.store.remove(items::orphan_key(inode))?;
         self.users.changed(Some(&whole), None);
         self.counters.inodes = self.counters.inodes.saturating_sub(1);
-        Ok(())
+        Ok(true)
     }
 
     fn data(&mut self, inode: InodeNumber, new: &mut Inode, ranges: &Ranges) -> Result<(), Fault> {

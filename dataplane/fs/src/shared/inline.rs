@@ -137,8 +137,7 @@ impl<D: DiskQueue, M: Medium> Service<M> for InlineShared<D, M> {
     }
 
     fn unreferenced(&mut self, inode: InodeNumber) {
-        let done = self.shared.borrow_mut().unreferenced(self.client, inode);
-        self.note(done);
+        self.shared.borrow_mut().unreferenced(self.client, inode);
     }
 
     fn budget(&mut self) -> Option<u64> {

@@ -1,20 +1,25 @@
 //! A client that writes what it likes into its log: only that client is ended, and others go on.
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
 use rustix::io::Errno;
+use sietch_disk::nvm::Medium;
 use sietch_fs::FileSystem as _;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::change::{Change, NewAttributes, Place};
 use sietch_fs::file_system::NewInode;
 use sietch_fs::inode::{InodeNumber, Kind};
-use sietch_fs::lease::{ClientNumber, Mode, Release};
+use sietch_fs::lease::{ClientNumber, Mode, Release, Times};
 use sietch_fs::log::{Durability, LogIdentity, LogWriter};
 use sietch_fs::pool::Class;
+use sietch_fs::shared::SharedDigest;
 use sietch_fs_oracle::program::generate::Mix;
 use sietch_sim::Memory;
 use sietch_sim::seeds::{self, Budget};
 
 use super::world::{KEY, Plan, World};
-use crate::setup::BIRTH;
+use crate::setup::{BIRTH, Media};
 
 const ROOT: InodeNumber = InodeNumber::ROOT;
 const HOSTILE: ClientNumber = ClientNumber(7);
@@ -449,7 +454,7 @@ fn hostile_records_and_releases_harm_no_other_client() {
                     2 => drop(hostile.create("hostile", ROOT, Kind::File)),
                     3 | 4 => drop(core().request_lease(HOSTILE, any, Mode::Shared)),
                     5 => core().cancel_lease(HOSTILE, any).expect("no fault"),
-                    6 => core().unreferenced(HOSTILE, any).expect("no fault"),
+                    6 => core().unreferenced(HOSTILE, any),
                     7 => {
                         let serial = world.random.borrow_mut().below(60);
                         let (shares, is_referenced) = (world.chance(300), world.chance(500));
@@ -477,4 +482,132 @@ fn hostile_records_and_releases_harm_no_other_client() {
             }
         },
     );
+}
+
+/// A log whose client never stops: when its memory is read, there are more records. It stops after
+/// `rings` times its length, so that a service that reads on for ever is seen to do so.
+struct Endless {
+    memory: Memory,
+    writer: RefCell<LogWriter<Memory>>,
+    inode: InodeNumber,
+    rings: u64,
+    has_begun: Rc<Cell<bool>>,
+}
+
+impl Endless {
+    /// Appends a record where the log is read next to its end.
+    fn append(&self, place: usize) {
+        let mut writer = self.writer.borrow_mut();
+        let (end, ring) = (writer.next_position(), self.memory.len() as u64);
+        let ahead = (end + ring - place as u64 % ring) % ring;
+        if self.has_begun.get() && end < self.rings * ring && ahead < 512 {
+            writer.reclaim(end);
+            let attributes = NewAttributes { mode: Some(0o640), ..NewAttributes::default() };
+            let change = Change::SetAttributes { inode: self.inode, attributes };
+            writer.append(BIRTH, &change, &[]).expect("room in the log");
+        }
+    }
+}
+
+impl Medium for Endless {
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn load(&self, place: usize, out: &mut [u8]) {
+        self.append(place);
+        self.memory.load(place, out);
+    }
+
+    fn store(&mut self, place: usize, bytes: &[u8]) {
+        self.memory.store(place, bytes);
+    }
+
+    fn fence(&mut self) {
+        self.memory.fence();
+    }
+
+    fn description(&self) -> &'static str {
+        "a log that never ends"
+    }
+}
+
+/// A client that goes on after it ended, or that names a position far ahead, keeps the service for
+/// one length of its log at most.
+#[test]
+fn a_client_that_never_stops_to_append_does_not_keep_the_service() {
+    const RINGS: u64 = 20;
+    let media = Media::new(8 << 20, 1 << 20);
+    media.format(KEY);
+    let mut core = SharedDigest::new(media.digest(), Times::default());
+    core.digest_mut().set_batch_records(16);
+    let memory = Memory::new(32 << 10);
+    let ring = memory.len() as u64;
+    let epoch = core.digest_mut().log_state(HOSTILE.0).expect("memory").epoch + 1;
+    let identity = LogIdentity { log: HOSTILE.0, epoch, seed: SEED };
+    let writer = LogWriter::new(memory.clone(), identity, Durability::Operation).expect("a log");
+    let has_begun = Rc::new(Cell::new(false));
+    let log = Endless {
+        memory,
+        writer: RefCell::new(writer),
+        inode: ROOT,
+        rings: RINGS,
+        has_begun: Rc::clone(&has_begun),
+    };
+    assert_eq!(core.join(HOSTILE, log, SEED).expect("a new epoch").epoch, epoch);
+    core.request_lease(HOSTILE, ROOT, Mode::Exclusive).expect("a request");
+    has_begun.set(true);
+    core.logged(HOSTILE, 64);
+    core.died(HOSTILE).expect("memory");
+    let end = core.digest_mut().log_state(HOSTILE.0).expect("memory").position;
+    assert!((1..=ring + 16 * 128).contains(&end), "it was digested up to {end}, a ring is {ring}");
+}
+
+/// The service does not wait until a log is digested up to a position that it cannot have reached.
+#[test]
+fn a_release_further_than_a_log_can_reach_ends_its_client_at_once() {
+    let world = world(12);
+    let victim = file(&world);
+    let hostile = Hostile::new(&world);
+    let serial = hostile.acquire(victim);
+    let far = hostile.writer.next_position() + hostile.writer.capacity() + 64;
+    for position in [far, u64::MAX] {
+        let release = Release { inode: victim, serial, shares: false, position, is_referenced: false };
+        world.core.borrow_mut().release_lease(HOSTILE, release).expect("a release");
+        let core = world.core.borrow();
+        let cause = core.ended(HOSTILE).expect("the client was ended");
+        assert!(cause.contains("cannot have reached"), "{cause}");
+    }
+    others_go_on(world);
+}
+
+/// A client dies with many files open that have no name. They are freed by few commits: each client
+/// waits meanwhile.
+#[test]
+fn files_without_a_name_are_freed_by_few_commits() {
+    const FILES: u64 = 2000;
+    let media = Media::new(32 << 20, 1 << 20);
+    media.format(KEY);
+    let mut core = SharedDigest::new(media.digest(), Times::default());
+    let memory = Memory::new(1 << 20);
+    let state = core.join(HOSTILE, memory.clone(), SEED).expect("a new epoch");
+    let identity = LogIdentity { log: HOSTILE.0, epoch: state.epoch, seed: SEED };
+    let mut writer = LogWriter::new(memory, identity, Durability::Operation).expect("a log");
+    core.request_room(HOSTILE, FILES).expect("a request");
+    assert!(core.budget(HOSTILE) >= FILES);
+    let numbers = core.inode_numbers(HOSTILE, FILES).expect("numbers");
+    for inode in numbers {
+        let (kind, mode, target) = (Kind::File, 0o600, &[][..]);
+        let inode = InodeNumber(inode);
+        let change = Change::Create { inode, place: None, kind, mode, uid: 0, gid: 0, device: 0, target };
+        writer.append(BIRTH, &change, &[]).expect("room in the log");
+    }
+    core.logged(HOSTILE, writer.next_position());
+    while core.digest(HOSTILE).expect("room").more {}
+    let before = core.digest_mut().root();
+    core.died(HOSTILE).expect("memory");
+    let after = core.digest_mut().root();
+    assert_eq!((before.counters.inodes, after.counters.inodes), (FILES + 1, 1));
+    let commits = after.generation - before.generation;
+    assert!(commits < 30, "{commits} commits");
 }

@@ -122,7 +122,7 @@ fn the_mover_is_served_while_a_removal_waits_for_its_blocks() {
     append(&mut writer, &Change::Unlink { inode: first, place });
     file(&mut work, &mut writer, (second, BESIDE), b"second");
     digest(&mut work, &writer).expect("room");
-    assert!(work.digest.free_orphan(first).expect("room"), "it has a name");
+    assert_eq!(work.digest.free_unnamed(&[first]).expect("room"), 1, "it has a name");
     work.reap().expect("no fault");
     assert!(work.is_held, "the removal has room");
     let shared = Arc::clone(&work.shared);

@@ -277,7 +277,10 @@ impl Hub {
                 self.shared.logged(client, peer.logged);
                 self.shared.release_lease(client, release)
             }
-            Request::Closed(inode) => self.shared.unreferenced(client, InodeNumber(inode)),
+            Request::Closed(inode) => {
+                self.shared.unreferenced(client, InodeNumber(inode));
+                Ok(())
+            }
             Request::Room(blocks) => self.shared.request_room(client, blocks),
             Request::ReturnRoom(keeps) => {
                 peer.returns += 1;
