@@ -49,7 +49,6 @@ pub fn check(folder: &Path, data: bool) -> Result<Checked, StoreError> {
         let result = checked.recv_timeout(LOOK);
         // Also after the last read.
         if let Some(cause) = remote.must_leave() {
-            let cause = format!("{cause}; check it when less is written, or while it is not served");
             return Err(StoreError::Service { path: folder.join(SOCKET), cause });
         }
         match result {

@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use sietch_disk::AreaQueue;
@@ -418,12 +418,20 @@ impl Hub {
 
 impl Peer {
     fn say(&mut self, notice: Notice) {
-        if !self.is_closed && self.notices.try_send(notice).is_err() {
-            // It does not read. Its session ends, and with that the client.
-            self.is_closed = true;
-            tracing::warn!("the client of process {} is ended: it reads no notices", self.process);
-            (self.hang_up)();
+        if self.is_closed {
+            return;
         }
+        match self.notices.try_send(notice) {
+            Ok(()) => return,
+            Err(TrySendError::Full(_)) => {
+                tracing::warn!("the client of process {} is ended: it reads no notices", self.process);
+            }
+            // Its connection is gone.
+            Err(TrySendError::Disconnected(_)) => {}
+        }
+        // Its session ends, and with that the client.
+        self.is_closed = true;
+        (self.hang_up)();
     }
 }
 

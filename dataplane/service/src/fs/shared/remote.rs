@@ -37,6 +37,10 @@ use crate::fs::syncs::Syncs;
 /// The part of a log after which the service gets to know of it again.
 const REPORT_PART: u64 = 8;
 
+/// Why one that only reads must leave.
+const NEEDED: &str = "the media are nearly full, and the blocks that the check reads are needed; check when less is written, or \
+     while it is not served";
+
 /// A client, and what looks after it.
 pub struct Attached {
     /// The descriptors that it has, if [`attach_within`] made it.
@@ -350,7 +354,7 @@ impl Remote {
         while let Some(message) = self.inbox.message() {
             match message {
                 Message::RecallRoom => self.return_room(0),
-                Message::Advance => return Some("the file system needs the blocks that it reads".to_owned()),
+                Message::Advance => return Some(NEEDED.to_owned()),
                 _ => {}
             }
         }
