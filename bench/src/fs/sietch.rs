@@ -95,6 +95,8 @@ impl Drop for Store {
             // What cannot be removed is recognisable by its name.
             let _ = std::fs::remove_file(path);
         }
+        // Its own, if it is empty now.
+        let _ = log.memory.parent().map(std::fs::remove_dir);
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

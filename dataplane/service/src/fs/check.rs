@@ -18,7 +18,7 @@ use sietch_fs::pool::{MediumUse, Pool};
 
 use super::description::{Description, LogDescription};
 use super::error::StoreError;
-use super::logs::{LOG, numbered};
+use super::logs::{LOG, judge_folder, numbered};
 use super::media::{self, Medium};
 
 /// Bytes of the log that are searched at a time for what proves a loss.
@@ -112,6 +112,7 @@ fn lost_copy(log: &LogDescription) -> Option<String> {
 
 /// The memory of the log, whether it is read from disk, and what of that cannot be read.
 fn memory(log: &LogDescription) -> Result<Option<(Mapped, bool, Option<String>)>, StoreError> {
+    judge_folder(log)?;
     if log.memory.symlink_metadata().is_ok() {
         let file = media::open_own(&log.memory, log.bytes)?;
         return Ok(Some((media::log_memory(file, &log.memory, log.bytes)?.0, false, None)));

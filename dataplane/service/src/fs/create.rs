@@ -11,7 +11,7 @@ use super::description::{
     ClassName, Description, Durability, FILE, LogDescription, MediumDescription, VERSION, judge_name,
 };
 use super::error::StoreError;
-use super::media;
+use super::{logs, media};
 
 const BLOCK: u64 = sietch_disk::BLOCK as u64;
 
@@ -67,9 +67,9 @@ pub fn create(
     if result.is_err() {
         // A description that is not whole, or not durable, goes first.
         drop(std::fs::remove_file(folder.join(FILE)));
-        for path in made {
+        for path in made.into_iter().rev() {
             // The first error is the one to report; a file that is not there is no loss.
-            drop(std::fs::remove_file(path));
+            drop(std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir(&path)));
         }
     }
     result.map(|()| description)
@@ -94,9 +94,8 @@ fn describe(folder: &Path, options: &CreateOptions) -> Result<Description, Store
         return Err(wrong("--log", "the log must be a multiple of 4096 bytes, and 32768 (32kib) at least"));
     }
     // Every user sees the name, and no other may know the seed.
-    let name = format!("sietch-log-{:016x}", u64::from_le_bytes(random(folder)?));
     let log = LogDescription {
-        memory: memory.join(&name),
+        memory: logs::memory_in(&memory, u64::from_le_bytes(random(folder)?)),
         disk: (!is_nvm).then(|| folder.join("log")),
         bytes,
         seed,
@@ -129,6 +128,8 @@ fn make_files(
 ) -> Result<(), StoreError> {
     let mut done = 0;
     let log = &description.log;
+    made.extend(logs::own_folder(log).map(Path::to_owned));
+    logs::make_folder(log)?;
     let files = description.media.iter().map(|medium| (&medium.path, medium.bytes));
     let logs = [Some(&log.memory), log.disk.as_ref()].into_iter().flatten().map(|path| (path, log.bytes));
     for (path, bytes) in files.chain(logs) {

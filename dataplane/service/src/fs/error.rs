@@ -130,6 +130,21 @@ pub enum StoreError {
         /// How many names it has.
         names: u64,
     },
+    /// A folder for the memory of the log that another user may have made.
+    #[error(
+        "{}: this folder for the memory of the log belongs to user {owner}, with mode {mode:04o}, and others may \
+         exchange what is in it; move it away. If `fs.toml` has a `disk` of the log, the next mount makes the folder \
+         from that",
+        path.display()
+    )]
+    ForeignFolder {
+        /// The folder.
+        path: PathBuf,
+        /// The user to whom it belongs.
+        owner: u32,
+        /// Its mode.
+        mode: u32,
+    },
     /// The process that serves it.
     #[error("{}: {cause}; see `sietch fs serve`", path.display())]
     Service {

@@ -4,9 +4,18 @@
 //! Log 1 is in the description. The files of the others are beside its files, with the number
 //! behind the name. They stay when their client has ended, for the next one with that number. They
 //! are in memory, so a new one has [`CLIENT_LOG`] bytes at most.
+//!
+//! Where every user may make files, as in `/dev/shm`, the memory has a folder of its own
+//! ([`memory_in`]). Otherwise another user could take the names of further logs, and no client
+//! could come any more.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
 
 use sietch_disk::area;
 
@@ -19,8 +28,51 @@ pub(super) const LOG: u32 = 1;
 /// Bytes that a disk writes in one piece, at most.
 pub(super) const DISK_BLOCK: usize = 4096;
 
+/// The memory of log 1 in a folder of its own.
+const MEMORY: &str = "memory";
+/// What its name, or that of its folder, begins with.
+const NAME: &str = "sietch-log-";
+
 /// Bytes of the log of one of several clients, at most, when it is made.
 const CLIENT_LOG: u64 = 64 << 20;
+
+/// Where the memory of a new log is in `folder`; `number` distinguishes it from others there.
+pub(super) fn memory_in(folder: &Path, number: u64) -> PathBuf {
+    let path = folder.join(format!("{NAME}{number:016x}"));
+    let is_for_all = folder.metadata().is_ok_and(|found| found.mode() & 0o022 != 0);
+    if is_for_all { path.join(MEMORY) } else { path }
+}
+
+/// The folder that has nothing but the memory of these logs.
+pub(super) fn own_folder(log: &LogDescription) -> Option<&Path> {
+    let folder = log.memory.parent()?;
+    let is_named = folder.file_name().is_some_and(|name| name.as_bytes().starts_with(NAME.as_bytes()));
+    (is_named && log.memory.file_name() == Some(OsStr::new(MEMORY))).then_some(folder)
+}
+
+/// Makes that folder, if it is not there: `/dev/shm` is empty after a loss of power.
+pub(super) fn make_folder(log: &LogDescription) -> Result<(), StoreError> {
+    let Some(folder) = own_folder(log) else { return Ok(()) };
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(StoreError::Io { path: folder.to_owned(), action: "make it", source })
+        }
+        _ => judge_folder(log),
+    }
+}
+
+/// Refuses such a folder if it is another user's, who could exchange what is in it.
+pub(super) fn judge_folder(log: &LogDescription) -> Result<(), StoreError> {
+    let Some(folder) = own_folder(log) else { return Ok(()) };
+    match folder.symlink_metadata() {
+        Ok(found) if found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 => {
+            let (path, owner, mode) = (folder.to_owned(), found.uid(), found.mode() & 0o7777);
+            Err(StoreError::ForeignFolder { path, owner, mode })
+        }
+        // If it is not there, the memory is not there either.
+        _ => Ok(()),
+    }
+}
 
 /// The log with this number.
 pub(super) fn numbered(log: &LogDescription, number: u32) -> LogDescription {
@@ -65,7 +117,77 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::super::description::{ClassName, MediumDescription};
+    use super::super::{CreateOptions, create, open};
     use super::*;
+    use crate::fs::test_folder::{MIB, end};
+
+    /// A file system whose log has its memory in a folder in which every user may make files; that
+    /// folder, the description, and the folder of the memory.
+    struct ForAll(PathBuf, LogDescription);
+
+    impl ForAll {
+        fn new(name: &str) -> Self {
+            let folder = PathBuf::from(format!("/dev/shm/sietch-for-all-{name}-{}", std::process::id()));
+            drop(std::fs::remove_dir_all(&folder));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o1777)).expect("its mode");
+            let medium = MediumDescription {
+                class: ClassName::Ssd,
+                path: folder.join("data"),
+                bytes: 8 * MIB,
+                model: None,
+            };
+            let (log_memory, log_bytes) = (Some(folder.clone()), Some(MIB));
+            let options = CreateOptions { media: vec![medium], log_memory, log_bytes, durability: None };
+            let made = create(&folder.join("store"), &options, &mut |_| {}).expect("room");
+            Self(folder, made.log)
+        }
+    }
+
+    impl Drop for ForAll {
+        fn drop(&mut self) {
+            drop(std::fs::remove_dir_all(&self.0));
+        }
+    }
+
+    /// No other user can take the name of a further log, or see which there are.
+    #[test]
+    fn where_all_may_make_files_the_memory_has_a_folder_of_its_own() {
+        let ForAll(folder, log) = &ForAll::new("own");
+        let own = own_folder(log).expect("a folder");
+        assert_ne!(own, folder);
+        assert_eq!(own.metadata().expect("it is there").mode() & 0o7777, 0o700);
+        assert_eq!(numbered(log, 2).memory.parent(), Some(own));
+    }
+
+    #[test]
+    fn the_folder_of_the_memory_is_made_again_after_a_loss_of_power() {
+        let ForAll(folder, log) = &ForAll::new("again");
+        let own = own_folder(log).expect("a folder");
+        std::fs::remove_dir_all(own).expect("the power is lost");
+        end(open(&folder.join("store")).expect("it opens"));
+        assert_eq!(own.metadata().expect("it is there").mode() & 0o7777, 0o700);
+    }
+
+    /// After a loss of power, another user can be faster.
+    #[test]
+    fn a_folder_of_another_user_is_refused() {
+        let ForAll(folder, log) = &ForAll::new("foreign");
+        let own = own_folder(log).expect("a folder");
+        std::fs::remove_dir_all(own).expect("the power is lost");
+        std::fs::create_dir(own).expect("another user makes it");
+        if chown(own, Some(65534), None).is_err() {
+            println!("SKIPPED: needs root to make a folder of another user");
+            return;
+        }
+        let error = open(&folder.join("store")).err().expect("it is refused").to_string();
+        assert!(error.contains("belongs to user 65534") && error.contains("move it away"), "{error}");
+        std::fs::rename(own, folder.join("away")).expect("it is moved away");
+        end(open(&folder.join("store")).expect("it opens"));
+    }
 
     #[test]
     fn a_log_of_a_client_is_small_and_keeps_its_size() {

@@ -27,7 +27,7 @@ use sietch_fs::{Digest, Fault};
 
 use super::description::{Change, Description, LogDescription};
 use super::error::StoreError;
-use super::logs::{LOG, numbered};
+use super::logs::{LOG, judge_folder, make_folder, numbered};
 use super::media;
 
 /// Bytes of the log that are searched at a time.
@@ -88,6 +88,7 @@ fn open_log(log: &LogDescription) -> Result<OpenLog, StoreError> {
         }
         None => None,
     };
+    judge_folder(log)?;
     if let Some(disk) = &mut disk
         && log.memory.symlink_metadata().is_err()
     {
@@ -101,6 +102,7 @@ fn open_log(log: &LogDescription) -> Result<OpenLog, StoreError> {
 /// Makes the memory of a log from its copy on disk. It gets its name when it is whole: memory that
 /// has its name is believed, also after this process was killed here.
 fn load_memory(log: &LogDescription, disk: &mut AreaQueue) -> Result<(), StoreError> {
+    make_folder(log)?;
     let mut name = log.memory.as_os_str().to_owned();
     name.push(".loading");
     let loading = PathBuf::from(name);
