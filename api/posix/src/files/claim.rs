@@ -96,6 +96,13 @@ pub(crate) struct Call<'a> {
     pub(crate) uid: u32,
 }
 
+impl Call<'_> {
+    /// Whether the client met this error because it has the file no more. The kernel has it then.
+    pub(crate) fn has_lost_file(&self, errno: Errno) -> bool {
+        errno == libc::EAGAIN || !self.client.is_going()
+    }
+}
+
 /// Does a call of a descriptor with the client, if that may do it.
 pub(crate) fn with_client<T>(
     fd: c_int,

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -224,6 +225,30 @@ static void clones(char letter) {
     pthread_join(thread, NULL);
 }
 
+// Moves bytes of its own part of a file that others use, in calls of many pieces. None may end early.
+static void pieces(char letter) {
+    enum { PIECES = 16, SMALL = 128, LARGE = 192 << 10, PART = 8 << 20 };
+    static char from[PIECES * LARGE], to[PIECES * LARGE];
+    struct iovec out[PIECES], in[PIECES];
+    off_t part = (off_t)(letter - 'A') * PART;
+    for (long number = 0; number < count; number++) {
+        size_t each = number % 64 == 63 ? LARGE : SMALL;
+        ssize_t all = (ssize_t)(each * PIECES);
+        off_t at = part + (number * 7919 % 1000) * SMALL;
+        memset(from, letter + (int)(number % 100), (size_t)all);
+        for (int piece = 0; piece < PIECES; piece++) {
+            out[piece] = (struct iovec){from + (size_t)piece * each, each};
+            in[piece] = (struct iovec){to + (size_t)piece * each, each};
+        }
+        errno = 0;
+        if (lseek(file, at, SEEK_SET) != at) fail("lseek");
+        if (writev(file, out, PIECES) != all) fail("writev");
+        if (lseek(file, 0, SEEK_CUR) != at + all) fail("the position");
+        if (preadv(file, in, PIECES, at) != all) fail("preadv");
+        if (memcmp(from, to, (size_t)all)) fail("what was written");
+    }
+}
+
 int main(int arguments, char **words) {
     if (arguments < 5) return 2;
     const char *mode = words[1];
@@ -246,6 +271,7 @@ int main(int arguments, char **words) {
     else if (!strcmp(mode, "rotates")) rotates(words[2], letter);
     else if (!strcmp(mode, "cancels")) cancels();
     else if (!strcmp(mode, "clones")) clones(letter);
+    else if (!strcmp(mode, "pieces")) pieces(letter);
     else return 2;
     return close(file) ? 3 : 0;
 }

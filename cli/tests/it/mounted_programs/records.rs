@@ -83,6 +83,19 @@ fn appends_of_four_processes_are_all_there_once() {
 }
 
 #[test]
+fn calls_of_many_pieces_are_whole_while_others_use_the_file() {
+    let Some(served) = Served::start_on("pieces", "data") else { return };
+    let mut programs: Vec<_> = ["A", "B", "C", "D"]
+        .into_iter()
+        .map(|letter| {
+            let arguments = ["pieces", "pieces", letter, "1000"];
+            Program::start(&served, letter, served.records(Side::Library, &arguments))
+        })
+        .collect();
+    programs.iter_mut().for_each(Program::succeeded);
+}
+
+#[test]
 fn writers_of_one_position_do_not_overlap() {
     let Some(served) = Served::start("position") else { return };
     for (mode, letters) in [("threads", &b"ABCD"[..]), ("forks", b"AB")] {

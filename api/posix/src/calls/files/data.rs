@@ -4,6 +4,8 @@
 //!    done under the lock, so that calls of this process do not use one position twice.
 //! 2. Bytes that the program cannot reach are for the kernel to refuse.
 //! 3. A write of several pieces is gathered, so that it is one record.
+//! 4. No call ends in part because another program takes the file from the client. The kernel does
+//!    a read again, and writes what is left of a write ([`write_rest`]).
 
 use std::ffi::{c_int, c_void};
 
@@ -120,11 +122,22 @@ fn read_at(call: &mut Call<'_>, offset: u64, to: &mut [u8]) -> Result<usize, Err
     call.client.read(call.handle, offset, to).map_err(|errno| errno.raw_os_error())
 }
 
-/// Writes, in as few records as possible; how far, and where the last byte is.
-fn write_at(call: &mut Call<'_>, at: WriteAt, from: &[u8]) -> Result<(usize, u64), Errno> {
+/// What a client has written for a call.
+struct Written {
+    bytes: usize,
+    /// Where the last byte is.
+    end: u64,
+    /// The rest is the kernel's to write.
+    has_rest: bool,
+    appends: bool,
+    /// The bytes are to be durable.
+    syncs: bool,
+}
+
+/// Writes, in as few records as possible.
+fn write_at(call: &mut Call<'_>, at: WriteAt, from: &[u8]) -> Result<Written, Errno> {
     let credentials = Credentials { uid: call.uid, ..Credentials::default() };
-    let mut done = 0;
-    let mut end = 0;
+    let (mut done, mut end, mut has_rest) = (0, 0, false);
     for part in from.chunks(MAX_RECORD_DATA) {
         let at = match at {
             WriteAt::Offset(offset) => WriteAt::Offset(offset + done as u64),
@@ -136,11 +149,16 @@ fn write_at(call: &mut Call<'_>, at: WriteAt, from: &[u8]) -> Result<(usize, u64
                 done += part.len();
                 end = start + part.len() as u64;
             }
-            Err(_) if done != 0 => break,
-            Err(errno) => return Err(errno.raw_os_error()),
+            Err(errno) if done == 0 => return Err(errno.raw_os_error()),
+            Err(errno) => {
+                // Whether an append of a client that was ended has happened is not known.
+                has_rest = call.has_lost_file(errno.raw_os_error())
+                    && (at != WriteAt::End || call.client.is_going());
+                break;
+            }
         }
     }
-    Ok((done, end))
+    Ok(Written { bytes: done, end, has_rest, appends: call.appends, syncs: call.syncs })
 }
 
 fn read_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Outcome {
@@ -162,7 +180,7 @@ fn read_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Outcome {
                     break;
                 }
             }
-            Err(errno) if done == 0 => return Err(errno),
+            Err(errno) if done == 0 || call.has_lost_file(errno) => return Err(errno),
             Err(_) => break,
         }
     }
@@ -170,7 +188,7 @@ fn read_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Outcome {
     Ok(done)
 }
 
-fn write_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Outcome {
+fn write_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Result<Written, Errno> {
     let at = if call.appends { WriteAt::End } else { WriteAt::Offset(place.get()?) };
     if let WriteAt::Offset(offset) = at
         && !is_within(offset, pieces.bytes)
@@ -178,14 +196,14 @@ fn write_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Outcome {
         return Err(libc::EINVAL);
     }
     if pieces.bytes == 0 {
-        return Ok(0);
+        return Ok(Written { bytes: 0, end: 0, has_rest: false, appends: call.appends, syncs: call.syncs });
     }
     let mut filled = pieces.iter().filter(|piece| piece.iov_len != 0);
     // SAFETY: the program has given these bytes for this, and they can be read.
     let slice = |piece: &iovec| unsafe {
         std::slice::from_raw_parts(piece.iov_base.cast_const().cast::<u8>(), piece.iov_len)
     };
-    let (done, end) = match (filled.next(), filled.next()) {
+    let written = match (filled.next(), filled.next()) {
         (Some(one), None) => write_at(call, at, slice(&one))?,
         _ => {
             let mut gathered = Vec::new();
@@ -198,8 +216,10 @@ fn write_pieces(call: &mut Call<'_>, place: Place, pieces: &Pieces) -> Outcome {
             write_at(call, at, &gathered)?
         }
     };
-    place.set(end)?;
-    Ok(done)
+    // Other threads write behind the rest.
+    let rest = if written.has_rest && !call.appends { pieces.bytes - written.bytes } else { 0 };
+    place.set(written.end + rest as u64)?;
+    Ok(written)
 }
 
 /// Makes what a call has written durable, if its description says so.
@@ -223,16 +243,58 @@ unsafe fn read_by_client(fd: c_int, place: Place, first: *const iovec, count: c_
 
 /// # Safety
 /// As `writev(2)`.
-unsafe fn write_by_client(fd: c_int, place: Place, first: *const iovec, count: c_int) -> Done<(usize, bool)> {
+unsafe fn write_by_client(fd: c_int, place: Place, first: *const iovec, count: c_int) -> Done<Written> {
     // SAFETY: the caller upholds this function's contract.
     let pieces = unsafe { Pieces::new(first, count, can_be_read) };
     let Some(pieces) = pieces.filter(|pieces| place.has_room(pieces.bytes)) else {
         prepare_kernel(fd);
         return Done::Kernel(None);
     };
-    with_client(fd, place.need(Access::Write), |call| {
-        write_pieces(call, place, &pieces).map(|bytes| (bytes, call.syncs))
-    })
+    with_client(fd, place.need(Access::Write), |call| write_pieces(call, place, &pieces))
+}
+
+/// Has the kernel write what the client has left of a write; how much it wrote. Where the write
+/// does not append, the position is behind the rest already ([`write_pieces`]).
+///
+/// # Safety
+/// As `writev(2)`.
+unsafe fn write_rest(fd: c_int, place: Place, all: (*const iovec, c_int), written: &Written) -> usize {
+    // SAFETY: the client has read these vectors.
+    let rest = unsafe { behind(all, written.bytes) };
+    // The claim ends, so that the kernel knows how long the file is.
+    let call = with_client(fd, place.need(Access::Write), |_| Err::<(), _>(libc::EAGAIN));
+    let is_at_position = matches!(place, Place::Position(_));
+    let at = if written.appends && is_at_position { -1 } else { written.end.cast_signed() };
+    // SAFETY: the caller upholds this function's contract.
+    let more = unsafe { data::pwritev2(fd, rest.as_ptr(), rest.len() as c_int, at, 0) };
+    drop(call);
+    let more = usize::try_from(more).unwrap_or(0);
+    let is_short = more < rest.iter().map(|piece| piece.iov_len).sum();
+    if is_short && !written.appends {
+        // A position that was set before can be set.
+        let _ = place.set(written.end + more as u64);
+    }
+    more
+}
+
+/// The pieces behind so many bytes.
+///
+/// # Safety
+/// `first` may be read for `count` vectors.
+unsafe fn behind((first, count): (*const iovec, c_int), bytes: usize) -> Vec<iovec> {
+    let mut skipped = bytes;
+    let mut rest = Vec::new();
+    for at in 0..count.cast_unsigned() as usize {
+        // SAFETY: the caller upholds this function's contract.
+        let piece = unsafe { first.add(at).read_unaligned() };
+        let skip = skipped.min(piece.iov_len);
+        skipped -= skip;
+        if skip < piece.iov_len {
+            let base = piece.iov_base.cast::<u8>().wrapping_add(skip);
+            rest.push(iovec { iov_base: base.cast(), iov_len: piece.iov_len - skip });
+        }
+    }
+    rest
 }
 
 /// A call of one piece.
@@ -273,7 +335,13 @@ unsafe fn write_or(
     unsafe { cancellation::point() };
     // SAFETY: the caller upholds this function's contract.
     match unsafe { write_by_client(fd, place, first, count) } {
-        Done::Here(Ok((bytes, syncs))) => written(fd, bytes, syncs),
+        Done::Here(Ok(mut part)) => {
+            if part.has_rest {
+                // SAFETY: the caller upholds this function's contract.
+                part.bytes += unsafe { write_rest(fd, place, (first, count), &part) };
+            }
+            written(fd, part.bytes, part.syncs)
+        }
         Done::Here(Err(errno)) => sys::to_c(Err(errno)),
         Done::Kernel(_call) => kernel(),
     }
@@ -418,4 +486,30 @@ pub unsafe fn pwritev(fd: c_int, first: *const iovec, count: c_int, offset: off_
     }
     // SAFETY: the caller upholds this function's contract.
     unsafe { pwritev2(fd, first, count, offset, 0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pieces_behind_some_bytes_begin_where_these_end() {
+        let mut memory = [[0_u8; 10]; 3];
+        let start = memory.as_mut_ptr().cast::<u8>();
+        let piece = |at: usize, length| iovec { iov_base: start.wrapping_add(at).cast(), iov_len: length };
+        let all = [piece(0, 10), piece(10, 0), piece(12, 5), piece(20, 10)];
+        for (bytes, expected) in [
+            (0, &[(0, 10), (12, 5), (20, 10)][..]),
+            (9, &[(9, 1), (12, 5), (20, 10)]),
+            (10, &[(12, 5), (20, 10)]),
+            (14, &[(16, 1), (20, 10)]),
+            (24, &[(29, 1)]),
+            (25, &[]),
+        ] {
+            // SAFETY: the vectors are an array.
+            let rest = unsafe { behind((all.as_ptr(), 4), bytes) };
+            let place = |piece: &iovec| (piece.iov_base as usize - start as usize, piece.iov_len);
+            assert_eq!(rest.iter().map(place).collect::<Vec<_>>(), expected, "{bytes}");
+        }
+    }
 }
