@@ -399,12 +399,18 @@ impl<D: DiskQueue> Digest<D> {
     }
 
     /// Items that change where extents are cut, at most: each extent, and the run that it frees.
+    /// And those of the values of attributes that go: they are far apart in the tree.
     fn cut_items(&mut self, states: &[(InodeNumber, State)]) -> Result<u64, Fault> {
         let mut items: u64 = 0;
         for (inode, state) in states.iter().filter(|(_, state)| !state.is_new && flush::cuts(state)) {
             let blocks = self.digested.inode(*inode)?.map_or(0, |old| old.blocks);
             let most = if state.inode.is_none() { flush::REAPED as u64 } else { u64::MAX };
             items = items.saturating_add(blocks.min(most).saturating_mul(2));
+        }
+        for (inode, state) in states.iter().filter(|(_, state)| !state.is_new && state.inode.is_some()) {
+            for name in state.xattrs.keys() {
+                items = items.saturating_add(self.digested.xattr_items(*inode, name)?);
+            }
         }
         Ok(items)
     }

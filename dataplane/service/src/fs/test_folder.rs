@@ -128,7 +128,10 @@ impl Drop for Folder {
 
 /// Logs a change; data are sevens.
 pub(super) fn append(writer: &mut LogWriter<Mapped>, change: &LogChange<'_>) {
-    let bytes = if let LogChange::Write { length, .. } = *change { length as usize } else { 0 };
+    let bytes = match *change {
+        LogChange::Write { length, .. } | LogChange::SetXattr { length, .. } => length as usize,
+        _ => 0,
+    };
     writer.append(NOW, change, &vec![7; bytes]).expect("room in the log");
 }
 

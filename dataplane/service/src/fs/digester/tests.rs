@@ -105,6 +105,39 @@ fn a_batch_that_lacked_blocks_is_tried_again_when_the_client_ends_meanwhile() {
     assert_eq!(work.read, writer.next_position());
 }
 
+/// Attributes of the longest value, each of which is many items.
+const ATTRIBUTES: u32 = 100;
+
+/// An ordinary user fills the file system with attributes, removes them, and makes others. What a
+/// client reads is not free: a batch that needs it waits.
+#[test]
+fn attributes_wait_for_the_blocks_of_those_that_a_client_reads() {
+    let folder = Folder::new("attributes");
+    let (mut work, mut writer) = folder.open();
+    let inode = InodeNumber(work.digest.inode_numbers(1).expect("numbers").start);
+    file(&mut work, &mut writer, (inode, 0), b"file");
+    let name = |round: u32, number: u32| format!("user.{round}.{number}").into_bytes();
+    let set = |writer: &mut LogWriter<Mapped>, round| {
+        for number in 0..ATTRIBUTES {
+            append(writer, &Change::SetXattr { inode, name: &name(round, number), length: 65_536 });
+        }
+    };
+    // It goes on when it is asked to.
+    work.when_held = Some(|shared| {
+        let newest = shared.state().root.generation;
+        shared.reads(newest);
+    });
+    for round in 0..3 {
+        set(&mut writer, round);
+        assert_eq!(digest(&mut work, &writer), Ok(()), "round {round}");
+        for number in 0..ATTRIBUTES {
+            append(&mut writer, &Change::RemoveXattr { inode, name: &name(round, number) });
+        }
+        assert_eq!(digest(&mut work, &writer), Ok(()), "round {round}");
+    }
+    assert_eq!(work.read, writer.next_position());
+}
+
 /// The mover reads an older generation, and asks for something. It is served while the removal of a
 /// file waits for the blocks that it holds, although the client is gone.
 #[test]
