@@ -97,6 +97,15 @@ impl Testbed {
         self.folder.join("mnt").join(name)
     }
 
+    /// The memory of logs is gone, as after a loss of power.
+    pub(crate) fn lose_memory(&self) {
+        for entry in fs::read_dir(self.folder.join("shm")).expect("list the memory") {
+            let path = entry.expect("an entry").path();
+            let lost = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+            lost.expect("lose the memory of a log");
+        }
+    }
+
     fn clear(&self) {
         for part in ["mnt", "other", "shm"] {
             // Nothing may be mounted there, or there is no such folder.
@@ -135,9 +144,7 @@ fn an_operation_that_is_durable_at_once_survives_the_loss_of_memory() {
     fs::rename(testbed.file("d/a"), testbed.file("b")).expect("rename it");
     fs::set_permissions(testbed.file("b"), fs::Permissions::from_mode(0o640)).expect("change its mode");
     testbed.end(Signal::KILL);
-    for log in fs::read_dir(testbed.folder.join("shm")).expect("list the memory") {
-        fs::remove_file(log.expect("an entry").path()).expect("remove the memory of the log");
-    }
+    testbed.lose_memory();
     testbed.mount();
     assert_eq!(fs::read(testbed.file("b")).expect("read it"), vec![7; 100_000]);
     let mode = fs::metadata(testbed.file("b")).expect("its attributes").permissions().mode();
@@ -181,9 +188,7 @@ fn what_fsync_made_durable_survives_the_loss_of_memory() {
     }
     fs::write(testbed.file("later"), b"not durable").expect("write a file");
     testbed.end(Signal::KILL);
-    for entry in fs::read_dir(testbed.folder.join("shm")).expect("list it") {
-        fs::remove_file(entry.expect("an entry").path()).expect("lose the log's memory");
-    }
+    testbed.lose_memory();
     testbed.mount();
     for number in 0..20 {
         assert_eq!(fs::read(testbed.file(&format!("f{number}"))).expect("read it"), [number; 5000]);
@@ -199,7 +204,7 @@ fn files_of_another_user_are_refused() {
     testbed.create("shm/data");
     let log = fs::read_dir(testbed.folder.join("shm")).expect("list it").find_map(|entry| {
         let path = entry.expect("an entry").path();
-        path.display().to_string().contains("log").then_some(path)
+        path.display().to_string().contains("log").then(|| path.join("memory"))
     });
     let log = log.expect("the log's memory");
     fs::set_permissions(&log, fs::Permissions::from_mode(0o666)).expect("chmod");

@@ -300,9 +300,7 @@ fn lose_memory(served: Served, programs: &mut [Program]) -> Served {
         assert!(!program.ended().success());
     }
     drop((service, mount));
-    for entry in fs::read_dir(testbed.folder.join("shm")).expect("list it") {
-        fs::remove_file(entry.expect("an entry").path()).expect("lose the memory of a log");
-    }
+    testbed.lose_memory();
     let service = Running::start(&testbed, &["serve", "store"]);
     let mount = Running::start(&testbed, &["mount", "store", "mnt"]);
     Served { mount, service, testbed }

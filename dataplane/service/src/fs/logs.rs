@@ -47,7 +47,8 @@ pub(super) fn memory_in(folder: &Path, number: u64) -> PathBuf {
 pub(super) fn own_folder(log: &LogDescription) -> Option<&Path> {
     let folder = log.memory.parent()?;
     let is_named = folder.file_name().is_some_and(|name| name.as_bytes().starts_with(NAME.as_bytes()));
-    (is_named && log.memory.file_name() == Some(OsStr::new(MEMORY))).then_some(folder)
+    // Further logs have their number as the extension.
+    (is_named && log.memory.file_stem() == Some(OsStr::new(MEMORY))).then_some(folder)
 }
 
 /// Makes that folder, if it is not there: `/dev/shm` is empty after a loss of power.
@@ -160,7 +161,7 @@ mod tests {
         let own = own_folder(log).expect("a folder");
         assert_ne!(own, folder);
         assert_eq!(own.metadata().expect("it is there").mode() & 0o7777, 0o700);
-        assert_eq!(numbered(log, 2).memory.parent(), Some(own));
+        assert_eq!(own_folder(&numbered(log, 2)), Some(own));
     }
 
     #[test]
