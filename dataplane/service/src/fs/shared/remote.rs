@@ -358,7 +358,8 @@ impl Remote {
                 _ => {}
             }
         }
-        self.ended()
+        // The word says it before blocks are used again, even if the notice is still on its way.
+        self.ended().or_else(|| self.is_fenced().then(|| NEEDED.to_owned()))
     }
 
     fn send(&mut self, request: &Request) {
