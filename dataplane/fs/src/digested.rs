@@ -293,7 +293,7 @@ impl<S: Store> Digested<S> {
     pub(crate) fn xattr_items(&mut self, inode: InodeNumber, name: &[u8]) -> Result<u64, Fault> {
         let Some((_, value)) = self.xattr_item(inode, name)? else { return Ok(0) };
         let length = items::read_xattr(&value).map_or(0, |(_, length, _)| length.min(MAX_XATTR_VALUE));
-        Ok(1 + length.saturating_sub(items::FIRST_PIECE).div_ceil(items::PIECE) as u64)
+        Ok(items::xattr_items(length) as u64)
     }
 }
 

@@ -181,6 +181,11 @@ pub(crate) fn xattr_key(inode: InodeNumber, cookie: Cookie, piece: usize) -> Key
     Key { object: inode.0, kind, offset: cookie.0 }
 }
 
+/// Items of an extended attribute whose value has so many bytes.
+pub(crate) fn xattr_items(length: usize) -> usize {
+    1 + length.saturating_sub(FIRST_PIECE).div_ceil(PIECE)
+}
+
 /// The first item of an extended attribute; the other pieces of the value are items as they are.
 pub(crate) fn write_xattr(name: &[u8], value: &[u8]) -> Vec<u8> {
     let length = (value.len() as u32).to_le_bytes();

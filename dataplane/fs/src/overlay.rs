@@ -25,7 +25,7 @@ use crate::base::{Base, Entry, Inode};
 use crate::error::Fault;
 use crate::file_system::DirectoryEntry;
 use crate::inode::{InodeNumber, Kind};
-use crate::items::PIECE;
+use crate::items::{PIECE, xattr_items};
 use crate::name::{Cookie, SLOTS};
 use ranges::Ranges;
 
@@ -113,15 +113,16 @@ impl State {
         before.into_iter().chain(self.inode.map(|inode| inode.uid))
     }
 
-    /// Changes that would have the same effect, at least 1. A value counts its pieces. The entry of
-    /// a new inode counts at its directory.
+    /// Changes that would have the same effect, at least 1. A value counts its items: each can need
+    /// a leaf. The entry of a new inode counts at its directory.
     fn effects(&self) -> usize {
         let is_effect = |is_there: bool| is_there || !self.is_new;
         let created = usize::from(self.is_new || self.inode.is_none());
         let entries = self.entries.values().filter(|entry| is_effect(entry.target.is_some())).count();
         let xattrs = self.xattrs.values().filter(|value| is_effect(value.value.is_some()));
-        let xattrs: usize = xattrs.map(|value| pieces(value.value.as_deref())).sum();
-        let target = self.target.as_deref().map_or(0, |target| pieces(Some(target)));
+        let xattrs: usize =
+            xattrs.map(|value| xattr_items(value.value.as_ref().map_or(0, |value| value.len()))).sum();
+        let target = self.target.as_ref().map_or(0, |target| target.len().div_ceil(PIECE));
         (created + entries + xattrs + target + self.ranges.pieces().count()).max(1)
     }
 
@@ -134,11 +135,6 @@ impl State {
         // Where nothing else is left, attributes have changed.
         (made + entries + xattrs + self.ranges.records()).max(1)
     }
-}
-
-/// Items of a value: a long one is many, each of which can need a leaf.
-fn pieces(value: Option<&[u8]>) -> usize {
-    1 + value.map_or(0, |value| value.len() / PIECE)
 }
 
 /// The module's header describes it.
