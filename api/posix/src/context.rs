@@ -126,7 +126,8 @@ pub(crate) fn get() -> Option<&'static Context> {
     CONTEXT.get()
 }
 
-/// Writes a line to standard error, if `SIETCH_DEBUG` is set.
+/// Writes a line to standard error, if `SIETCH_DEBUG` is set. `why` is an error of a system call,
+/// or 0.
 pub(crate) fn debug_line(what: &str, why: i32) {
     if !get().is_some_and(|context| context.debug) {
         return;
@@ -141,14 +142,17 @@ pub(crate) fn debug_line(what: &str, why: i32) {
     };
     add(b"sietch: ");
     add(what.as_bytes());
-    add(b" (errno ");
-    let (mut digits, mut rest) = ([b'0'; 5], why.unsigned_abs());
-    for digit in digits.iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
+    if why != 0 {
+        add(b" (errno ");
+        let (mut digits, mut rest) = ([b'0'; 5], why.unsigned_abs());
+        for digit in digits.iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        add(&digits);
+        add(b")");
     }
-    add(&digits);
-    add(b")\n");
+    add(b"\n");
     let written = line.get(..length).unwrap_or_default();
     // SAFETY: the kernel reads the line.
     let _ = unsafe {

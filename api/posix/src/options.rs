@@ -2,3 +2,4 @@
 
 pub(crate) mod inherit;
 pub(crate) mod known;
+pub(crate) mod others;

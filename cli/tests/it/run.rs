@@ -396,7 +396,7 @@ fn a_service_of_another_version_is_reported_once_and_the_program_has_kernel_sock
         let printed = text(&output.stderr);
         assert_eq!(output.status.code(), Some(6), "{output:?}");
         assert_eq!(text(&output.stdout).trim(), "", "{output:?}");
-        for words in [expected, "SIETCHS6", "the kernel's", testbed.path("sockets.sock").as_str()] {
+        for words in [expected, "SIETCHS7", "the kernel's", testbed.path("sockets.sock").as_str()] {
             assert_eq!(printed.matches(words).count(), 1, "{words} in {printed}");
         }
         assert!(printed.contains("same version"), "{printed}");

@@ -39,6 +39,22 @@ fn a_listener_takes_as_many_connections_as_the_kernels() {
 }
 
 #[test]
+fn options_are_stored_and_inherited_as_by_the_kernel() {
+    compared(|testbed| {
+        same_as_on_the_kernel(testbed, "options.py", include_str!("scripts/kernel_comparison/options.py"));
+    });
+}
+
+#[test]
+fn a_user_timeout_ends_a_connection_whose_peer_does_not_read() {
+    compared(|testbed| {
+        let script = include_str!("scripts/kernel_comparison/user_timeout.py");
+        let printed = same_as_on_the_kernel(testbed, "user_timeout.py", script);
+        assert_eq!(printed.matches("ETIMEDOUT").count(), 5, "{printed}");
+    });
+}
+
+#[test]
 fn zerocopy_cannot_be_switched_on_where_no_completion_would_come() {
     compared(|testbed| {
         testbed.skip_byte_check();

@@ -127,6 +127,8 @@ pub struct SocketState {
     pub(crate) set: AtomicU64,
     /// A pending socket's and a listener's options, encoded (`crate::options::known`).
     pub(crate) options: [AtomicU64; OPTIONS],
+    /// ... and those that are only stored (`crate::options::others`).
+    pub(crate) other_options: [AtomicU64; sietch_ring::stream::option::OTHERS],
 }
 
 /// Bits of [`SocketState::flags`].
@@ -419,7 +421,7 @@ pub fn describe(kind: Kind, end: Option<Endpoint>) -> Option<Held> {
     socket.listening_socket.clear();
     socket.reservation.clear();
     socket.set.store(0, Relaxed);
-    socket.options.iter().for_each(|word| word.store(0, Relaxed));
+    socket.options.iter().chain(&socket.other_options).for_each(|word| word.store(0, Relaxed));
     if let Some(end) = end {
         // SAFETY: the description was just taken from the free list: no other thread has it.
         unsafe { (*new.end.get()).write(end) };

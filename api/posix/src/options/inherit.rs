@@ -5,20 +5,22 @@
 //! kernel and remembered ([`remember`]). Connections inherit what their listener remembers
 //! ([`pass_on_to`]).
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;
 
 use libc::{IPPROTO_IPV6, SOL_SOCKET, socklen_t};
 use sietch_protocol::socket_service as protocol;
 use sietch_ring::stream::{Endpoint, flag, option};
 
-use crate::connection::option_words::{self, FASTOPEN, LINGER, ONLY_IPV6, RECEIVE_TIMEOUT, SEND_BUFFER, SET};
+use crate::connection::option_words::{
+    self, DEFER_ACCEPT, FASTOPEN, LINGER, ONLY_IPV6, PRIORITY, RECEIVE_TIMEOUT, SEND_BUFFER, SET,
+};
 use crate::connection::peer;
-use crate::descriptor::description::Held;
+use crate::descriptor::description::{Held, Kind};
 use crate::options::known::{KNOWN, Known, Shape, encode_time, index_of, word_of};
+use crate::options::others;
 use crate::signal::handlers::Section;
 use crate::system::kernel;
-use crate::system::sys::{self, Outcome, address, address_mut, signed};
 
 /// Indices of options that an engine implements.
 pub(crate) const ENGINE_OPTIONS: [usize; 14] = [
@@ -37,6 +39,9 @@ pub(crate) const ENGINE_OPTIONS: [usize; 14] = [
     option::CONGESTION,
     option::PACING_RATE,
 ];
+
+/// Indices of options that an accepted connection does not get from its listener.
+const NOT_ACCEPTED: [usize; 3] = [FASTOPEN, PRIORITY, DEFER_ACCEPT];
 
 /// Notifies the engine behind a connection, if there is one, that its options have changed.
 pub(crate) fn announce(fd: c_int, end: &Endpoint) {
@@ -71,7 +76,7 @@ pub(crate) fn set_accept_timeout(fd: c_int, held: &Held) {
         libc::timeval { tv_sec: nanoseconds / 1_000_000_000, tv_usec: nanoseconds % 1_000_000_000 / 1000 };
     let (from, length) = ((&raw const time).cast(), size_of_val(&time) as socklen_t);
     // SAFETY: a time.
-    let _ = unsafe { kernel_set(fd, SOL_SOCKET, libc::SO_RCVTIMEO, from, length) };
+    let _ = unsafe { kernel::setsockopt(fd, SOL_SOCKET, libc::SO_RCVTIMEO, from, length) };
 }
 
 /// Lets options that were just set or inherited take their effect.
@@ -89,6 +94,11 @@ pub(crate) fn apply(end: &Endpoint) {
         Some(1) if !end.private().has(flag::SERVED) => drop(end.private().set(flag::CORKED)),
         _ => drop(end.private().clear(flag::CORKED)),
     }
+    match option_words::get(end, option::USER_TIMEOUT) {
+        // The engine of a VNIC has a timer.
+        Some(1..) if !end.private().has(flag::SERVED) => drop(end.private().set(flag::USER_TIMEOUT)),
+        _ => drop(end.private().clear(flag::USER_TIMEOUT)),
+    }
     if let Some(bytes) = option_words::get(end, SEND_BUFFER) {
         let log2 = 63 - bytes.max(1).leading_zeros();
         end.private().send_limit.store(log2, Relaxed);
@@ -97,12 +107,15 @@ pub(crate) fn apply(end: &Endpoint) {
 
 /// Gives an end the options that a socket or a listener remembers.
 pub(crate) fn pass_on_to(from: &Held, end: &Endpoint) {
-    for (index, (to, from)) in end.private().options.iter().zip(&from.socket.options).enumerate() {
-        let value = from.load(Relaxed);
-        if value != 0 && index != FASTOPEN {
+    let from_listener = from.kind() == Kind::Listener;
+    for (index, (to, word)) in end.private().options.iter().zip(&from.socket.options).enumerate() {
+        let value = word.load(Relaxed);
+        let left_behind = from_listener && NOT_ACCEPTED.contains(&index);
+        if value != 0 && !left_behind {
             to.store(value, Relaxed);
         }
     }
+    others::pass_on(from, &end.private().other_options);
     apply(end);
 }
 
@@ -115,6 +128,7 @@ pub(crate) fn each_set(held: &Held, mut each: impl FnMut(c_int, c_int, c_int)) {
             each(known.level, known.name, if known.shape == Shape::Buffer { value / 2 } else { value });
         }
     }
+    others::each(held, each);
 }
 
 /// Flags of a request about a listener's own name on a VNIC.
@@ -126,34 +140,6 @@ pub(crate) fn name_flags(held: &Held) -> u32 {
     if is_set(IPPROTO_IPV6, libc::IPV6_V6ONLY) { protocol::ONLY_IPV6 } else { 0 }
 }
 
-/// # Safety
-/// As `setsockopt(2)`.
-pub(crate) unsafe fn kernel_set(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    length: socklen_t,
-) -> Outcome {
-    let arguments = [signed(fd), signed(level), signed(name), address(value), length as usize, 0];
-    // SAFETY: the caller upholds this function's contract.
-    unsafe { sys::syscall(libc::SYS_setsockopt, arguments) }
-}
-
-/// # Safety
-/// As `getsockopt(2)`.
-pub(crate) unsafe fn kernel_get(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    length: *mut socklen_t,
-) -> Outcome {
-    let arguments = [signed(fd), signed(level), signed(name), address_mut(value), address_mut(length), 0];
-    // SAFETY: the caller upholds this function's contract.
-    unsafe { sys::syscall(libc::SYS_getsockopt, arguments) }
-}
-
 /// Remembers the options that the program set on a kernel socket that becomes ours.
 pub(crate) fn remember(kernel: c_int, held: &Held) {
     let set = held.socket.set.load(Relaxed);
@@ -162,6 +148,10 @@ pub(crate) fn remember(kernel: c_int, held: &Held) {
             held.socket.options[index].store(SET | encoded & !SET, Relaxed);
         }
     }
+    // Another process that has the socket may have changed them.
+    others::each(held, |level, name, _| {
+        let _ = others::store_from(kernel, held, level, name);
+    });
 }
 
 /// Notes what the program that made a socket has set on it: what is different on a fresh one.
@@ -173,6 +163,7 @@ pub(crate) fn inherit(fd: c_int, held: &Held) {
             held.socket.set.fetch_or(1 << index, Relaxed);
         }
     }
+    others::store_changed(fd, fresh as c_int, held, |level, name| index_of(level, name).is_some());
     let _ = kernel::close(fresh as c_int);
 }
 
@@ -181,6 +172,10 @@ fn of_kernel(kernel: c_int, known: &Known) -> Option<u64> {
     match known.shape {
         Shape::Time | Shape::Linger => two_words(kernel, known),
         Shape::Word => kernel_word(kernel, known),
+        _ if (known.level, known.name) == (SOL_SOCKET, libc::SO_PEEK_OFF) => {
+            let offset = kernel::socket_option(kernel, known.level, known.name).ok();
+            offset.map(|offset| option_words::peek_offset_word(offset, 0))
+        }
         _ => {
             let value = kernel::socket_option(kernel, known.level, known.name).ok();
             value.map(|value| u64::from(value.cast_unsigned()))
@@ -192,7 +187,8 @@ fn kernel_word(kernel: c_int, known: &Known) -> Option<u64> {
     let mut name = [0_u8; 16];
     let mut length: socklen_t = 16;
     // SAFETY: sixteen bytes may be written.
-    unsafe { kernel_get(kernel, known.level, known.name, name.as_mut_ptr().cast(), &raw mut length) }.ok()?;
+    unsafe { kernel::getsockopt(kernel, known.level, known.name, name.as_mut_ptr().cast(), &raw mut length) }
+        .ok()?;
     // SAFETY: as many bytes are there.
     let (fits, encoded, _) = unsafe { word_of(name.as_ptr().cast(), 15) }?;
     fits.then_some(encoded)
@@ -202,8 +198,10 @@ fn two_words(kernel: c_int, known: &Known) -> Option<u64> {
     let mut words = [0_i64; 2];
     let mut length: socklen_t = 16;
     // SAFETY: sixteen bytes may be written.
-    unsafe { kernel_get(kernel, known.level, known.name, words.as_mut_ptr().cast(), &raw mut length) }
-        .ok()?;
+    unsafe {
+        kernel::getsockopt(kernel, known.level, known.name, words.as_mut_ptr().cast(), &raw mut length)
+    }
+    .ok()?;
     if known.shape == Shape::Time {
         return encode_time(libc::timeval { tv_sec: words[0], tv_usec: words[1] }).ok();
     }

@@ -4,20 +4,24 @@
 //!    page, so that all holders of the end agree. For pending sockets and listeners it is the index
 //!    in the description. A word of 0 means that the program never set the option; otherwise the
 //!    top bit is set.
-//! 2. An option that is not remembered is tried on a fresh kernel TCP socket, so its errno and its
-//!    default are the kernel's. It would change nothing on a connection that sends no packet.
-//! 3. What has an effect: timeouts, SO_RCVLOWAT, SO_LINGER with a time of zero, SO_SNDBUF. The
-//!    other options are only returned as they were set.
+//! 2. Any other option is tried on a fresh kernel TCP socket, so its errno and its default are the
+//!    kernel's. If the kernel accepts it, its value is stored in [`crate::options::others`].
+//! 3. What has an effect: timeouts, SO_RCVLOWAT, SO_LINGER with a time of zero, SO_SNDBUF,
+//!    SO_PEEK_OFF, TCP_INQ. The other options are only returned as they were set.
 //! 4. A connection of a VNIC has an engine behind it, in the service core. The engine is notified
 //!    when one of its options changes ([`crate::options::inherit::announce`]), provides TCP_INFO,
 //!    and has its own congestion-control algorithms.
+//! 5. The effect of some options only the kernel can provide ([`needs_kernel`]). A socket on which
+//!    one is set before its connection stays the kernel's; later they are refused.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU64;
 
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, socklen_t};
 
-use crate::connection::option_words::{FASTOPEN, ONLY_IPV6, SET};
+use crate::connection::option_words::{
+    DEFER_ACCEPT, FASTOPEN, ONLY_IPV6, PEEK_OFFSET, PRIORITY, SET, UNREAD_MESSAGE,
+};
 use crate::descriptor::description::{self, Held};
 
 use crate::signal::user_memory;
@@ -60,7 +64,7 @@ const BUSY_POLL: c_int = 46;
 
 const BIND_ADDRESS_NO_PORT: c_int = 24;
 
-pub(crate) const KNOWN: [Known; 38] = [
+pub(crate) const KNOWN: [Known; 39] = [
     known(SOL_SOCKET, libc::SO_LINGER, Shape::Linger, 0),
     known(SOL_SOCKET, libc::SO_RCVTIMEO, Shape::Time, 0),
     known(SOL_SOCKET, libc::SO_SNDTIMEO, Shape::Time, 0),
@@ -74,7 +78,7 @@ pub(crate) const KNOWN: [Known; 38] = [
     known(SOL_SOCKET, libc::SO_OOBINLINE, Shape::Switch, 0),
     known(SOL_SOCKET, libc::SO_DONTROUTE, Shape::Switch, 0),
     known(SOL_SOCKET, libc::SO_PRIORITY, Shape::Number(0, 6), 0),
-    known(SOL_SOCKET, libc::SO_TIMESTAMP, Shape::Switch, 0),
+    known(SOL_SOCKET, libc::SO_PEEK_OFF, Shape::CheckedByKernel, -1),
     known(IPPROTO_TCP, libc::TCP_NODELAY, Shape::Switch, 0),
     known(IPPROTO_TCP, libc::TCP_CORK, Shape::Switch, 0),
     known(IPPROTO_TCP, libc::TCP_QUICKACK, Shape::Switch, 1),
@@ -99,6 +103,7 @@ pub(crate) const KNOWN: [Known; 38] = [
     known(IPPROTO_IP, libc::IP_MTU_DISCOVER, Shape::CheckedByKernel, 0),
     known(IPPROTO_IP, BIND_ADDRESS_NO_PORT, Shape::CheckedByKernel, 0),
     known(SOL_SOCKET, BUSY_POLL, Shape::CheckedByKernel, 0),
+    known(IPPROTO_TCP, libc::TCP_INQ, Shape::CheckedByKernel, 0),
 ];
 
 const _: () = {
@@ -106,6 +111,10 @@ const _: () = {
     assert!(KNOWN.len() < description::OPTIONS);
     assert!(KNOWN[FASTOPEN].name == libc::TCP_FASTOPEN && KNOWN[FASTOPEN].level == IPPROTO_TCP);
     assert!(KNOWN[ONLY_IPV6].name == libc::IPV6_V6ONLY && KNOWN[ONLY_IPV6].level == IPPROTO_IPV6);
+    assert!(KNOWN[PRIORITY].name == libc::SO_PRIORITY && KNOWN[PRIORITY].level == SOL_SOCKET);
+    assert!(KNOWN[DEFER_ACCEPT].name == libc::TCP_DEFER_ACCEPT && KNOWN[DEFER_ACCEPT].level == IPPROTO_TCP);
+    assert!(KNOWN[PEEK_OFFSET].name == libc::SO_PEEK_OFF && KNOWN[PEEK_OFFSET].level == SOL_SOCKET);
+    assert!(KNOWN[UNREAD_MESSAGE].name == libc::TCP_INQ && KNOWN[UNREAD_MESSAGE].level == IPPROTO_TCP);
 };
 
 /// Congestion-control algorithms that an engine has; the first is its default.
@@ -146,6 +155,78 @@ static OF_TCP: [u8; MAX_NAME] = indices(IPPROTO_TCP);
 static OF_IP: [u8; MAX_NAME] = indices(IPPROTO_IP);
 
 static OF_IPV6: [u8; MAX_NAME] = indices(IPPROTO_IPV6);
+
+/// `SO_RCVTIMEO_NEW` and `SO_SNDTIMEO_NEW` of the kernel's headers.
+const RECEIVE_TIMEOUT_NEW: c_int = 66;
+
+const SEND_TIMEOUT_NEW: c_int = 67;
+
+/// The name that an option is remembered by: some have two.
+pub(crate) const fn canonical(level: c_int, name: c_int) -> c_int {
+    match (level, name) {
+        (SOL_SOCKET, libc::SO_SNDBUFFORCE) => libc::SO_SNDBUF,
+        (SOL_SOCKET, libc::SO_RCVBUFFORCE) => libc::SO_RCVBUF,
+        // The same structure where a `time_t` has 64 bits.
+        (SOL_SOCKET, RECEIVE_TIMEOUT_NEW) => libc::SO_RCVTIMEO,
+        (SOL_SOCKET, SEND_TIMEOUT_NEW) => libc::SO_SNDTIMEO,
+        _ => name,
+    }
+}
+
+/// Whether only the kernel can provide the effect of an option that is switched on: it changes or
+/// filters packets, or adds messages to what is received.
+///
+/// The service leaves a socket that is bound to an interface to the kernel when it connects or
+/// listens, so before that these options are allowed ([`binds_to_interface`]).
+pub(crate) const fn needs_kernel(level: c_int, name: c_int) -> bool {
+    /// `SO_TIMESTAMP_NEW` to `SO_TIMESTAMPING_NEW` of the kernel's headers.
+    const FIRST_NEW: c_int = 63;
+    const LAST_NEW: c_int = 65;
+    /// `TCP_AO_ADD_KEY` to `TCP_AO_INFO`.
+    const FIRST_AO: c_int = 38;
+    const LAST_AO: c_int = 40;
+    match level {
+        SOL_SOCKET => {
+            matches!(
+                name,
+                libc::SO_ATTACH_FILTER
+                    | libc::SO_ATTACH_BPF
+                    | libc::SO_TIMESTAMP
+                    | libc::SO_TIMESTAMPNS
+                    | libc::SO_TIMESTAMPING
+                    | libc::SO_TXTIME
+                    | FIRST_NEW..=LAST_NEW
+            )
+        }
+        IPPROTO_TCP => {
+            matches!(
+                name,
+                libc::TCP_MD5SIG | libc::TCP_MD5SIG_EXT | libc::TCP_REPAIR | libc::TCP_ULP | FIRST_AO
+                    ..=LAST_AO
+            )
+        }
+        IPPROTO_IP => matches!(name, libc::IP_OPTIONS | libc::IP_IPSEC_POLICY | libc::IP_XFRM_POLICY),
+        IPPROTO_IPV6 => matches!(
+            name,
+            libc::IPV6_2292PKTOPTIONS
+                | libc::IPV6_NEXTHOP
+                | libc::IPV6_FLOWLABEL_MGR
+                | libc::IPV6_IPSEC_POLICY
+                | libc::IPV6_XFRM_POLICY
+                | libc::IPV6_PKTINFO
+                | libc::IPV6_HOPOPTS
+                | libc::IPV6_RTHDRDSTOPTS
+                | libc::IPV6_RTHDR
+                | libc::IPV6_DSTOPTS
+        ),
+        _ => false,
+    }
+}
+
+/// Whether an option binds a socket to an interface.
+pub(crate) const fn binds_to_interface(level: c_int, name: c_int) -> bool {
+    level == SOL_SOCKET && matches!(name, libc::SO_BINDTODEVICE | libc::SO_BINDTOIFINDEX)
+}
 
 pub(crate) fn index_of(level: c_int, name: c_int) -> Option<usize> {
     let table = match level {

@@ -3,7 +3,7 @@
 //! A process that is restricted by seccomp receives, sends and polls with the oldest calls of their
 //! kind, which the filters of servers let through ([`crate::system::seccomp`]).
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use crate::system::seccomp::{self, sigpipe_ends_process};
 use crate::system::sys::{self, Errno, Outcome, raw_syscall, signed, syscall};
@@ -83,6 +83,38 @@ pub(crate) fn poll(descriptors: &mut [libc::pollfd], timeout: Option<libc::times
     }
     // SAFETY: the kernel writes into the entries and the time, both of which outlive the call.
     unsafe { syscall(libc::SYS_ppoll, [first, descriptors.len(), until, 0, 8, 0]) }
+}
+
+/// `setsockopt(2)`, the kernel's.
+///
+/// # Safety
+/// As `setsockopt(2)`.
+pub(crate) unsafe fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: libc::socklen_t,
+) -> Outcome {
+    let arguments = [signed(fd), signed(level), signed(name), sys::address(value), length as usize, 0];
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { syscall(libc::SYS_setsockopt, arguments) }
+}
+
+/// `getsockopt(2)`, the kernel's.
+///
+/// # Safety
+/// As `getsockopt(2)`.
+pub(crate) unsafe fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut libc::socklen_t,
+) -> Outcome {
+    let (to, size) = (sys::address_mut(value), sys::address_mut(length));
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { syscall(libc::SYS_getsockopt, [signed(fd), signed(level), signed(name), to, size, 0]) }
 }
 
 /// `getsockopt(2)` of an `int`, the kernel's.

@@ -86,7 +86,7 @@ impl Build {
 }
 
 impl std::fmt::Display for Build {
-    /// `sietch 0.1.0 (messages 1, streams SIETCHS6)`.
+    /// `sietch 0.1.0 (messages 1, streams SIETCHS7)`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let letters = self.stream.iter().map(|byte| char::from(*byte));
         let stream: String = letters.filter(|letter| matches!(letter, '!'..='~')).collect();

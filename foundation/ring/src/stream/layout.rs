@@ -17,7 +17,7 @@ pub const HEADER: usize = 4096;
 /// Bytes of a private page.
 pub(crate) const PRIVATE: usize = 4096;
 /// First word of both kinds of memory, version included: another layout has another word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS6");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS7");
 
 /// The smallest and the largest region that may be configured: a page, and what 46 bits of
 /// addresses hold for 100,000 connections.

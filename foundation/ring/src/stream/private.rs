@@ -48,6 +48,8 @@ pub mod flag {
     pub(crate) const HAS_RESET: u32 = 256;
     /// `TCP_CORK`, between two applications: what is sent is held back.
     pub const CORKED: u32 = 512;
+    /// `TCP_USER_TIMEOUT`, between two applications ([`super::super::user_timeout`]).
+    pub const USER_TIMEOUT: u32 = 1024;
     /// The first bit of four for uses that this crate does not know.
     pub const FREE: u32 = 1 << 16;
     /// From here on: how often a holder did what wakes every thread that watches this end, changing
@@ -90,6 +92,9 @@ pub mod option {
     pub const CONGESTION: usize = 32;
     /// SO_MAX_PACING_RATE: bytes a second; all ones in the lower half for none.
     pub const PACING_RATE: usize = 33;
+    /// Words of [`super::Private::other_options`]: more than the kernel has options that a TCP
+    /// socket accepts and that have no word of their own.
+    pub const OTHERS: usize = 64;
 }
 
 /// The receiving side, on lines of its own.
@@ -167,6 +172,14 @@ pub struct Private {
     /// Bytes sent to a vanished peer: nothing but a reset answers them. A holder's word; zero at
     /// first.
     pub lost: AtomicU32,
+    /// Options that mean nothing to either end: a holder stores them and returns them. Zero at
+    /// first.
+    pub other_options: [AtomicU64; option::OTHERS],
+    /// Since when the peer has read nothing though it should, in milliseconds of the monotonic
+    /// clock; 0: it has. See [`super::user_timeout`].
+    pub(super) stalled_since: AtomicU64,
+    /// What it had read then.
+    pub(super) stalled_at: AtomicU64,
 }
 
 /// Where the service that sets the connection up writes [`Private::state`] and, right behind it,

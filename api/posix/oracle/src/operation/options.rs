@@ -47,16 +47,20 @@ const SOCKET: i32 = libc::SOL_SOCKET;
 const TCP: i32 = libc::IPPROTO_TCP;
 const IP: i32 = libc::IPPROTO_IP;
 const IPV6: i32 = libc::IPPROTO_IPV6;
-/// `SO_BUSY_POLL`, `SO_ZEROCOPY`, `IP_BIND_ADDRESS_NO_PORT` of the kernel's headers.
+/// `SO_BUSY_POLL`, `SO_ZEROCOPY`, `SO_BUSY_POLL_BUDGET`, `SO_TXREHASH`, `IPV6_MINHOPCOUNT`,
+/// `IP_BIND_ADDRESS_NO_PORT` of the kernel's headers.
 const BUSY_POLL: i32 = 46;
 const ZEROCOPY: i32 = 60;
+const BUSY_POLL_BUDGET: i32 = 70;
+const TXREHASH: i32 = 74;
+const MINHOPCOUNT: i32 = 73;
 const BIND_ADDRESS_NO_PORT: i32 = 24;
 /// Numbers that no option has.
 const UNKNOWN: i32 = 9999;
 
 /// The values that a program sets never make a buffer or window so small that a send would wait.
 /// None starts a timer of less than a second.
-const TABLE: [Entry; 50] = [
+const TABLE: [Entry; 73] = [
     entry("reuseaddr", SOCKET, libc::SO_REUSEADDR, &[0, 1, 2, -1]),
     entry("reuseport", SOCKET, libc::SO_REUSEPORT, &[0, 1]),
     entry("keepalive", SOCKET, libc::SO_KEEPALIVE, &[0, 1, 5]),
@@ -106,6 +110,30 @@ const TABLE: [Entry; 50] = [
     entry("hops", IPV6, libc::IPV6_UNICAST_HOPS, &[-1, 1, 64, 256]),
     entry("tclass", IPV6, libc::IPV6_TCLASS, &[-1, 0, 0x20]),
     entry("unknownlevel", 4711, 1, &[0, 1]),
+    entry("peekoff", SOCKET, libc::SO_PEEK_OFF, &[-1, 0, 3]),
+    entry("mark", SOCKET, libc::SO_MARK, &[0, 7]),
+    entry("nocheck", SOCKET, libc::SO_NO_CHECK, &[0, 1]),
+    entry("rxqovfl", SOCKET, libc::SO_RXQ_OVFL, &[0, 1]),
+    entry("rcvbufforce", SOCKET, libc::SO_RCVBUFFORCE, &[262_144]),
+    entry("busybudget", SOCKET, BUSY_POLL_BUDGET, &[0, 5, 70_000]),
+    entry("txrehash", SOCKET, TXREHASH, &[0, 1, 2]),
+    entry("inq", TCP, libc::TCP_INQ, &[0, 1, 2]),
+    entry("thinlinear", TCP, libc::TCP_THIN_LINEAR_TIMEOUTS, &[0, 1, 2]),
+    entry("savesyn", TCP, libc::TCP_SAVE_SYN, &[0, 1, 3]),
+    // Not switched on: then a connect may wait for the first bytes.
+    entry("fastopenconnect", TCP, libc::TCP_FASTOPEN_CONNECT, &[0, 2]),
+    entry("fastopennocookie", TCP, libc::TCP_FASTOPEN_NO_COOKIE, &[0, 1]),
+    entry("repair", TCP, libc::TCP_REPAIR, &[0]),
+    length("mtu", IP, libc::IP_MTU, &[0]),
+    entry("recvttl", IP, libc::IP_RECVTTL, &[0, 1]),
+    entry("recvtos", IP, libc::IP_RECVTOS, &[0, 1]),
+    entry("minttl", IP, libc::IP_MINTTL, &[0, 9, 256]),
+    entry("freebind", IP, libc::IP_FREEBIND, &[0, 1]),
+    entry("recverr", IP, libc::IP_RECVERR, &[0, 1]),
+    entry("transparent", IP, libc::IP_TRANSPARENT, &[0]),
+    entry("v6recvtclass", IPV6, libc::IPV6_RECVTCLASS, &[0, 1]),
+    entry("v6recvpktinfo", IPV6, libc::IPV6_RECVPKTINFO, &[0, 1]),
+    entry("minhopcount", IPV6, MINHOPCOUNT, &[0, 4, 256]),
     // Below those that programs draw by number: it changes the family, which no generated program
     // expects.
     entry("addrform", IPV6, libc::IPV6_ADDRFORM, &[2]),

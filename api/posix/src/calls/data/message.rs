@@ -1,7 +1,7 @@
 //! `sendmsg`, `recvmsg` and their plural forms; descriptors that arrive over Unix sockets.
 //!
-//! 1. A stream takes no control data and returns none, as TCP does when it has only data. Linux
-//!    checks control data that is sent: an unknown message of SOL_SOCKET is EINVAL; we accept it.
+//! 1. A stream takes no control data, and returns none but that of TCP_INQ. Linux checks control
+//!    data that is sent: an unknown message of SOL_SOCKET is EINVAL; we accept it.
 //! 2. Descriptors of ours can be sent over any Unix socket, because they are the kernel's. When
 //!    descriptors arrive, the library queries the service about each Unix socket among them
 //!    (`calls::descriptor::adopt`).
@@ -10,10 +10,12 @@ use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering::Release;
 
 use libc::{mmsghdr, msghdr, ssize_t, timespec};
+use sietch_ring::stream::{Endpoint, flag};
 
 use crate::calls::data::vectors::{self, Found, find, vectors};
 use crate::calls::data::{receive, send};
 use crate::calls::descriptor::adopt;
+use crate::connection::option_words::{self, UNREAD_MESSAGE};
 use crate::connection::status;
 use crate::context;
 use crate::signal::user_memory;
@@ -51,9 +53,10 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
             let count = vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)
                 .and_then(|vectors| receive::receive(fd, &held, end, vectors, flags))?;
             message.msg_namelen = 0;
-            message.msg_controllen = 0;
             // MSG_TRUNC on a stream drops bytes, and reports nothing.
             message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+            let unread = option_words::get(end, UNREAD_MESSAGE) == Some(1);
+            message.msg_controllen = if unread { put_unread(end, &mut message) } else { 0 };
             user_memory::write(&raw mut (*to).msg_namelen, message.msg_namelen)?;
             user_memory::write(&raw mut (*to).msg_controllen, message.msg_controllen)?;
             user_memory::write(&raw mut (*to).msg_flags, message.msg_flags)?;
@@ -71,6 +74,40 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
             answer
         }
     }
+}
+
+/// The control message of TCP_INQ: how many bytes are left to read, and one more for the peer's FIN
+/// (Linux's `tcp_inq_hint`). Returns the bytes of control data, as Linux's `put_cmsg` does. What
+/// does not fit is cut off, and MSG_CTRUNC set.
+///
+/// # Safety
+/// The control data may be written for as many bytes as the message says.
+unsafe fn put_unread(end: &Endpoint, message: &mut msghdr) -> usize {
+    const DATA: usize = size_of::<c_int>();
+    let room = message.msg_controllen;
+    // SAFETY: arithmetic.
+    let (head, all, space) =
+        unsafe { (libc::CMSG_LEN(0), libc::CMSG_LEN(DATA as c_uint), libc::CMSG_SPACE(DATA as c_uint)) };
+    if room < all as usize {
+        message.msg_flags |= libc::MSG_CTRUNC;
+    }
+    if message.msg_control.is_null() || room < head as usize {
+        message.msg_flags |= libc::MSG_CTRUNC;
+        return 0;
+    }
+    let ended = end.finished_by_peer() || end.private().has(flag::HUNG_UP);
+    let left = c_int::try_from(end.readable() + usize::from(ended)).unwrap_or(c_int::MAX);
+    let length = room.min(all as usize);
+    let header = libc::cmsghdr { cmsg_len: length, cmsg_level: libc::IPPROTO_TCP, cmsg_type: libc::TCP_INQ };
+    let to = message.msg_control.cast::<u8>();
+    // SAFETY: the caller upholds this function's contract. Linux ignores a fault here.
+    let _ = unsafe {
+        user_memory::write(to.cast(), header).and_then(|()| {
+            let data = to.wrapping_add(head as usize);
+            user_memory::write_bytes(data, (&raw const left).cast(), length - head as usize)
+        })
+    };
+    room.min(space as usize)
 }
 
 /// `sendmmsg(2)`.

@@ -4,7 +4,8 @@
 //!    reset is reported only when everything was read.
 //! 2. If there are none, the call returns the end (0), a pending error or EAGAIN, or sleeps, in the
 //!    order of Linux's `tcp_recvmsg`.
-//! 3. The call returns when it has as many bytes as `SO_RCVLOWAT` requires (normally one), or all
+//! 3. With SO_PEEK_OFF, a call with MSG_PEEK begins behind what the one before it has copied.
+//! 4. The call returns when it has as many bytes as `SO_RCVLOWAT` requires (normally one), or all
 //!    with MSG_WAITALL.
 
 use std::ffi::{c_int, c_void};
@@ -24,12 +25,12 @@ use crate::descriptor::description::Held;
 use crate::signal::handlers::Section;
 use crate::system::sys::{Errno, Outcome};
 
-/// Bytes that a call with MSG_PEEK has copied, of those still in the ring.
+/// Bytes that a call with MSG_PEEK has copied or passed over, of those still in the ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peeked {
     /// The position in the stream up to which it was read.
     from: u64,
-    /// Bytes copied from there on.
+    /// Bytes from there on that are copied or passed over.
     bytes: usize,
     /// Another reader has taken some of them.
     disturbed: bool,
@@ -68,8 +69,12 @@ unsafe fn take(
         return unsafe { receive.read_to(vector.iov_base.cast(), vector.iov_len.min(most)) }.or_else(cut_off);
     }
     let peek = flags & libc::MSG_PEEK != 0;
-    if peek {
-        peeked.restart_if_read(receive.position());
+    // Under the lock of readers, as its change below.
+    let peeks_after = if peek { option_words::peeks_after(end, receive.position()) } else { None };
+    match peeks_after {
+        Some(bytes) => (peeked.from, peeked.bytes) = (receive.position(), bytes),
+        None if peek => peeked.restart_if_read(receive.position()),
+        None => {}
     }
     let skip = peeked.bytes;
     let there = receive.available().saturating_sub(skip).min(most);
@@ -96,6 +101,9 @@ unsafe fn take(
     }
     if peek {
         peeked.bytes += copied;
+        if peeks_after.is_some() {
+            option_words::advance_peek(end, receive.position(), peeked.bytes);
+        }
     } else {
         receive.consume(copied);
     }
@@ -251,7 +259,7 @@ unsafe fn receive_waiting(
     let mut fd = fd;
     loop {
         let Progress { done, peeked: Peeked { bytes: seen, .. } } = progress;
-        let answer = if done == 0 { nothing(fd, end) } else { result_after_some(end, seen) };
+        let answer = if done == 0 && seen == 0 { nothing(fd, end) } else { result_after_some(end, seen) };
         if let Some(answer) = answer {
             return answer.map(|_| done);
         }

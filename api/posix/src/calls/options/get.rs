@@ -14,18 +14,19 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use libc::{IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET, socklen_t};
+use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, socklen_t};
 use sietch_ring::stream::{Endpoint, flag, option, state};
 
 use crate::connection::names;
-use crate::connection::option_words::SET;
+use crate::connection::option_words::{self, PEEK_OFFSET, SET};
 use crate::connection::status::{self, is_served};
 use crate::descriptor::description::{Held, Kind, socket_flag};
 use crate::descriptor::room::with_kernel_socket;
-use crate::options::inherit::kernel_get;
-use crate::options::known::{ALGORITHMS, KNOWN, Shape, index_of, word};
+use crate::options::known::{ALGORITHMS, KNOWN, Shape, canonical, index_of, word};
+use crate::options::others;
 use crate::service::client;
 use crate::signal::user_memory;
+use crate::system::kernel;
 use crate::system::sys::Outcome;
 
 /// `getsockopt` of any of our sockets.
@@ -44,7 +45,7 @@ pub(crate) unsafe fn get(
     length: *mut socklen_t,
 ) -> Outcome {
     // SAFETY: the caller upholds this function's contract.
-    let from_kernel = |fd: c_int| unsafe { kernel_get(fd, level, name, value, length) };
+    let from_kernel = |fd: c_int| unsafe { kernel::getsockopt(fd, level, name, value, length) };
     if held.kind() == Kind::Pending {
         return from_kernel(fd);
     }
@@ -62,7 +63,12 @@ pub(crate) unsafe fn get(
     if let Some(value) = computed(fd, held, level, name, &answer) {
         return value;
     }
-    let Some(index) = index_of(level, name) else { return with_kernel_socket(held, from_kernel) };
+    let Some(index) = index_of(level, read_name(level, name)) else {
+        return match others::get(held, level, name) {
+            Some(value) => answer.number(value),
+            None => with_kernel_socket(held, from_kernel),
+        };
+    };
     let stored = word(held, index).load(Acquire);
     let known = &KNOWN[index];
     let segment = (known.level, known.name) == (IPPROTO_TCP, libc::TCP_MAXSEG);
@@ -80,7 +86,23 @@ pub(crate) unsafe fn get(
         Shape::Time => answer.bytes(&time_bytes(stored_value)),
         Shape::Linger => answer.bytes(&linger_bytes(stored_value)),
         _ if stored & SET == 0 => answer.number(known.default),
+        _ if index == PEEK_OFFSET => {
+            answer.number(option_words::peek_offset(stored_value, held.end().map_or(0, Endpoint::read)))
+        }
+        // Linux returns a `long` where there is room for one.
+        _ if index == option::PACING_RATE && room >= 8 => {
+            let rate = stored_value as u32;
+            answer.bytes(&if rate == u32::MAX { u64::MAX } else { u64::from(rate) }.to_ne_bytes())
+        }
         _ => answer.number((stored_value as u32).cast_signed()),
+    }
+}
+
+/// The name that an option is read by: the two that exceed limits of buffers can only be set.
+fn read_name(level: c_int, name: c_int) -> c_int {
+    match (level, name) {
+        (SOL_SOCKET, libc::SO_SNDBUFFORCE | libc::SO_RCVBUFFORCE) => name,
+        _ => canonical(level, name),
     }
 }
 
@@ -145,13 +167,21 @@ fn computed(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) 
         }
         (SOL_SOCKET, libc::SO_COOKIE | libc::SO_NETNS_COOKIE) => {
             // SAFETY: the caller's of `get`.
-            unsafe { kernel_get(fd, level, name, answer.value, answer.length) }
+            unsafe { kernel::getsockopt(fd, level, name, answer.value, answer.length) }
         }
         (SOL_SOCKET, libc::SO_PEERNAME) => match names::peer_of(held) {
             None => Err(libc::ENOTCONN),
-            Some((_, bytes)) if answer.room < bytes => Err(libc::EINVAL),
+            // Linux refuses more room than there is name, and cuts the name off.
+            Some((_, bytes)) if answer.room > bytes => Err(libc::EINVAL),
             Some((name, bytes)) => answer.bytes(&name[..bytes as usize]),
         },
+        (IPPROTO_IP, libc::IP_MTU) | (IPPROTO_IPV6, libc::IPV6_MTU) if held.end().is_some() => {
+            let of_engine = if is_served(held) { client::information(fd) } else { None };
+            let path = of_engine.and_then(|(bytes, _)| bytes[PATH_MTU..].first_chunk().copied());
+            let six = held.socket.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned();
+            // Of the loopback interface, which no packet of IPv4 can be as long as.
+            answer.number(path.map_or(if six { 65_536 } else { 65_535 }, c_int::from_ne_bytes))
+        }
         (IPPROTO_TCP, libc::TCP_INFO) => {
             let value = if is_served(held) { client::information(fd) } else { None };
             match value {
@@ -177,7 +207,7 @@ fn computed(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) 
             } else {
                 // SAFETY: the caller's of `get`.
                 return Some(with_kernel_socket(held, |kernel| unsafe {
-                    kernel_get(kernel, level, libc::TCP_CONGESTION, answer.value, answer.length)
+                    kernel::getsockopt(kernel, level, libc::TCP_CONGESTION, answer.value, answer.length)
                 }));
             }
             answer.bytes(&name)
@@ -185,6 +215,9 @@ fn computed(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) 
         _ => return None,
     })
 }
+
+/// Where `tcpi_pmtu` of `struct tcp_info` is.
+const PATH_MTU: usize = 60;
 
 /// A `struct timeval`.
 fn time_bytes(stored: u64) -> [u8; 16] {

@@ -5,7 +5,9 @@
 //! 2. A connection or a listener: the value is checked as Linux checks it, encoded, and stored in
 //!    the end or the description ([`KNOWN`]). An option that only the kernel can check is tried on
 //!    a fresh kernel socket.
-//! 3. A stored option of a connection takes effect at once ([`take_effect`]): corked bytes are
+//! 3. An option whose effect only the kernel can provide leaves a pending socket to the kernel. On
+//!    a connection or a listener it is refused with ENOPROTOOPT.
+//! 4. A stored option of a connection takes effect at once ([`take_effect`]): corked bytes are
 //!    sent, and the engine behind a VNIC is notified.
 //!
 //! No option ever changes the placeholder, except the timeout of accept, because that sleep is the
@@ -14,19 +16,24 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use libc::{SOL_SOCKET, socklen_t};
+use libc::{IPPROTO_TCP, SOL_SOCKET, socklen_t};
 use sietch_ring::stream::{Endpoint, flag, option};
 
 use crate::connection::option_words::{
-    FASTOPEN, LINGER, ONLY_IPV6, RECEIVE_LOW, RECEIVE_TIMEOUT, SEND_BUFFER, SET,
+    self, FASTOPEN, LINGER, ONLY_IPV6, PEEK_OFFSET, RECEIVE_LOW, RECEIVE_TIMEOUT, SEND_BUFFER, SET,
 };
 use crate::connection::peer;
 use crate::connection::status::{self, is_served};
 use crate::context;
 use crate::descriptor::description::{Held, Kind};
 use crate::descriptor::room::with_kernel_socket;
-use crate::options::inherit::{ENGINE_OPTIONS, announce, apply, kernel_set, set_accept_timeout};
-use crate::options::known::{KNOWN, Shape, encode_time, index_of, word, word_of};
+use crate::descriptor::table;
+use crate::options::inherit::{ENGINE_OPTIONS, announce, apply, set_accept_timeout};
+use crate::options::known::{
+    KNOWN, Shape, binds_to_interface, canonical, encode_time, index_of, needs_kernel, word, word_of,
+};
+use crate::options::others;
+use crate::readiness::hooks;
 use crate::signal::handlers::Section;
 use crate::signal::user_memory;
 use crate::system::kernel;
@@ -51,12 +58,15 @@ pub(crate) unsafe fn set(
         // SAFETY: the caller upholds this function's contract.
         return unsafe { set_pending(fd, held, level, name, value, length) };
     }
-    let Some(index) = index_of(level, name) else {
+    let Some(index) = index_of(level, canonical(level, name)) else {
         // SAFETY: the caller upholds this function's contract.
-        return with_kernel_socket(held, |kernel| unsafe { kernel_set(kernel, level, name, value, length) });
+        return unsafe { set_other(held, level, name, value, length) };
     };
     let known = &KNOWN[index];
-    let bytes = match known.shape {
+    // Beyond the limits of buffers only if the kernel allows it.
+    let forced = name != known.name && known.shape == Shape::Buffer;
+    let shape = if forced { Shape::CheckedByKernel } else { known.shape };
+    let bytes = match shape {
         // The kernel checks the value.
         Shape::CheckedByKernel => 0,
         Shape::Word => 1,
@@ -67,11 +77,13 @@ pub(crate) unsafe fn set(
     if (length as usize) < bytes || length.cast_signed() < 0 {
         // The kernel decides which error that is.
         // SAFETY: the caller upholds this function's contract.
-        return with_kernel_socket(held, |kernel| unsafe { kernel_set(kernel, level, name, value, length) });
+        return with_kernel_socket(held, |kernel| unsafe {
+            kernel::setsockopt(kernel, level, name, value, length)
+        });
     }
     refused_by_state(held, index, length)?;
     // The kernel reads a value that it checks itself.
-    if known.shape != Shape::CheckedByKernel && !user_memory::is_readable(value, bytes) {
+    if shape != Shape::CheckedByKernel && !user_memory::is_readable(value, bytes) {
         return Err(libc::EFAULT);
     }
     let number = || {
@@ -79,7 +91,7 @@ pub(crate) unsafe fn set(
         // be aligned.
         unsafe { value.cast::<c_int>().read_unaligned() }
     };
-    let encoded = match known.shape {
+    let encoded = match shape {
         Shape::Switch => u64::from(number() != 0),
         Shape::Number(low, high) => bounded(known.level, index, number(), low..=high)?,
         Shape::Buffer => u64::from(buffer(index, number()).cast_unsigned()),
@@ -97,7 +109,7 @@ pub(crate) unsafe fn set(
                 known.then_some(encoded).ok_or(libc::ENOENT)?
             } else {
                 // SAFETY: the caller upholds this function's contract.
-                let tried = |kernel| unsafe { kernel_set(kernel, level, name, value, length) };
+                let tried = |kernel| unsafe { kernel::setsockopt(kernel, level, name, value, length) };
                 let answer = with_kernel_socket(held, tried)?;
                 if !fits {
                     return Ok(answer);
@@ -107,21 +119,72 @@ pub(crate) unsafe fn set(
         }
         Shape::CheckedByKernel => with_kernel_socket(held, |kernel| {
             // SAFETY: the caller upholds this function's contract.
-            unsafe { kernel_set(kernel, level, name, value, length) }?;
-            kernel::socket_option(kernel, level, name).map(|value| value.cast_unsigned() as usize)
+            unsafe { kernel::setsockopt(kernel, level, name, value, length) }?;
+            kernel::socket_option(kernel, level, known.name).map(|value| value.cast_unsigned() as usize)
         })? as u64,
+    };
+    let encoded = match index {
+        PEEK_OFFSET => {
+            let read = held.end().map_or(0, Endpoint::read);
+            option_words::peek_offset_word((encoded as u32).cast_signed(), read)
+        }
+        _ => encoded,
     };
     word(held, index).store(SET | encoded & !SET, Release);
     match held.end() {
-        Some(end) => take_effect(fd, end, index),
+        Some(end) => take_effect(fd, held, end, index),
         None if index == RECEIVE_TIMEOUT => set_accept_timeout(fd, held),
         None => {}
     }
     Ok(0)
 }
 
+/// An option that is only stored, if a fresh kernel socket accepts it.
+///
+/// # Safety
+/// `value` may be read for `length` bytes.
+unsafe fn set_other(
+    held: &Held,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) -> Outcome {
+    let ended = held.end().is_some_and(status::is_over);
+    let refused = match (level, name) {
+        // Allowed before a connection alone, or before it and for listeners.
+        (IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) => !ended,
+        (IPPROTO_TCP, libc::TCP_FASTOPEN_NO_COOKIE) => held.end().is_some() && !ended,
+        _ => false,
+    };
+    if refused && length >= 4 {
+        return Err(libc::EINVAL);
+    }
+    if (level, name, held.kind()) == (IPPROTO_TCP, libc::TCP_REPAIR, Kind::Listener) {
+        return Err(libc::EPERM);
+    }
+    let needs_kernel = needs_kernel(level, name) || binds_to_interface(level, name);
+    with_kernel_socket(held, |kernel| {
+        // SAFETY: the caller upholds this function's contract.
+        unsafe { kernel::setsockopt(kernel, level, name, value, length) }?;
+        if !needs_kernel {
+            return others::store_from(kernel, held, level, name).map(|()| 0);
+        }
+        // Switched off is what it is.
+        if switches_on(value, length) { Err(libc::ENOPROTOOPT) } else { Ok(0) }
+    })
+}
+
+/// Whether a value that the kernel has accepted is one that switches the option on, or adds to it:
+/// any but zeros and nothing.
+fn switches_on(value: *const c_void, length: socklen_t) -> bool {
+    let mut bytes = [0_u8; 64];
+    let length = (length as usize).min(bytes.len());
+    user_memory::copy_in(value.cast(), &mut bytes[..length]).is_err() || bytes.iter().any(|byte| *byte != 0)
+}
+
 /// The effect of an option on a connection at once.
-fn take_effect(fd: c_int, end: &Endpoint, index: usize) {
+fn take_effect(fd: c_int, held: &Held, end: &Endpoint, index: usize) {
     apply(end);
     let served = end.private().has(flag::SERVED);
     match index {
@@ -141,6 +204,8 @@ fn take_effect(fd: c_int, end: &Endpoint, index: usize) {
             end.announce();
             peer::notify(fd, end, end.data_notification());
         }
+        // A thread that sleeps does not know how long it may.
+        option::USER_TIMEOUT if !served => hooks::wake_watchers(held),
         _ if ENGINE_OPTIONS.contains(&index) => announce(fd, end),
         _ => {}
     }
@@ -158,9 +223,23 @@ unsafe fn set_pending(
     value: *const c_void,
     length: socklen_t,
 ) -> Outcome {
+    let on_vnic = context::get().is_some_and(|it| it.vnic().is_some());
+    if on_vnic && needs_kernel(level, name) {
+        // Its names are not the kernel's.
+        // SAFETY: the caller upholds this function's contract.
+        return unsafe { set_other(held, level, name, value, length) };
+    }
     // SAFETY: the caller upholds this function's contract.
-    let answer = unsafe { kernel_set(fd, level, name, value, length) };
-    let Some(index) = index_of(level, name) else { return answer };
+    let answer = unsafe { kernel::setsockopt(fd, level, name, value, length) };
+    let Some(index) = index_of(level, canonical(level, name)) else {
+        if answer.is_ok() {
+            others::store_from(fd, held, level, name)?;
+            if needs_kernel(level, name) && switches_on(value, length) {
+                leave_to_kernel(held);
+            }
+        }
+        return answer;
+    };
     // SAFETY: the caller upholds this function's contract.
     let word = if KNOWN[index].shape == Shape::Word { unsafe { word_of(value, length) } } else { None };
     match (answer, word) {
@@ -168,15 +247,22 @@ unsafe fn set_pending(
             held.socket.set.fetch_or(1 << index, Relaxed);
         }
         // The kernel may lack an algorithm that the VNIC's engine has.
-        (Err(libc::ENOENT), Some((_, encoded, true)))
-            if context::get().is_some_and(|it| it.vnic().is_some()) =>
-        {
+        (Err(libc::ENOENT), Some((_, encoded, true))) if on_vnic => {
             held.socket.options[index].store(SET | encoded, Relaxed);
             return Ok(0);
         }
         (Err(_), _) => {}
     }
     answer
+}
+
+/// The socket is the kernel's from now on, at all its descriptors.
+fn leave_to_kernel(held: &Held) {
+    context::debug_line(
+        "an option was set whose effect only the kernel has; the socket stays on kernel TCP",
+        0,
+    );
+    table::each_of(held, |fd| drop(table::remove(fd)));
 }
 
 /// The kernel's errors for a socket in this state, which a fresh socket would not return.
