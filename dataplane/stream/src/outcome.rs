@@ -71,7 +71,7 @@ pub enum SendRefused {
 #[inline]
 pub fn may_send_at_once(end: &Endpoint) -> bool {
     let private = end.private();
-    let ended = flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_SHUT_READ;
+    let ended = flag::SHUT_WR | flag::HUNG_UP | flag::RESET | flag::USER_TIMEOUT | PEER_SHUT_READ;
     !end.is_worth_polling()
         && private.flags.load(Acquire) & ended == 0
         && private.state.load(Acquire) != state::FAILED

@@ -13,7 +13,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use sietch_ring::stream::{Edge, Endpoint, flag, state};
+use sietch_ring::stream::{Edge, Endpoint, flag, option, state};
 
 /// Readable, as epoll and poll say it.
 pub const READ: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
@@ -34,6 +34,9 @@ pub const ERROR: u32 = libc::EPOLLERR as u32;
 /// bytes.
 const SHUT_READ_SLICE: u64 = 2_000_000;
 
+/// Nanoseconds of the shortest sleep for the sake of a user timeout that does not run.
+const LEAST_TIMEOUT: u64 = 100_000_000;
+
 /// Whether an end's placeholder carries no bytes to it any more: it has shut down reading, there as
 /// well.
 pub fn has_shut_read(end: &Endpoint) -> bool {
@@ -41,10 +44,25 @@ pub fn has_shut_read(end: &Endpoint) -> bool {
 }
 
 /// The longest sleep with this socket, if it has a limit: its placeholder receives no bytes, or as
-/// [`Endpoint::longest_sleep`] says.
+/// [`Endpoint::longest_sleep`] and [`Endpoint::user_timeout_left`] say.
 #[inline]
 pub fn sleep_limit(end: &Endpoint) -> Option<u64> {
-    if has_shut_read(end) { Some(SHUT_READ_SLICE) } else { end.longest_sleep() }
+    let limit = if has_shut_read(end) { Some(SHUT_READ_SLICE) } else { end.longest_sleep() };
+    match end.user_timeout_left() {
+        None => limit,
+        left => shorter_sleep(limit, left),
+    }
+}
+
+/// As [`sleep_limit`], for a thread that another cannot tell that the user timeout runs from now
+/// on: it sleeps no longer than that time.
+pub fn lone_sleep_limit(end: &Endpoint) -> Option<u64> {
+    let limit = sleep_limit(end);
+    if !end.private().has(flag::USER_TIMEOUT) {
+        return limit;
+    }
+    let timeout = end.private().options[option::USER_TIMEOUT].load(Relaxed) & !option::SET;
+    shorter_sleep(limit, Some(timeout.saturating_mul(1_000_000).max(LEAST_TIMEOUT)))
 }
 
 /// The shorter of two sleeps; none is without limit.

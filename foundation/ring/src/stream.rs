@@ -67,6 +67,8 @@ mod receive;
 pub mod refused_pages;
 #[cfg(not(loom))]
 mod send;
+#[cfg(not(loom))]
+mod user_timeout;
 pub mod waiters;
 
 #[cfg(all(test, not(loom)))]

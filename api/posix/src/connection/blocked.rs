@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use sietch_ring::stream::{Endpoint, Want, flag};
 use sietch_stream::foreign_bytes;
+use sietch_stream::readiness::lone_sleep_limit;
 
 use crate::connection::edges::Edges;
 use crate::connection::peer::{self, check_peer_closed};
@@ -90,20 +91,20 @@ pub(crate) fn sleep_until(
     end.arm(want);
     let armed = Armed::new(end, want, &call.armed);
     drop(section);
-    // Read before the last check: another reader of this end may publish the bytes when they are
-    // due, and sends no notification.
-    let held_back = if want == Want::Data { end.longest_sleep() } else { None };
+    // Before the last check: another reader of this end may publish held bytes when they are due,
+    // and sends no notification. The connection may have come to its end here.
+    let limit = lone_sleep_limit(end);
     if ready() {
         return Ok(());
     }
     let shut_read = end.private().has(flag::SHUT_RD);
     // With a spare descriptor a handler has to end the sleep, whatever its flags: see below.
     let natively =
-        want == Want::Data && restart && quiet && !shut_read && held_back.is_none() && !call.is_closed();
+        want == Want::Data && restart && quiet && !shut_read && limit.is_none() && !call.is_closed();
     let mut slept = match edges {
         _ if natively => sleep_in_receive(fd, end),
-        Some(edges) if !shut_read => sleep_beside(&edges, end, how, held_back),
-        _ => sleep_in_poll(fd, end, how, (shut_read, quiet, held_back)),
+        Some(edges) if !shut_read => sleep_beside(&edges, end, how, limit),
+        _ => sleep_in_poll(fd, end, how, (shut_read, quiet, limit)),
     };
     drop(armed);
     let closed = call.is_closed();
@@ -313,13 +314,8 @@ fn edges_of(fd: c_int, end: &Endpoint) -> Option<Edges> {
 }
 
 #[cold]
-fn sleep_beside(
-    edges: &Edges,
-    end: &Endpoint,
-    how: SleepOptions,
-    held_back: Option<u64>,
-) -> Result<bool, Errno> {
-    let slice = longest(how, (false, true, held_back))?;
+fn sleep_beside(edges: &Edges, end: &Endpoint, how: SleepOptions, limit: Option<u64>) -> Result<bool, Errno> {
+    let slice = longest(how, (false, true, limit))?;
     match edges.wait((slice != u64::MAX).then_some(slice))? {
         None => Ok(false),
         Some(events) => {
@@ -331,20 +327,20 @@ fn sleep_beside(
     }
 }
 
-/// Three facts about a sleep: the placeholder no longer receives bytes; it is empty; how long the
-/// peer holds bytes back.
+/// Three facts about a sleep: the placeholder no longer receives bytes; it is empty; how long it
+/// may be ([`lone_sleep_limit`]).
 type Circumstances = (bool, bool, Option<u64>);
 
 /// Nanoseconds of a sleep at most; `u64::MAX`: no limit.
 ///
 /// # Errors
 /// `EAGAIN` at the deadline.
-fn longest(how: SleepOptions, (shut_read, quiet, held_back): Circumstances) -> Result<u64, Errno> {
+fn longest(how: SleepOptions, (shut_read, quiet, limit): Circumstances) -> Result<u64, Errno> {
     let longest = match how.want {
         _ if shut_read => SHUT_READ_SLICE,
         _ if !quiet => SLICE,
-        Want::Room => ROOM_SLICE,
-        Want::Data => held_back.unwrap_or(u64::MAX),
+        Want::Room => limit.unwrap_or(u64::MAX).min(ROOM_SLICE),
+        Want::Data => limit.unwrap_or(u64::MAX),
     };
     let left = match how.deadline {
         None => u64::MAX,

@@ -22,8 +22,8 @@ use crate::descriptor::description::Held;
 use crate::descriptor::table;
 
 pub(crate) use sietch_stream::readiness::{
-    ERROR, HANGUP, OUTPUT, READ, READ_END, has_shut_read, is_quiet, readiness, readiness_at, shorter_sleep,
-    sleep_limit,
+    ERROR, HANGUP, OUTPUT, READ, READ_END, has_shut_read, is_quiet, lone_sleep_limit, readiness,
+    readiness_at, shorter_sleep, sleep_limit,
 };
 
 /// Events of data: what an arrival wakes.

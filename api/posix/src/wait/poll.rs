@@ -217,6 +217,9 @@ impl Set<'_> {
             }
         }
         if timeout == Some(0) {
+            self.each_end(|end| {
+                let _ = end.user_timeout_left();
+            });
             self.watch_for_hangups();
             self.kernel(Some(0), mask)?;
             return Ok(self.merge());
@@ -374,7 +377,7 @@ impl Set<'_> {
             if our.room {
                 end.arm(Want::Room);
             }
-            slice = check::shorter_sleep(slice, check::sleep_limit(end));
+            slice = check::shorter_sleep(slice, check::lone_sleep_limit(end));
         }
         slice
     }

@@ -559,6 +559,32 @@ fn held_back_bytes_come_with_later_ones_or_when_they_are_due() {
 }
 
 #[test]
+fn a_user_timeout_resets_the_connection_of_a_peer_that_leaves_much_unread() {
+    let [mine, theirs] = pair(RegionSizes::default());
+    let private = mine.private();
+    private.options[option::USER_TIMEOUT].store(option::SET | 1, Ordering::Relaxed);
+    write(&mine, &[1; 65_537]);
+    assert_eq!(mine.user_timeout_left(), None, "not announced");
+    private.set(flag::USER_TIMEOUT);
+    assert_eq!(mine.user_timeout_left(), Some(1_000_000));
+    // The peer reads, so little that as much as before is too much.
+    write(&mine, &[2; 10]);
+    read(&theirs, 5);
+    assert_eq!(mine.user_timeout_left(), Some(1_000_000));
+    read(&theirs, 6);
+    assert_eq!((mine.user_timeout_left(), mine.is_stalled()), (None, false));
+    write(&mine, &[3; 10]);
+    while mine.user_timeout_left() != Some(0) {
+        assert_eq!(private.take_error(), 0);
+    }
+    let error = rustix::io::Errno::TIMEDOUT.raw_os_error().cast_unsigned();
+    assert_eq!((private.take_error(), private.has(flag::RESET)), (error, true));
+    assert!(theirs.is_reset_by_peer());
+    assert_eq!(read(&theirs, 100_000).len(), 65_546);
+    assert_eq!(mine.user_timeout_left(), None);
+}
+
+#[test]
 fn nonsense_about_held_back_bytes_harms_only_its_writer() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, b"true");

@@ -140,6 +140,7 @@ fn step(
         if is_doubtful(end) && !has_bytes(from, at)? {
             return Ok(0);
         }
+        send::note_stall(held, end);
         // Linux raises SIGPIPE here even if a piece before this one was sent.
         if let Some(taken) = send::may_send(out, end, most.min(PIECE), 0)? {
             return read_and_drop(from, at, taken);

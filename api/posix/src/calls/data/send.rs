@@ -10,7 +10,7 @@
 //!    ([`sietch_stream::outcome`]).
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use libc::iovec;
 use sietch_ring::stream::{CopyFault, Endpoint, Send, Want, flag};
@@ -121,6 +121,16 @@ pub(crate) fn may_send(
     })
 }
 
+/// TCP_USER_TIMEOUT begins to run, or ends the connection. Threads that sleep in an epoll which
+/// watches it have to know.
+#[cold]
+pub(crate) fn note_stall(held: &Held, end: &Endpoint) {
+    let before = end.is_stalled();
+    if end.user_timeout_left().is_some() && !before {
+        hooks::wake_watchers(held);
+    }
+}
+
 /// `sendmsg` of a stream.
 ///
 /// # Safety
@@ -211,12 +221,20 @@ unsafe fn attempt(
     (vectors, length, done): (&[iovec], usize, usize),
     flags: c_int,
 ) -> Attempt {
-    if !outcome::may_send_at_once(end) {
+    let usual = outcome::may_send_at_once(end);
+    if !usual {
+        note_stall(held, end);
         let quietly = if done == 0 { flags } else { flags | libc::MSG_NOSIGNAL };
         match may_send(fd, end, length - done, quietly) {
             Ok(None) => {}
             Ok(Some(taken)) => return Attempt::Ended(Ok(done + taken)),
-            Err(_) if done != 0 => return Attempt::Ended(Ok(done)),
+            Err(errno) if done != 0 => {
+                // An error stays for the next call.
+                if errno != libc::EPIPE {
+                    end.private().error.store(errno.cast_unsigned(), Release);
+                }
+                return Attempt::Ended(Ok(done));
+            }
             Err(errno) => return Attempt::Ended(Err(errno)),
         }
     }
@@ -229,6 +247,9 @@ unsafe fn attempt(
             // Also if nothing fitted: held bytes may have been published.
             peer::notify_data(fd, end);
             polling::note_write(fd, held, end);
+            if !usual {
+                note_stall(held, end);
+            }
             done + copied
         }
         Err(Stopped::Fault(kept)) => {
