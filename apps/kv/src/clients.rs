@@ -3,6 +3,7 @@
 mod announcement;
 mod client;
 mod output;
+mod overflow;
 mod pending;
 mod publish;
 mod table;

@@ -432,7 +432,7 @@ impl Shard {
     /// Whether the event loop should read from a client. It should not while much output waits for
     /// the client, or while the client is blocked and has sent much already.
     pub fn accepts_input(&self, id: ClientId) -> bool {
-        let soft = self.store.settings.output_soft_limit;
+        let (soft, limits) = (self.store.settings.output_soft_limit, self.clients.output_limits());
         self.clients.get(id).is_some_and(|client| {
             client.closing == Closing::No
                 && !client.input_ended
@@ -477,6 +477,7 @@ impl Shard {
         self.serve_ready();
         self.send_events();
     }
+        self.note_free_memory();
 
     /// When [`Shard::tick`] is due next, in monotonic nanoseconds; `None` if nothing will be due.
     pub fn next_deadline(&self) -> Option<u64> {
@@ -485,6 +486,8 @@ impl Shard {
             return self.clients.next_unblock();
         }
         let at_once = self.behind
+        self.clients.close_over_soft(now.monotonic_ns);
+        self.store.metrics.output_limit_closed += std::mem::take(&mut self.clients.overflowed);
             || self.store.has_pending_frees()
             || self.clients.has_resumable()
             || self.has_runnable_request()

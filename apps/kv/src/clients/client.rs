@@ -66,7 +66,7 @@ impl Blocked {
         self.arguments.iter().map(|argument| argument.len() + 32).sum()
     }
 
-    /// Whether the client only waits for the end of a pause. It then does not count as blocked.
+    /// Whether the client only waits for the end of a pause.
     pub(crate) fn is_postponed(&self) -> bool {
         self.on_timeout == TimeoutReply::RunAgain
     }
@@ -216,6 +216,10 @@ pub(crate) struct Client {
     pub(crate) input_ended: bool,
     /// Buffer bytes counted in the shard's total.
     pub(crate) charged: usize,
+    /// Since when it has had as much output as its soft limit, in monotonic nanoseconds.
+    pub(crate) over_soft_since: Option<u64>,
+    /// In the shard's list of such clients.
+    pub(crate) is_listed: bool,
 }
 
 impl Client {
@@ -259,6 +263,8 @@ impl Client {
             resumable: false,
             input_ended: false,
             charged: 0,
+            over_soft_since: None,
+            is_listed: false,
         }
     }
 

@@ -37,12 +37,12 @@ pub(crate) fn write_message(reply: &mut Reply, pattern: Option<&[u8]>, channel: 
 
 impl Clients {
     /// Sends a message to every subscriber of a channel but `own`, the client that is being served.
-    /// The output of each may have `limit` bytes.
+    /// Those that have too much output are closed.
     pub(crate) fn publish(
         &mut self,
         channel: &[u8],
         message: &[u8],
-        limit: u64,
+        now_ns: u64,
         own: Option<ClientId>,
     ) -> Delivery {
         let mut receivers: Vec<(ClientId, Option<Box<[u8]>>)> =
@@ -58,7 +58,7 @@ impl Clients {
                 delivery.own.push(pattern);
                 continue;
             }
-            self.send(id, limit, |resp3, bytes| {
+            self.send(id, now_ns, |resp3, bytes| {
                 let mut reply = Reply::new(std::mem::take(bytes), resp3);
                 write_message(&mut reply, pattern.as_deref(), channel, message);
                 *bytes = reply.bytes;
@@ -72,25 +72,25 @@ impl Clients {
         &mut self,
         channel: &[u8],
         message: &[u8],
-        limit: u64,
+        now_ns: u64,
         own: Option<ClientId>,
     ) -> Delivery {
         self.announce(&Announcement::Published { channel: channel.into(), message: message.into() });
-        self.publish(channel, message, limit, own)
+        self.publish(channel, message, now_ns, own)
     }
 
     /// Sends a line to the monitors of all shards, as [`Clients::send_to_monitors`] does.
-    pub(crate) fn send_to_all_monitors(&mut self, line: &[u8], limit: u64) {
+    pub(crate) fn send_to_all_monitors(&mut self, line: &[u8], now_ns: u64) {
         self.announce_line(line);
-        self.send_to_monitors(line, limit);
+        self.send_to_monitors(line, now_ns);
     }
 
-    /// Sends a line to every monitor but the client that is being served. The output of each may
-    /// have `limit` bytes: a monitor that does not read is closed, so that it holds up no client.
-    pub(crate) fn send_to_monitors(&mut self, line: &[u8], limit: u64) {
+    /// Sends a line to every monitor but the client that is being served. A monitor that does not
+    /// read is closed, so that it holds up no client.
+    pub(crate) fn send_to_monitors(&mut self, line: &[u8], now_ns: u64) {
         let monitors: Vec<ClientId> = self.monitors.iter().copied().collect();
         for id in monitors {
-            self.send(id, limit, |_, bytes| bytes.extend_from_slice(line));
+            self.send(id, now_ns, |_, bytes| bytes.extend_from_slice(line));
         }
     }
 }

@@ -432,20 +432,21 @@ impl Clients {
         self.patterns.iter().map(|(pattern, subscribers)| (&**pattern, subscribers))
     }
 
-    /// Appends a message to the output of a client other than the one being served, within `limit`
-    /// bytes (0: any).
-    pub(crate) fn send(&mut self, id: ClientId, limit: u64, write: impl FnOnce(bool, &mut Vec<u8>)) {
+    /// The limits of output.
+    pub(crate) fn output_limits(&self) -> OutputLimits {
+        self.output_limits
+    }
+
+    /// Appends a message to the output of a client other than the one being served, within the
+    /// limit of its output.
+    pub(crate) fn send(&mut self, id: ClientId, now_ns: u64, write: impl FnOnce(bool, &mut Vec<u8>)) {
         let Some(mut client) = self.take(id) else {
             return;
         };
         if client.closing == Closing::No {
             write(client.resp3, &mut client.output.bytes);
-            if limit > 0 && client.output.pending() as u64 > limit {
-                client.closing = Closing::Now;
-                client.output.clear();
-                self.overflowed += 1;
-                self.note_ready(&mut client);
-            } else {
+            self.check_output(&mut client, now_ns);
+            if client.closing == Closing::No {
                 self.note_output(&mut client);
             }
         }

@@ -54,12 +54,12 @@ impl Context<'_> {
     fn send_events(&mut self, start: usize) {
         let events = self.data.store().observation.events.take();
         let classes = self.data.store_ref().observation.events.enabled();
-        let limit = self.data.settings().output_limit_pubsub;
+        let now_ns = self.data.now().monotonic_ns;
         let mut own = Reply::new(Vec::new(), self.reply.resp3);
         for event in &events {
             for (channel, message) in event.messages(classes) {
                 let own_id = Some(self.client.id());
-                let delivery = self.clients.publish_everywhere(&channel, message, limit, own_id);
+                let delivery = self.clients.publish_everywhere(&channel, message, now_ns, own_id);
                 for pattern in &delivery.own {
                     write_message(&mut own, pattern.as_deref(), &channel, message);
                 }
@@ -75,8 +75,7 @@ impl Context<'_> {
     fn feed_monitors(&mut self, arguments: &[&[u8]]) {
         let now = self.data.now();
         let Some(line) = monitor_line(self.client, &self.command.spec, now, arguments) else { return };
-        let limit = self.data.settings().output_limit_pubsub;
-        self.clients.send_to_all_monitors(&line, limit);
+        self.clients.send_to_all_monitors(&line, now.monotonic_ns);
         if self.client.monitor && matches!(self.client.reply_mode, ReplyMode::On) {
             self.reply.bytes.extend_from_slice(&line);
         } else if self.client.monitor {

@@ -103,8 +103,8 @@ fn punsubscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 fn publish(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let (channel, message) = (arguments[1], arguments[2]);
-    let limit = context.data.settings().output_limit_pubsub;
-    let delivery = context.clients.publish(channel, message, limit, Some(context.client.id()));
+    let now_ns = context.data.now().monotonic_ns;
+    let delivery = context.clients.publish(channel, message, now_ns, Some(context.client.id()));
     for pattern in &delivery.own {
         let start = context.reply.bytes.len();
         write_message(&mut context.reply, pattern.as_deref(), channel, message);
@@ -112,7 +112,7 @@ fn publish(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     }
     let others = 0..context.others.count();
     let elsewhere: usize = others
-        .map(|number| context.others.clients_mut(number).publish(channel, message, limit, None).receivers)
+        .map(|number| context.others.clients_mut(number).publish(channel, message, now_ns, None).receivers)
         .sum();
     context.reply.count(delivery.receivers + elsewhere);
     Ok(())

@@ -9,7 +9,7 @@ use crate::data::keyspace::ShutdownMode;
 use crate::foundation::command::{Flags, Keys, flag, integer, is};
 use crate::foundation::observation::monitor::unix_microseconds;
 use crate::foundation::protocol::Fault;
-use crate::foundation::settings::Durability;
+use crate::foundation::settings::{Durability, names_without_effect};
 use crate::foundation::text::glob;
 
 mod diagnosis;
@@ -244,19 +244,24 @@ fn config(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         (b"rewrite", 2) => {
             return Err(Fault::of("ERR The server is running without a config file"));
         }
-        (b"help", 2) => context.reply.help(
-            "CONFIG",
-            &[
-                "GET <pattern>",
-                "    Return parameters matching the glob-like <pattern> and their values.",
-                "SET <directive> <value>",
-                "    Set the configuration <directive> to <value>.",
-                "RESETSTAT",
-                "    Reset statistics reported by the INFO command.",
-                "REWRITE",
-                "    Rewrite the configuration file.",
-            ],
-        ),
+        (b"help", 2) => {
+            let without_effect: Vec<&str> = names_without_effect().collect();
+            let without_effect = format!("    Accepted without effect: {}.", without_effect.join(", "));
+            context.reply.help(
+                "CONFIG",
+                &[
+                    "GET <pattern>",
+                    "    Return parameters matching the glob-like <pattern> and their values.",
+                    "SET <directive> <value>",
+                    "    Set the configuration <directive> to <value>.",
+                    without_effect.as_str(),
+                    "RESETSTAT",
+                    "    Reset statistics reported by the INFO command.",
+                    "REWRITE",
+                    "    Rewrite the configuration file.",
+                ],
+            )
+        }
         _ => return Err(context.subcommand_fault(arguments)),
     }
     Ok(())

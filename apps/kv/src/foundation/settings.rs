@@ -3,13 +3,21 @@
 //! 1. Settings that Sietch honours are fields of [`Settings`]; CONFIG SET changes those that can
 //!    change at run time.
 //! 2. Settings that tools only query (redis-benchmark queries `save` and `appendonly`) are shown
-//!    with the value that is true here.
+//!    with the value that is true here. CONFIG SET refuses another one.
+//! 3. A few have no effect and are accepted nevertheless, because tools set them
+//!    (`settings/compatible.rs`).
 
+mod compatible;
 mod encoding;
 mod memory;
+mod output_limits;
 
+pub(crate) use compatible::names as names_without_effect;
 pub(crate) use encoding::{EncodingLimits, ListNode};
 pub(crate) use memory::parse_memory;
+pub use output_limits::{OutputLimit, OutputLimits};
+
+use compatible::{number, within, yes_or_no};
 
 use super::observation::key_events::EventClasses;
 use crate::foundation::protocol::Fault;
@@ -143,10 +151,8 @@ pub struct Settings {
     pub proto_max_bulk_len: u64,
     /// Most bytes of a client's unexecuted input.
     pub client_query_buffer_limit: u64,
-    /// Most bytes of output that wait for a normal client; 0: no limit.
-    pub output_limit_normal: u64,
-    /// The same for a subscriber.
-    pub output_limit_pubsub: u64,
+    /// Most bytes of output that wait for a client.
+    pub output_limits: OutputLimits,
     /// Bytes of waiting output from which on a client's commands are neither read nor run.
     pub output_soft_limit: usize,
     /// When replies to writes leave.
@@ -179,9 +185,10 @@ pub struct Settings {
 const MAX_BULK: u64 = 512 << 20;
 /// 1 GiB, Redis' `client-query-buffer-limit`.
 const MAX_QUERY: u64 = 1 << 30;
-/// 32 MiB, Redis' hard `client-output-buffer-limit` of subscribers: a subscriber that does not read
-/// is closed, so that it cannot slow down a publisher.
-const MAX_PUBSUB_OUTPUT: u64 = 32 << 20;
+/// The least that either may be, as in Redis.
+const LEAST_INPUT: i64 = 1 << 20;
+/// Most samples for an eviction: more would take longer than they improve the choice.
+const MOST_SAMPLES: i64 = 64;
 /// 1 MiB: enough to keep a link busy for a round trip, small enough for ten thousand clients.
 const SOFT_OUTPUT: usize = 1 << 20;
 
@@ -238,8 +245,7 @@ impl Default for Settings {
             timeout: 0,
             proto_max_bulk_len: MAX_BULK,
             client_query_buffer_limit: MAX_QUERY,
-            output_limit_normal: 0,
-            output_limit_pubsub: MAX_PUBSUB_OUTPUT,
+            output_limits: OutputLimits::default(),
             output_soft_limit: SOFT_OUTPUT,
             durability: Durability::Always,
             tcp_keepalive: 300,
@@ -257,22 +263,9 @@ impl Default for Settings {
     }
 }
 
-/// Settings without effect here that may be changed nevertheless, because tools set them.
-const HARMLESS: &[&str] = &[
-    "activedefrag",
-    "active-expire-effort",
-    "hz",
-    "lazyfree-lazy-eviction",
-    "lazyfree-lazy-expire",
-    "lazyfree-lazy-server-del",
-    "lazyfree-lazy-user-del",
-    "lazyfree-lazy-user-flush",
-    "loglevel",
-];
-
 /// Whether a setting has an effect in Redis and none here: only its current value can be set.
 fn is_fixed(name: &str) -> bool {
-    name == "latency-tracking-info-percentiles" || name.contains("-max-")
+    name == "activedefrag" || name == "latency-tracking-info-percentiles" || name.contains("-max-")
 }
 
 impl Settings {
@@ -284,13 +277,7 @@ impl Settings {
             ("appendfsync", self.durability.append_fsync().to_owned()),
             ("appendonly", if self.durability.keeps_log() { "yes" } else { "no" }.to_owned()),
             ("bind", self.bind.clone()),
-            (
-                "client-output-buffer-limit",
-                format!(
-                    "normal {} 0 0 slave 0 0 0 pubsub {} 0 0",
-                    self.output_limit_normal, self.output_limit_pubsub
-                ),
-            ),
+            ("client-output-buffer-limit", self.output_limits.to_string()),
             ("client-query-buffer-limit", self.client_query_buffer_limit.to_string()),
             ("databases", self.databases.to_string()),
             ("dir", self.dir.clone()),
@@ -322,9 +309,14 @@ impl Settings {
         let failed = |reason: &str| {
             Fault::new(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
         };
-        let number =
-            || value.parse::<u64>().map_err(|_| failed("argument couldn't be parsed into an integer"));
+        let number = |least, most| number(value, least, most).map_err(|reason| failed(&reason));
+        let yes_or_no = || yes_or_no(value).map_err(|reason| failed(&reason));
         let memory = || parse_memory(value).ok_or_else(|| failed("argument must be a memory value"));
+        let input_bytes = || {
+            let bytes = i64::try_from(memory()?).unwrap_or(0);
+            let bytes = within(bytes, LEAST_INPUT, i64::MAX).map_err(|reason| failed(&reason))?;
+            Ok::<u64, Fault>(bytes.unsigned_abs())
+        };
         match name {
             "maxmemory" => self.maxmemory = memory()?,
             "maxmemory-policy" => {
@@ -334,14 +326,10 @@ impl Settings {
                 })?;
             }
             "maxmemory-samples" => {
-                self.maxmemory_samples = usize::try_from(number()?.clamp(1, 64)).unwrap_or(5);
+                self.maxmemory_samples = number(1, MOST_SAMPLES)? as usize;
             }
             "maxclients" => {
-                let count = number()?;
-                let count = usize::try_from(count).unwrap_or(usize::MAX);
-                if !(1..=MOST_CLIENTS).contains(&count) {
-                    return Err(failed(&format!("argument must be between 1 and {MOST_CLIENTS} inclusive")));
-                }
+                let count = number(1, MOST_CLIENTS as i64)? as usize;
                 if count > self.most_clients {
                     return Err(failed(&format!(
                         "The operating system is not able to handle the specified number of clients, try with {}",
@@ -350,31 +338,19 @@ impl Settings {
                 }
                 self.maxclients = count;
             }
-            "timeout" => self.timeout = number()?,
-            "slowlog-log-slower-than" => {
-                self.slowlog_log_slower_than = whole_number(value, -1).map_err(|reason| failed(&reason))?;
-            }
-            "slowlog-max-len" => {
-                let limit = whole_number(value, 0).map_err(|reason| failed(&reason))?;
-                self.slowlog_max_len = usize::try_from(limit).unwrap_or(usize::MAX);
-            }
+            "timeout" => self.timeout = number(0, i32::MAX.into())?.unsigned_abs(),
+            "slowlog-log-slower-than" => self.slowlog_log_slower_than = number(-1, i64::MAX)?,
+            "slowlog-max-len" => self.slowlog_max_len = number(0, i64::MAX)? as usize,
             "latency-monitor-threshold" => {
-                let threshold = whole_number(value, 0).map_err(|reason| failed(&reason))?;
-                self.latency_monitor_threshold = threshold.unsigned_abs();
+                self.latency_monitor_threshold = number(0, i64::MAX)?.unsigned_abs();
             }
-            "latency-tracking" => {
-                self.latency_tracking = match value {
-                    "yes" => true,
-                    "no" => false,
-                    _ => return Err(failed("argument must be 'yes' or 'no'")),
-                };
+            "latency-tracking" => self.latency_tracking = yes_or_no()?,
+            "tcp-keepalive" => self.tcp_keepalive = number(0, i32::MAX.into())?.unsigned_abs(),
+            "proto-max-bulk-len" => self.proto_max_bulk_len = input_bytes()?,
+            "client-query-buffer-limit" => self.client_query_buffer_limit = input_bytes()?,
+            "client-output-buffer-limit" => {
+                self.output_limits = self.output_limits.changed_by(value).map_err(failed)?;
             }
-            "tcp-keepalive" => self.tcp_keepalive = number()?,
-            "proto-max-bulk-len" => self.proto_max_bulk_len = memory()?.max(1 << 20),
-            "client-query-buffer-limit" => {
-                self.client_query_buffer_limit = memory()?.max(1 << 20);
-            }
-            "client-output-buffer-limit" => self.set_output_limits(value).map_err(failed)?,
             // Durability is chosen at start; only the current value is accepted.
             "appendonly" | "appendfsync" | "save" => {
                 let current = self.list().into_iter().find(|(known, _)| *known == name);
@@ -382,12 +358,7 @@ impl Settings {
                     return Err(failed("can't be changed at run time; see `sietch up --durability`"));
                 }
             }
-            "protected-mode" => {
-                if value != "yes" && value != "no" {
-                    return Err(failed("argument must be 'yes' or 'no'"));
-                }
-                self.show(name, value);
-            }
+            "protected-mode" => self.show(name, if yes_or_no()? { "yes" } else { "no" }),
             // The caller of `set` passes it to the users.
             "requirepass" => self.show(name, value),
             "notify-keyspace-events" => {
@@ -395,34 +366,26 @@ impl Settings {
                     .ok_or_else(|| failed("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."))?;
             }
             _ if EncodingLimits::knows(name) => self.encodings.set(name, value).map_err(failed)?,
-            _ if is_fixed(name) => {
-                let current = self.shown.iter().find(|(known, _)| *known == name);
-                if let Some((_, current)) = current
-                    && current != value
-                {
-                    return Err(failed(&format!("this has no effect in Sietch; only {current} can be set")));
-                }
-                self.set_shown(name, value)?;
-            }
-            _ => self.set_shown(name, value)?,
+            _ => self.set_shown(name, value, &failed)?,
         }
         Ok(())
     }
 
-    fn set_shown(&mut self, name: &str, value: &str) -> Result<(), Fault> {
-        let harmless = HARMLESS.contains(&name) || is_fixed(name);
-        let known = self.list().iter().any(|(known, _)| *known == name);
-        match self.shown.iter_mut().find(|(known, _)| *known == name) {
-            Some(entry) if harmless => {
-                value.clone_into(&mut entry.1);
-                Ok(())
-            }
-            None if !known => Err(Fault::new(format!(
+    /// Changes a setting that is only shown, if that may be.
+    fn set_shown(&mut self, name: &str, value: &str, failed: &dyn Fn(&str) -> Fault) -> Result<(), Fault> {
+        if let Some(accepted) = compatible::value(name, value) {
+            self.show(name, &accepted.map_err(|reason| failed(&reason))?);
+            return Ok(());
+        }
+        let Some((_, current)) = self.list().into_iter().find(|(known, _)| *known == name) else {
+            return Err(Fault::new(format!(
                 "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
-            ))),
-            _ => Err(Fault::new(format!(
-                "ERR CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"
-            ))),
+            )));
+        };
+        match is_fixed(name) {
+            true if current == value => Ok(()),
+            true => Err(failed(&format!("this has no effect in Sietch; only {current} can be set"))),
+            false => Err(failed("can't set immutable config")),
         }
     }
 
@@ -437,34 +400,6 @@ impl Settings {
     pub(crate) fn is_protected(&self) -> bool {
         self.shown.iter().any(|(name, value)| *name == "protected-mode" && value == "yes")
     }
-
-    fn set_output_limits(&mut self, value: &str) -> Result<(), &'static str> {
-        let words: Vec<&str> = value.split_whitespace().collect();
-        if words.is_empty() || !words.len().is_multiple_of(4) {
-            return Err("wrong number of arguments");
-        }
-        for limits in words.chunks_exact(4) {
-            let hard = parse_memory(limits[1])
-                .ok_or("Error in hard, soft or soft_seconds setting in client-output-buffer-limit")?;
-            match limits[0] {
-                "normal" => self.output_limit_normal = hard,
-                "pubsub" => self.output_limit_pubsub = hard,
-                "slave" | "replica" => {}
-                _ => return Err("Invalid client class specified in buffer limit configuration."),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A number of at least `least`, or Redis' words why it is none.
-fn whole_number(value: &str, least: i64) -> Result<i64, String> {
-    let number =
-        value.parse::<i64>().map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
-    if number < least {
-        return Err(format!("argument must be between {least} and {} inclusive", i64::MAX));
-    }
-    Ok(number)
 }
 
 #[cfg(test)]
@@ -487,7 +422,7 @@ mod tests {
         };
         let reason = refused(&mut settings, "501");
         assert!(reason.ends_with("specified number of clients, try with 500"), "{reason}");
-        for value in ["0", "4294967296", "18446744073709551615"] {
+        for value in ["0", "4294967296"] {
             let reason = refused(&mut settings, value);
             assert!(reason.ends_with("must be between 1 and 4294967295 inclusive"), "{value}: {reason}");
         }
@@ -502,5 +437,34 @@ mod tests {
         assert!(settings.set("maxmemory-policy", "sometimes").is_err());
         assert!(settings.set("no-such-thing", "1").is_err());
         settings.set("save", "").expect("it is empty already");
+    }
+
+    #[test]
+    fn a_value_that_would_have_no_effect_is_refused() {
+        let mut settings = Settings::default();
+        for (name, value) in [
+            ("maxmemory-samples", "0"),
+            ("maxmemory-samples", "65"),
+            ("timeout", "2147483648"),
+            ("tcp-keepalive", "-1"),
+            ("proto-max-bulk-len", "10"),
+            ("client-query-buffer-limit", "10"),
+            ("client-query-buffer-limit", "9223372036854775808"),
+            ("activedefrag", "yes"),
+            ("lfu-log-factor", "1"),
+            ("appendfsync", "no"),
+            ("protected-mode", "1"),
+        ] {
+            assert!(settings.set(name, value).is_err(), "{name} {value}");
+        }
+        let before = Settings::default().list();
+        assert_eq!(settings.list(), before);
+        // Each setting that is shown takes its value, has no effect at all, or cannot be changed.
+        for (name, current) in before {
+            if let Err(fault) = settings.set(name, &current) {
+                let reason = String::from_utf8_lossy(&fault.0).into_owned();
+                assert!(reason.ends_with("can't set immutable config"), "{name}: {reason}");
+            }
+        }
     }
 }

@@ -44,13 +44,13 @@ impl Shard {
     /// Sends clients what another shard has announced.
     pub fn accept_announcements(&mut self, from: usize, announcements: Announcements, now: Now) {
         self.now = now;
-        let limit = self.store.settings.output_limit_pubsub;
+        let now_ns = now.monotonic_ns;
         for announcement in announcements.list {
             match announcement {
                 Announcement::Published { channel, message } => {
-                    self.clients.publish(&channel, &message, limit, None);
+                    self.clients.publish(&channel, &message, now_ns, None);
                 }
-                Announcement::MonitorLine(line) => self.clients.send_to_monitors(&line, limit),
+                Announcement::MonitorLine(line) => self.clients.send_to_monitors(&line, now_ns),
                 Announcement::NoMonitors { period } => {
                     // The sender may have had other monitors since then.
                     if self.clients.monitored_by.get(&from) == Some(&period) {

@@ -103,7 +103,7 @@ fn make_room(shards: &mut Vec<Box<Shard>>) {
     if shards[0].store.settings.maxmemory == 0 {
         return;
     }
-    let has_room = with_guests(shards, 0, |shard| {
+    let (has_room, more) = with_guests(shards, 0, |shard| {
         let has_room = shard.make_room();
         shard.send_events();
         has_room

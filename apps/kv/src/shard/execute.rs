@@ -205,15 +205,7 @@ impl Shard {
 
     /// Puts a client back after it was served.
     pub(super) fn put_back(&mut self, mut client: Box<Client>) {
-        let limits = &self.store.settings;
-        let limit =
-            if client.is_subscriber() { limits.output_limit_pubsub } else { limits.output_limit_normal };
-        let owed = client.output.pending() + client.pending.reply_bytes();
-        if limit > 0 && owed as u64 > limit && client.closing != Closing::Now {
-            self.store.metrics.output_limit_closed += 1;
-            client.closing = Closing::Now;
-            client.output.clear();
-        }
+        self.clients.check_output(&mut client, self.now.monotonic_ns);
         self.store.metrics.output_limit_closed += std::mem::take(&mut self.clients.overflowed);
         if client.output.is_held() {
             self.clients.note_output(&mut client);

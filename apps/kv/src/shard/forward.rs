@@ -127,15 +127,15 @@ impl Shard {
         self.peers.sent[owner] += 1;
         self.store.metrics.forwarded += 1;
         if self.clients.are_monitored() {
-            let limit = self.store.settings.output_limit_pubsub;
+            let now_ns = self.now.monotonic_ns;
             if let Some(line) = monitor_line(client, &command.spec, self.now, arguments) {
-                self.clients.send_to_all_monitors(&line, limit);
+                self.clients.send_to_all_monitors(&line, now_ns);
             }
         }
     }
 
     /// Gives replies to the clients that wait for them.
-    pub fn accept_replies(&mut self, _from: usize, replies: Replies, now: Now) {
+    pub fn accept_replies(&mut self, from: usize, replies: Replies, now: Now) {
         self.now = now;
         let mut rest = replies.bytes.as_slice();
         let mut current: Option<Box<Client>> = None;

@@ -4,6 +4,7 @@
 //!    changed that decides it. Only commands that are always observed can change it.
 //! 2. An observed command runs by [`Context::run_observed`], which measures and records it. All
 //!    other commands pay one comparison of a byte.
+//!    The limits of output take effect there, too.
 //! 3. Expiry and eviction are measured while latencies are monitored.
 //!
 //! [`Context::run_observed`]: crate::commands::Context::run_observed
@@ -36,6 +37,7 @@ impl Shard {
             observation.events.is_enabled() || self.clients.are_monitored() || self.clients.pause.is_some();
         self.clients.announce_monitors();
         let timed = Timed::by(&self.store.settings);
+        self.clients.set_output_limits(settings.output_limits, self.now.monotonic_ns);
         let rows = self.table.commands().iter().zip(&mut self.observed).enumerate();
         for (number, (command, observed)) in rows {
             *observed = all
@@ -126,10 +128,10 @@ impl Shard {
     /// Sends the events of keys that no command has caused.
     pub(super) fn send_events(&mut self) {
         let classes = self.store.observation.events.enabled();
-        let limit = self.store.settings.output_limit_pubsub;
+        let now_ns = self.now.monotonic_ns;
         for event in self.store.observation.events.take() {
             for (channel, message) in event.messages(classes) {
-                self.clients.publish_everywhere(&channel, message, limit, None);
+                self.clients.publish_everywhere(&channel, message, now_ns, None);
             }
         }
     }

@@ -59,6 +59,7 @@ impl Bench {
         // It has all keys, so it runs all commands itself; and it has all clients.
         bench.shard.peers = Peers::default();
         bench.shard.clients = Clients::new(0, 1);
+        bench.shard.observe();
         bench.host();
         bench
     }

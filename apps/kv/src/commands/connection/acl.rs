@@ -103,7 +103,8 @@ fn close_listeners(context: &mut Context<'_>, name: &[u8]) {
 }
 
 fn category(context: &mut Context<'_>, name: &[u8]) -> Outcome {
-    let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+    let given = String::from_utf8_lossy(name);
+    let name = given.to_ascii_lowercase();
     if !CATEGORIES.contains(&&*name) {
         return Err(Fault::new(format!("ERR Unknown category '{name}'")));
     }

@@ -212,7 +212,7 @@ fn describe(client: &Client, shards: usize, now_ns: u64) -> Vec<u8> {
             client.input.capacity() - client.input.len(),
             client.transaction.as_ref().map_or(0, |transaction| transaction.bytes),
             client.output.pending(),
-            client.output.pending(),
+            client.owed(),
             client.memory(),
             client.last_subcommand.map_or_else(
                 || client.last_command.to_owned(),
@@ -229,9 +229,7 @@ fn describe(client: &Client, shards: usize, now_ns: u64) -> Vec<u8> {
     line.extend_from_slice(&client.library_version);
     line.extend_from_slice(b" path=");
     line.extend_from_slice(client.path.name().as_bytes());
-    if shards > 1 {
-        // Each shard counts its clients from its own number on, in steps of their number.
-        let shard = client.number.saturating_sub(1) % shards as u64;
+    if let Some(shard) = shard {
         line.extend_from_slice(format!(" shard={shard}").as_bytes());
     }
     line.push(b'\n');

@@ -3,6 +3,7 @@
 //! What one client sends must change nothing for the others, however it is cut into reads.
 
 use super::*;
+use crate::foundation::settings::{OutputLimit, OutputLimits};
 
 #[test]
 fn a_command_may_arrive_byte_by_byte() {
@@ -57,8 +58,9 @@ fn much_output_holds_commands_back_until_it_was_sent() {
 
 #[test]
 fn a_client_over_its_limits_is_closed() {
+    let hard = |hard| OutputLimit { hard, ..OutputLimit::default() };
     let settings = Settings {
-        output_limit_normal: 10_000,
+        output_limits: OutputLimits { normal: hard(10_000), ..OutputLimits::default() },
         output_soft_limit: 100_000,
         client_query_buffer_limit: 5000,
         ..Settings::default()
@@ -83,6 +85,7 @@ fn too_many_clients_are_refused() {
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
     assert_eq!(bench.shard.connect(address, address, bench.now), Err(Refused::TooManyClients(1)));
     bench.shard.disconnect(client);
+    assert_eq!(bench.request(client, "GET ran"), "$1\r\n1\r\n");
     let other = bench.connect();
     assert_ne!(client, other, "a stale name must not reach a new client");
     bench.shard.feed(client, b"PING\r\n", bench.now);

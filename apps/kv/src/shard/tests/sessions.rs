@@ -157,8 +157,9 @@ fn messages_reach_subscribers_of_channels_and_patterns() {
 
 #[test]
 fn a_subscriber_that_does_not_read_is_cut_off() {
-    let mut bench = Bench::with(Settings { output_limit_pubsub: 1000, ..Settings::default() });
+    let mut bench = Bench::new();
     let (subscriber, publisher) = (bench.connect(), bench.connect());
+    bench.request(publisher, "CONFIG SET client-output-buffer-limit \"pubsub 1000 0 0\"");
     bench.shard.feed(subscriber, b"SUBSCRIBE a\r\n", bench.now);
     for _ in 0..20 {
         bench.request(publisher, &format!("PUBLISH a {}", "x".repeat(100)));
