@@ -8,8 +8,8 @@
 //! 3. [`Shard::durable`] when the log says so; [`Shard::take_ready`] names the clients that have
 //!    releasable output ([`Shard::output`], [`Shard::consumed`]) or are to be closed
 //!    ([`Shard::wants_close`]).
-//! 4. [`Shard::tick`] when [`Shard::next_deadline`] has come: expiry, timeouts, commands that were
-//!    held back.
+//! 4. [`Shard::tick`] when [`Shard::next_deadline`] has come: expiry, eviction, timeouts, commands
+//!    that were held back.
 //!
 //! Replies leave only once everything that was recorded before them is durable. This holds for
 //! replies to reads, too: no reply may show a write that a crash can undo. Recovery and snapshots
@@ -271,6 +271,7 @@ impl Shard {
             self.observe();
         }
     }
+        client.pending.take_held().for_each(|owner| self.peers.resume(owner, id, true));
 
     /// Takes bytes from a client and runs every complete command.
     pub fn feed(&mut self, id: ClientId, bytes: &[u8], now: Now) {
@@ -424,6 +425,10 @@ impl Shard {
     pub fn wants_close(&self, id: ClientId) -> bool {
         self.clients.get(id).is_none_or(|client| match client.closing {
             Closing::No => false,
+        client.note_sent(&limits);
+        if client.output.pending() <= soft {
+            self.peers.resume_owner(client);
+        }
             Closing::AfterOutput => client.output.pending() == 0 && client.pending.is_empty(),
             Closing::Now => true,
         })
@@ -472,22 +477,22 @@ impl Shard {
                 self.clients.note_ready(&mut client);
                 self.put_back(client);
             }
+        self.note_free_memory();
         }
         self.run_inbox();
         self.serve_ready();
         self.send_events();
     }
-        self.note_free_memory();
 
     /// When [`Shard::tick`] is due next, in monotonic nanoseconds; `None` if nothing will be due.
     pub fn next_deadline(&self) -> Option<u64> {
+        self.clients.close_over_soft(now.monotonic_ns);
+        self.store.metrics.output_limit_closed += std::mem::take(&mut self.clients.overflowed);
         if self.peers.halt != Halt::No {
             // Nothing else runs before the exclusive section.
             return self.clients.next_unblock();
         }
         let at_once = self.behind
-        self.clients.close_over_soft(now.monotonic_ns);
-        self.store.metrics.output_limit_closed += std::mem::take(&mut self.clients.overflowed);
             || self.store.has_pending_frees()
             || self.clients.has_resumable()
             || self.has_runnable_request()

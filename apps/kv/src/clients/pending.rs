@@ -7,12 +7,16 @@
 //! 3. A reply that is owed counts for the client's output before it is there: with the size of the
 //!    largest recent one, and [`LEAST_REPLY`] at least. Without this, a pipeline of short commands
 //!    for large values would all be forwarded, and its replies would take gigabytes.
-//! 4. A forwarded command has a *ticket*, the number of its slot. A reply with another ticket than
+//! 4. That is a guess. An owner that has sent a large reply *holds* the client's next commands, so
+//!    at most one such reply of each shard is there. The owner of the first slot may go on once the
+//!    client has room; the others would only add to what waits behind that slot.
+//! 5. A forwarded command has a *ticket*, the number of its slot. A reply with another ticket than
 //!    one that waits is dropped.
 
 use std::collections::VecDeque;
 
 use super::output::Output;
+use crate::foundation::settings::MAX_SHARDS;
 
 /// Bytes that a slot counts beside those of its command.
 const SLOT: usize = 64;
@@ -32,7 +36,8 @@ const FORGETS: usize = 4;
 #[derive(Debug)]
 enum Slot {
     /// The reply is not there. So many bytes are counted for its command, and are expected of it.
-    Waiting { counted: usize, expected: usize },
+    /// The shard `owner` sends it.
+    Waiting { counted: usize, expected: usize, owner: usize },
     /// The reply is there. `durable`: it shows only what is durable.
     Done { bytes: Vec<u8>, durable: bool },
 }
@@ -50,11 +55,23 @@ pub(crate) struct PendingReplies {
     expected: usize,
     /// Bytes of the next reply, as far as recent ones tell.
     estimate: usize,
+    /// The shards that hold commands of the client, a bit each.
+    held_by: u64,
 }
+
+const _: () = assert!(MAX_SHARDS <= u64::BITS as usize, "a bit for each shard");
 
 impl Default for PendingReplies {
     fn default() -> Self {
-        Self { slots: VecDeque::new(), first: 0, bytes: 0, commands: 0, expected: 0, estimate: FIRST_REPLY }
+        Self {
+            slots: VecDeque::new(),
+            first: 0,
+            bytes: 0,
+            commands: 0,
+            expected: 0,
+            estimate: FIRST_REPLY,
+            held_by: 0,
+        }
     }
 }
 
@@ -85,14 +102,44 @@ impl PendingReplies {
         self.bytes + self.expected
     }
 
-    /// Adds a slot for a forwarded command of so many bytes; its ticket.
-    pub(crate) fn expect(&mut self, bytes: usize) -> u32 {
+    /// Drops all slots. The shards that hold commands are still known.
+    pub(crate) fn clear(&mut self) {
+        *self = Self { held_by: self.held_by, ..Self::default() };
+    }
+
+    /// Notes that a shard holds the client's next commands.
+    pub(crate) fn note_held(&mut self, owner: usize) {
+        self.held_by |= 1 << owner;
+    }
+
+    /// A shard that holds commands and may go on, once: the owner of the first slot, or any if
+    /// there are no slots.
+    pub(crate) fn take_resumable(&mut self) -> Option<usize> {
+        let owner = match self.slots.front() {
+            Some(&Slot::Waiting { owner, .. }) => owner,
+            Some(Slot::Done { .. }) => return None,
+            None => self.held_by.trailing_zeros() as usize,
+        };
+        let bit = 1_u64.checked_shl(owner as u32)? & self.held_by;
+        self.held_by &= !bit;
+        (bit != 0).then_some(owner)
+    }
+
+    /// All shards that hold commands, once.
+    pub(crate) fn take_held(&mut self) -> impl Iterator<Item = usize> + use<> {
+        let held_by = std::mem::take(&mut self.held_by);
+        (0..MAX_SHARDS).filter(move |owner| held_by & 1 << owner != 0)
+    }
+
+    /// Adds a slot for a forwarded command of so many bytes, whose reply shard `owner` sends; its
+    /// ticket.
+    pub(crate) fn expect(&mut self, bytes: usize, owner: usize) -> u32 {
         let ticket = self.first.wrapping_add(self.slots.len() as u32);
         let (counted, expected) = (bytes + SLOT, self.estimate);
         self.bytes += counted;
         self.commands += counted;
         self.expected += expected;
-        self.slots.push_back(Slot::Waiting { counted, expected });
+        self.slots.push_back(Slot::Waiting { counted, expected, owner });
         ticket
     }
 
@@ -109,7 +156,7 @@ impl PendingReplies {
     /// owed.
     pub(crate) fn fulfil(&mut self, ticket: u32, reply: &[u8], output: &mut Output) -> bool {
         let at = ticket.wrapping_sub(self.first) as usize;
-        let Some(&Slot::Waiting { counted, expected }) = self.slots.get(at) else { return false };
+        let Some(&Slot::Waiting { counted, expected, .. }) = self.slots.get(at) else { return false };
         self.bytes -= counted;
         self.commands -= counted;
         self.expected -= expected;
@@ -147,18 +194,18 @@ mod tests {
     #[test]
     fn replies_that_are_owed_count_as_the_largest_recent_one() {
         let (mut pending, mut output) = (PendingReplies::default(), Output::default());
-        let first = pending.expect(10);
+        let first = pending.expect(10, 1);
         assert!(pending.bytes_to_come() >= FIRST_REPLY, "nothing is known of its size");
         assert!(pending.fulfil(first, &[b'x'; 1_000_000], &mut output));
         assert_eq!(pending.bytes_to_come(), 0);
-        let next = pending.expect(10);
+        let next = pending.expect(10, 1);
         assert!(pending.bytes_to_come() >= 1_000_000);
         assert!(pending.fulfil(next, b"+OK\r\n", &mut output));
         for _ in 0..60 {
-            let ticket = pending.expect(10);
+            let ticket = pending.expect(10, 1);
             assert!(pending.fulfil(ticket, b"+OK\r\n", &mut output));
         }
-        pending.expect(10);
+        pending.expect(10, 1);
         let left = pending.bytes_to_come();
         assert!(left < 2 * LEAST_REPLY, "large replies are forgotten: {left}");
     }
@@ -167,10 +214,10 @@ mod tests {
     fn replies_leave_in_the_order_of_their_commands() {
         let (mut pending, mut output) = (PendingReplies::default(), Output::default());
         pending.first = u32::MAX;
-        let (first, second) = (pending.expect(10), pending.expect(20));
+        let (first, second) = (pending.expect(10, 1), pending.expect(20, 1));
         pending.put_behind(b"c");
         pending.put_behind(b"d");
-        let third = pending.expect(30);
+        let third = pending.expect(30, 1);
         assert!(pending.fulfil(second, b"b", &mut output));
         assert!(!pending.fulfil(second, b"again", &mut output), "it has its reply");
         assert!(!pending.fulfil(third.wrapping_add(1), b"x", &mut output), "no such ticket");

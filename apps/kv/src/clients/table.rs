@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 
 use super::announcement::Announcement;
 use super::client::{Client, Closing, Pause, WaitsFor};
-use super::pending::PendingReplies;
 use crate::foundation::client_id::ClientId;
 
 #[derive(Debug, Default)]
@@ -224,7 +223,7 @@ impl Clients {
         for id in held {
             if let Some(mut client) = self.take(id) {
                 client.output.drop_held();
-                client.pending = PendingReplies::default();
+                client.pending.clear();
                 client.closing = Closing::AfterOutput;
                 self.note_ready(&mut client);
                 self.put(client);

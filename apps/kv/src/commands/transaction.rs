@@ -169,6 +169,10 @@ fn exec(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
             context.command = command;
             context.reply.resp3 = context.client.resp3;
             context.run_observed(number, &arguments);
+            // The commands run, but a client that is to be closed needs no replies.
+            if context.clients.overflows_with(context.client, context.reply.bytes.len()) {
+                context.reply.bytes.clear();
+            }
         }
     }
     context.command = own;

@@ -10,7 +10,10 @@
 //!    waits for the replies first.
 //! 4. While a command in a section waits until all forwarded commands have run
 //!    (`shard/exclusive.rs`), nothing is forwarded.
-//! 5. The bytes of forwarded commands and of replies that wait count as output: a client with more
+//! 5. After a large reply the owner holds the client's next commands. It goes on once the client
+//!    has received what is before their replies, so a client that does not read has at most one
+//!    large reply of each shard.
+//! 6. The bytes of forwarded commands and of replies that wait count as output: a client with more
 //!    than the soft limit runs nothing.
 
 use super::Shard;
@@ -116,7 +119,7 @@ impl Shard {
         let bytes = arguments.iter().map(|argument| argument.len()).sum();
         let head = RequestHead {
             client: client.id,
-            ticket: client.pending.expect(bytes),
+            ticket: client.pending.expect(bytes, owner),
             command: number,
             peer: client.peer,
             database: client.database,
@@ -146,14 +149,22 @@ impl Shard {
                 current = self.clients.take(envelope.client);
             }
             // The client may have left, and its slot may be another's.
-            let Some(client) = &mut current else { continue };
+            let Some(client) = &mut current else {
+                if envelope.holds {
+                    self.peers.resume(from, envelope.client, true);
+                }
+                continue;
+            };
+            if envelope.holds {
+                client.pending.note_held(from);
+            }
             if client.closing == Closing::Now {
                 continue;
             }
             if envelope.lost {
                 client.output.drop_held();
                 client.closing = Closing::AfterOutput;
-                client.pending = Default::default();
+                client.pending.clear();
                 continue;
             }
             client.pending.fulfil(envelope.ticket, reply, &mut client.output);
@@ -166,6 +177,9 @@ impl Shard {
         let Some(mut client) = client else { return };
         if client.waits_for == WaitsFor::Replies && client.pending.is_empty() {
             client.waits_for = WaitsFor::Nothing;
+        }
+        if client.output.pending() <= self.store.settings.output_soft_limit {
+            self.peers.resume_owner(&mut client);
         }
         // The event loop may read from the client again.
         if !client.output.releasable().is_empty() || client.pending.is_empty() {

@@ -28,6 +28,9 @@ pub(super) struct RequestHead {
     pub(super) quiet: bool,
 }
 
+/// Stands for no command: what the owner holds for the client may run.
+pub(super) const RESUME: u16 = u16::MAX;
+
 /// Commands for the owner of their keys.
 #[derive(Debug, Default)]
 pub struct Requests {
@@ -47,6 +50,20 @@ impl Requests {
             self.lengths.push(argument.len());
             self.bytes.extend_from_slice(argument);
         }
+    }
+
+    /// Adds the note that the commands of a client which are held may run; without replies if the
+    /// client has gone.
+    pub(super) fn push_resume(&mut self, client: ClientId, has_gone: bool) {
+        let peer = SocketAddr::from(([0; 4], 0));
+        let (ticket, database, resp3) = (0, 0, false);
+        let head = RequestHead { client, ticket, command: RESUME, peer, database, resp3, quiet: has_gone };
+        self.push(head, b"", &[]);
+    }
+
+    /// Turns off the replies of all commands.
+    pub(super) fn silence(&mut self) {
+        self.heads.iter_mut().for_each(|(head, _)| head.quiet = true);
     }
 
     /// Whether none is left to be read.
@@ -108,6 +125,8 @@ pub(super) struct Envelope {
     pub(super) ticket: u32,
     /// There is no reply, because the log has failed before its effects were durable.
     pub(super) lost: bool,
+    /// The owner holds further commands of the client until it is asked to go on.
+    pub(super) holds: bool,
     /// Bytes of the reply.
     pub(super) length: u64,
 }
@@ -119,6 +138,7 @@ impl Envelope {
         bytes[4..8].copy_from_slice(&self.client.generation.to_ne_bytes());
         bytes[8..12].copy_from_slice(&self.ticket.to_ne_bytes());
         bytes[12] = u8::from(self.lost);
+        bytes[13] = u8::from(self.holds);
         bytes[16..].copy_from_slice(&self.length.to_ne_bytes());
         bytes
     }
@@ -131,6 +151,7 @@ impl Envelope {
             client: ClientId { slot: word(0), generation: word(4) },
             ticket: word(8),
             lost: bytes[12] != 0,
+            holds: bytes[13] != 0,
             length: u64::from_ne_bytes(length),
         }
     }
@@ -204,7 +225,7 @@ mod tests {
     #[test]
     fn a_reply_is_found_behind_its_envelope() {
         let client = ClientId { slot: 7, generation: u32::MAX };
-        let envelope = Envelope { client, ticket: 9, lost: true, length: 3 };
+        let envelope = Envelope { client, ticket: 9, lost: true, holds: false, length: 3 };
         let bytes = [&envelope.encode()[..], b"abcrest"].concat();
         assert_eq!(first_reply(&bytes), Some((envelope, &b"abc"[..], &b"rest"[..])));
         assert_eq!(first_reply(&bytes[..ENVELOPE + 2]), None);

@@ -1,10 +1,11 @@
 //! What a shard keeps for its dealings with the others.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::class::Class;
 use super::messages::Requests;
 use super::proxy::Proxy;
+use crate::clients::Client;
 use crate::commands::Table;
 use crate::foundation::client_id::ClientId;
 use crate::foundation::placement::Placement;
@@ -37,6 +38,9 @@ pub(super) struct Peers {
     pub(super) proxies: Vec<Proxy>,
     /// Commands of other shards that have not run yet.
     pub(super) inbox: VecDeque<(usize, Requests)>,
+    /// Commands that may not run before their client, by its shard and its identity there, has room
+    /// for their replies.
+    pub(super) held: BTreeMap<(usize, ClientId), Requests>,
     /// Clients that wait for an exclusive section, in the order of their arrival.
     pub(super) section: VecDeque<ClientId>,
     /// Clients with input that could not run while the shard was halted.
@@ -80,6 +84,30 @@ impl Peers {
             sent: vec![0; count],
             ran: vec![0; count],
             ..Self::default()
+        }
+    }
+
+    /// Tells a shard that the commands of a client which it holds may run.
+    pub(super) fn resume(&mut self, owner: usize, client: ClientId, has_gone: bool) {
+        if let Some(requests) = self.requests.get_mut(owner) {
+            requests.push_resume(client, has_gone);
+        }
+    }
+
+    /// Tells the owner of the first reply that is owed, if it holds commands of the client; if no
+    /// reply is owed, all that do.
+    pub(super) fn resume_owner(&mut self, client: &mut Client) {
+        while let Some(owner) = client.pending.take_resumable() {
+            self.resume(owner, client.id, false);
+        }
+    }
+
+    /// Lets all commands run that are held here: a command waits until they have.
+    pub(super) fn release_held(&mut self) {
+        for ((from, _), requests) in std::mem::take(&mut self.held) {
+            if !requests.is_empty() {
+                self.inbox.push_front((from, requests));
+            }
         }
     }
 }

@@ -9,6 +9,11 @@ use crate::foundation::client_id::ClientId;
 /// Bytes of replies that wait for one other shard from which on none of its commands run.
 const REPLY_BYTES: usize = 4 << 20;
 
+/// Bytes of a reply from which on its client's next commands wait until there is room for theirs:
+/// much more than what it costs to tell two cores, and 64 smaller ones, which are the most that are
+/// on their way, take 4 MiB.
+const HELD_FROM: usize = 64 << 10;
+
 /// The client in whose place the commands of another shard's clients run.
 pub(super) struct Proxy {
     pub(super) client: Box<Client>,
@@ -41,12 +46,16 @@ impl Proxy {
         start
     }
 
-    /// Writes the envelope of the reply.
-    pub(super) fn end(&mut self, head: &RequestHead, start: usize) {
+    /// Writes the envelope of the reply. Whether the next commands of the client are to be held,
+    /// which they may be.
+    pub(super) fn end(&mut self, head: &RequestHead, start: usize, may_hold: bool) -> bool {
         let bytes = &mut self.client.output.bytes;
-        let length = (bytes.len() - start - ENVELOPE) as u64;
-        let envelope = Envelope { client: head.client, ticket: head.ticket, lost: false, length };
+        let length = bytes.len() - start - ENVELOPE;
+        let holds = may_hold && length >= HELD_FROM;
+        let (RequestHead { client, ticket, .. }, length) = (*head, length as u64);
+        let envelope = Envelope { client, ticket, lost: false, holds, length };
         bytes[start..start + ENVELOPE].copy_from_slice(&envelope.encode());
+        holds
     }
 
     /// Replaces the replies that are held by notes that they are lost.

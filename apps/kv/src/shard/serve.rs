@@ -7,11 +7,14 @@
 //!    as that of any client is, so a reply leaves only once what it shows is durable.
 //! 3. An iteration runs a bounded number of such commands, and none while many bytes of replies
 //!    wait for their shard. The others stay in the inbox.
-//! 4. If the log fails, the replies that were held are lost. An envelope without a reply says so,
+//! 4. A reply of [`HELD_FROM`](super::proxy) bytes says that the next commands of its client are
+//!    *held*: nothing is known of the size of their replies. They run when the client's shard says
+//!    that the client has room, or has gone.
+//! 5. If the log fails, the replies that were held are lost. An envelope without a reply says so,
 //!    and the sender closes the client, as it closes its own.
 
 use super::Shard;
-use super::messages::{RequestHead, Requests};
+use super::messages::{RESUME, RequestHead, Requests};
 use super::peers::Halt;
 use super::proxy::Proxy;
 
@@ -33,21 +36,26 @@ impl Shard {
             && self.has_runnable_request()
             && let Some((from, mut requests)) = self.peers.inbox.pop_front()
         {
-            left = self.run_batch_of(from, &mut requests, left);
-            if !requests.is_empty() {
-                self.peers.inbox.push_front((from, requests));
+            let resumed = self.run_batch_of(from, &mut requests, &mut left);
+            // Later commands of the client are behind those that were held.
+            for requests in [Some(requests), resumed].into_iter().flatten() {
+                if !requests.is_empty() {
+                    self.peers.inbox.push_front((from, requests));
+                }
             }
         }
     }
 
-    /// Runs up to `left` commands of a batch; how many more may run.
-    fn run_batch_of(&mut self, from: usize, requests: &mut Requests, mut left: usize) -> usize {
+    /// Runs up to `left` commands of a batch. Returns commands that were held and are to run before
+    /// the rest.
+    fn run_batch_of(&mut self, from: usize, requests: &mut Requests, left: &mut usize) -> Option<Requests> {
+        let mut resumed = None;
         let mut proxy = std::mem::replace(&mut self.peers.proxies[from], Proxy::new(from));
         let (mut reader, mut arguments) = (requests.reader(), Vec::new());
         // Behind the last command that has run.
         let mut position = reader.position();
         let (mut ahead, mut prefetched) = (requests.reader(), Vec::new());
-        while left > 0 && self.peers.halt == Halt::No && proxy.has_room() {
+        while *left > 0 && self.peers.halt == Halt::No && proxy.has_room() {
             if left.is_multiple_of(AHEAD) {
                 for _ in 0..AHEAD {
                     let Some((head, _)) = ahead.next(&mut prefetched) else { break };
@@ -55,25 +63,44 @@ impl Shard {
                 }
             }
             let Some((head, name)) = reader.next(&mut arguments) else { break };
+            if head.command == RESUME {
+                position = reader.position();
+                resumed = self.peers.held.remove(&(from, head.client)).filter(|held| !held.is_empty());
+                let Some(held) = &mut resumed else { continue };
+                if head.quiet {
+                    held.silence();
+                }
+                break;
+            }
+            if !self.peers.held.is_empty()
+                && let Some(held) = self.peers.held.get_mut(&(from, head.client))
+            {
+                held.push(head, name, &arguments);
+                position = reader.position();
+                continue;
+            }
             let command = self.table.commands().get(head.command as usize);
             if command.is_some_and(|command| self.awaits_memory(&proxy.client, command)) {
                 self.peers.halt = Halt::Memory;
                 break;
             }
             position = reader.position();
-            left -= 1;
+            *left -= 1;
             self.peers.ran[from] += 1;
             proxy.client.name.clear();
             proxy.client.name.extend_from_slice(name);
-            self.run_request(&mut proxy, &head, &arguments);
+            if self.run_request(&mut proxy, &head, &arguments) {
+                self.peers.held.insert((from, head.client), Requests::default());
+            }
         }
         requests.resume_at(position);
         self.peers.proxies[from] = proxy;
-        left
+        resumed
     }
 
-    fn run_request(&mut self, proxy: &mut Proxy, head: &RequestHead, arguments: &[&[u8]]) {
-        let Some(&command) = self.table.commands().get(head.command as usize) else { return };
+    /// Runs a command; whether the next ones of its client are held.
+    fn run_request(&mut self, proxy: &mut Proxy, head: &RequestHead, arguments: &[&[u8]]) -> bool {
+        let Some(&command) = self.table.commands().get(head.command as usize) else { return false };
         let start = proxy.begin(head);
         let client = &mut proxy.client;
         if let Err(fault) = self.admit(client, command, arguments) {
@@ -87,7 +114,8 @@ impl Shard {
         } else {
             self.call(client, command, |context| context.run(head.command, arguments));
         }
-        proxy.end(head, start);
+        let holds = proxy.end(head, start, !self.peers.draining);
         self.serve_ready();
+        holds
     }
 }

@@ -71,7 +71,21 @@ fn a_client_over_its_limits_is_closed() {
     bench.shard.feed(client, "GET a\r\n".repeat(10).as_bytes(), bench.now);
     assert!(bench.shard.wants_close(client));
     assert_eq!(bench.shard.metrics().output_limit_closed, 1);
+    bench.shard.disconnect(client);
+    // The replies of a transaction are not gathered beyond the limit.
     let client = bench.connect();
+    let used = bench.shard.used_memory();
+    bench.shard.feed(client, b"MULTI\r\n", bench.now);
+    bench.output(client);
+    (0..40).for_each(|_| assert_eq!(bench.request(client, "GET a"), "+QUEUED\r\n"));
+    bench.request(client, "INCR ran");
+    bench.shard.feed(client, b"EXEC\r\n", bench.now);
+    assert!(bench.shard.wants_close(client));
+    assert_eq!(bench.shard.metrics().output_limit_closed, 2);
+    assert!(bench.shard.used_memory() < used + 50_000, "{} bytes more", bench.shard.used_memory() - used);
+    bench.shard.disconnect(client);
+    let client = bench.connect();
+    assert_eq!(bench.request(client, "GET ran"), "$1\r\n1\r\n");
     bench.shard.feed(client, b"*1\r\n$6000\r\n", bench.now);
     bench.shard.feed(client, &[b'x'; 5500], bench.now);
     assert!(bench.shard.wants_close(client));
@@ -85,7 +99,6 @@ fn too_many_clients_are_refused() {
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
     assert_eq!(bench.shard.connect(address, address, bench.now), Err(Refused::TooManyClients(1)));
     bench.shard.disconnect(client);
-    assert_eq!(bench.request(client, "GET ran"), "$1\r\n1\r\n");
     let other = bench.connect();
     assert_ne!(client, other, "a stale name must not reach a new client");
     bench.shard.feed(client, b"PING\r\n", bench.now);

@@ -578,6 +578,65 @@ fn all_shards_together_stay_below_the_limit_of_memory() {
                 break;
             }
         }
+/// Bytes of a large value: its reply alone is more than a client may have outstanding.
+const LARGE: usize = 2_000_000;
+
+/// Three shards with a large value on each, and a client of the first that has sent many commands
+/// for them and does not read.
+fn stalled(seed: u64) -> (Cluster, Handle, Handle) {
+    let mut cluster = Cluster::new(3, seed);
+    let (client, other) = (cluster.connect(0), cluster.connect(0));
+    let keys = [0, 1, 2].map(|shard| key_of(shard, 3));
+    for key in &keys {
+        cluster.request(other, &format!("SETRANGE {key} {} x", LARGE - 1));
+    }
+    cluster.stalled.push(client);
+    for number in 0..60 {
+        cluster.send_command(client, &format!("GET {}", keys[[1, 1, 2, 2, 0, 1][number % 6]]));
+        cluster.send_command(client, &format!("APPEND n{{{}}} x", keys[1]));
+        cluster.step();
+    }
+    cluster.settle();
+    (cluster, client, other)
+}
+
+#[test]
+fn a_client_that_does_not_read_has_one_large_reply_of_each_shard() {
+    for seed in 0..10 {
+        let (mut cluster, client, other) = stalled(seed);
+        let used = used(&cluster) as usize;
+        assert!(used < 3 * LARGE + 4 * LARGE, "seed {seed}: {used} bytes");
+        // Others are served meanwhile, and no command waits for the one that does not read.
+        let key = key_of(1, 3);
+        assert_eq!(cluster.request(other, &format!("STRLEN {key}")), format!(":{LARGE}\r\n"));
+        if seed % 2 == 0 {
+            assert_eq!(cluster.request(other, "CLIENT PAUSE 1 WRITE"), "+OK\r\n", "seed {seed}");
+            cluster.pass(2);
+        }
+        cluster.read_again(client);
+        let replies = text(cluster.take(client));
+        assert_eq!(replies.matches(&format!("${LARGE}\r\n")).count(), 60, "seed {seed}");
+        let lengths = replies.split("\r\n").filter_map(|line| line.strip_prefix(':'));
+        assert!(lengths.eq((1..=60).map(|length| length.to_string())), "seed {seed}: in order, each once");
+    }
+}
+
+#[test]
+fn what_is_held_for_a_client_runs_when_it_has_gone() {
+    for seed in 0..10 {
+        let (mut cluster, client, other) = stalled(seed);
+        cluster.disconnect(client);
+        cluster.settle();
+        let sent = cluster.request(other, &format!("STRLEN n{{{}}}", key_of(1, 3)));
+        let ran: usize = sent.trim_start_matches(':').trim_end().parse().expect("a length");
+        assert!(ran > 0 && ran < 60, "seed {seed}: what was forwarded has run: {ran}");
+        assert!(used(&cluster) < 4 * LARGE as u64, "seed {seed}: {} bytes", used(&cluster));
+        let sections = cluster.sections;
+        assert_eq!(cluster.request(other, "CLIENT KILL ID 1000"), ":0\r\n");
+        assert!(cluster.sections <= sections + 2, "seed {seed}: it waits for no command");
+    }
+}
+
         assert!(cluster.shards[1].keys() > 130, "{policy}: {} keys", cluster.shards[1].keys());
         let taken = cluster.sections - sections;
         assert!(taken > 0 && taken < 100, "{policy}: {taken} sections");

@@ -52,6 +52,8 @@ pub(super) struct Cluster {
     pub(super) random: Random,
     /// What each client has received.
     received: BTreeMap<Handle, Vec<u8>>,
+    /// Clients that do not read.
+    pub(super) stalled: Vec<Handle>,
     /// Clients that the shards have closed.
     pub(super) closed: Vec<Handle>,
     pub(super) sections: usize,
@@ -82,6 +84,7 @@ impl Cluster {
             now,
             random: Random::new(seed ^ 0x5eed),
             received: BTreeMap::new(),
+            stalled: Vec::new(),
             closed: Vec::new(),
             sections: 0,
             hold_durability: false,
@@ -120,16 +123,11 @@ impl Cluster {
             self.records.push(record);
         }
         shard.seal(self.numbers[number].0);
-        for to in 0..self.queues.len() {
-            let queue = &mut self.queues[number][to];
-            queue.extend(shard.take_requests(to).map(Message::Requests));
-            queue.extend(shard.take_replies(to).map(Message::Replies));
-            queue.extend(shard.take_announcements(to).map(Message::Announcements));
-        }
         let mut ready = Vec::new();
         shard.take_ready(&mut ready);
         for id in ready {
-            let output = shard.output(id).to_vec();
+            let reads = !self.stalled.contains(&(number, id));
+            let output = if reads { shard.output(id).to_vec() } else { Vec::new() };
             shard.consumed(id, output.len());
             if let Some(received) = self.received.get_mut(&(number, id)) {
                 received.extend_from_slice(&output);
@@ -138,6 +136,12 @@ impl Cluster {
                 shard.disconnect(id);
                 self.closed.push((number, id));
             }
+        }
+        for to in 0..self.queues.len() {
+            let queue = &mut self.queues[number][to];
+            queue.extend(shard.take_requests(to).map(Message::Requests));
+            queue.extend(shard.take_replies(to).map(Message::Replies));
+            queue.extend(shard.take_announcements(to).map(Message::Announcements));
         }
     }
 
@@ -226,6 +230,17 @@ impl Cluster {
         self.now.unix_ms += milliseconds;
         for number in 0..self.shards.len() {
             self.shards[number].tick(self.now);
+        }
+        self.settle();
+    }
+
+    /// Lets a client read again, and waits until it has everything.
+    pub(super) fn read_again(&mut self, client: Handle) {
+        self.stalled.retain(|stalled| *stalled != client);
+        let output = self.shards[client.0].output(client.1).to_vec();
+        self.shards[client.0].consumed(client.1, output.len());
+        if let Some(received) = self.received.get_mut(&client) {
+            received.extend_from_slice(&output);
         }
         self.settle();
     }
