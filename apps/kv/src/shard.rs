@@ -474,10 +474,11 @@ impl Shard {
             if let Some(mut client) = self.clients.take(id) {
                 self.receive(&mut client, &[]);
                 // Even without new output: the event loop may read from the client again.
+            self.evict_further();
                 self.clients.note_ready(&mut client);
                 self.put_back(client);
-            }
         self.note_free_memory();
+            }
         }
         self.run_inbox();
         self.serve_ready();
@@ -485,9 +486,9 @@ impl Shard {
     }
 
     /// When [`Shard::tick`] is due next, in monotonic nanoseconds; `None` if nothing will be due.
-    pub fn next_deadline(&self) -> Option<u64> {
         self.clients.close_over_soft(now.monotonic_ns);
         self.store.metrics.output_limit_closed += std::mem::take(&mut self.clients.overflowed);
+    pub fn next_deadline(&self) -> Option<u64> {
         if self.peers.halt != Halt::No {
             // Nothing else runs before the exclusive section.
             return self.clients.next_unblock();
@@ -508,6 +509,7 @@ impl Shard {
         let idle =
             (self.store.settings.timeout > 0 && self.clients.count() > 0).then_some(self.next_idle_check);
         [expiry, idle, self.clients.next_unblock()].into_iter().flatten().min()
+            || self.store.evicting
     }
 
     /// Answers the clients that wait for a snapshot with an error: the snapshot failed.

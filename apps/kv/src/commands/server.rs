@@ -293,6 +293,9 @@ fn config_set(context: &mut Context<'_>, pairs: &[&[u8]]) -> Outcome {
         crate::acl::warn_of_restart("CONFIG SET requirepass");
     }
     context.share_settings();
+    if named.iter().any(|name| name.starts_with("maxmemory")) {
+        context.each_store(|store| store.evicting = true);
+    }
     context.reply.ok();
     Ok(())
 }

@@ -109,10 +109,13 @@ fn make_room(shards: &mut Vec<Box<Shard>>) {
     let (has_room, more) = with_guests(shards, 0, |shard| {
         let has_room = shard.make_room();
         shard.send_events();
-        has_room
+        (has_room, has_room && shard.store.is_over_limit())
     });
     let until = if has_room { 0 } else { shards[0].now.monotonic_ns.saturating_add(FULL_NS) };
-    shards.iter_mut().for_each(|shard| shard.peers.full_until = until);
+    for shard in shards.iter_mut() {
+        shard.peers.full_until = until;
+        shard.store.evicting &= more;
+    }
 }
 
 /// Whether every command that was forwarded has run.

@@ -10,6 +10,7 @@
 //! [`Context::run_observed`]: crate::commands::Context::run_observed
 
 use super::Shard;
+use super::peers::Halt;
 use crate::clients::{Client, TimeoutReply};
 use crate::commands::Command;
 use crate::data::keyspace::Store;
@@ -36,8 +37,8 @@ impl Shard {
         let all =
             observation.events.is_enabled() || self.clients.are_monitored() || self.clients.pause.is_some();
         self.clients.announce_monitors();
-        let timed = Timed::by(&self.store.settings);
         self.clients.set_output_limits(settings.output_limits, self.now.monotonic_ns);
+        let timed = Timed::by(&self.store.settings);
         let rows = self.table.commands().iter().zip(&mut self.observed).enumerate();
         for (number, (command, observed)) in rows {
             *observed = all
@@ -139,6 +140,22 @@ impl Shard {
     /// Evicts keys until there is room; whether there is.
     pub(super) fn make_room(&mut self) -> bool {
         self.measure(Cause::EvictionCycle, |shard| shard.store.make_room(shard.now))
+    }
+
+    /// Evicts a bounded number of keys, if a setting that has changed requires it: no command may
+    /// come that would.
+    pub(super) fn evict_further(&mut self) {
+        if !self.store.evicting || self.peers.halt != Halt::No {
+            return;
+        }
+        if self.store.must_evict_elsewhere() {
+            self.store.evicting = self.now.monotonic_ns >= self.peers.full_until;
+            if self.store.evicting {
+                self.peers.halt = Halt::Memory;
+            }
+            return;
+        }
+        self.store.evicting = self.make_room() && self.store.is_over_limit();
     }
 
     /// Deletes a bounded number of the keys whose time is over.

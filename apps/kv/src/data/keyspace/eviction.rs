@@ -63,13 +63,15 @@ impl Store {
         true
     }
 
+    /// Whether all shards together have more than the limit.
+    pub(crate) fn is_over_limit(&self) -> bool {
+        let limit = self.settings.maxmemory;
+        limit > 0 && self.used_memory() + self.elsewhere.memory > limit
+    }
+
     /// Whether there is more than the limit, and only an exclusive section may evict.
     pub(crate) fn must_evict_elsewhere(&self) -> bool {
-        let limit = self.settings.maxmemory;
-        limit > 0
-            && self.used_memory() + self.elsewhere.memory > limit
-            && self.settings.policy != Policy::NoEviction
-            && !self.evicts_alone()
+        self.is_over_limit() && self.settings.policy != Policy::NoEviction && !self.evicts_alone()
     }
 
     /// Whether the keys to evict are among those that are held: all are, or this shard has enough.

@@ -82,6 +82,8 @@ pub(crate) struct Store {
     pub compaction_requested: bool,
     /// Requested by SHUTDOWN.
     pub shutdown_requested: Option<ShutdownMode>,
+    /// Keys may have to be evicted before the next command: a setting has changed.
+    pub evicting: bool,
     /// Unix seconds of the last finished snapshot.
     pub last_save: u64,
     /// Monotonic nanoseconds of the first clock reading.
@@ -121,6 +123,7 @@ impl Store {
             shutdown_requested: None,
             last_save: 0,
             started_ns: 0,
+            evicting: false,
             run_id: format!("{:016x}{:016x}{:08x}", seeds.next(), seeds.next(), seeds.next() as u32),
             random: XorShift64Star::new(seeds.next()),
             seeds,

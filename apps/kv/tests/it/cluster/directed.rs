@@ -521,6 +521,47 @@ fn counters_are_those_of_all_shards() {
 }
 
 #[test]
+fn the_slow_log_of_all_shards_is_in_the_order_of_execution() {
+    let Two { mut cluster, first, second, a, b } = two(23);
+    cluster.request(first, "CONFIG SET slowlog-log-slower-than 0");
+    cluster.request(first, "SLOWLOG RESET");
+    let keys = [&a, &b, &b, &a, &a, &b];
+    for (number, key) in keys.iter().enumerate() {
+        cluster.request([first, second][number % 2], &format!("SET {key} value{number}"));
+    }
+    let log = cluster.request(first, "SLOWLOG GET 6");
+    let positions: Vec<_> = (0..keys.len()).map(|number| log.find(&format!("value{number}"))).collect();
+    assert!(positions.iter().all(Option::is_some), "{log}");
+    assert!(positions.is_sorted_by(|earlier, later| earlier > later), "newest first: {log}");
+    let ids: Vec<u64> =
+        log.split("*6\r\n:").skip(1).filter_map(|entry| entry.split('\r').next()?.parse().ok()).collect();
+    assert!(ids.len() == 6 && ids.is_sorted_by(|newer, older| newer > older), "{ids:?}");
+    // The limit is that of all shards together.
+    cluster.request(first, "CONFIG SET slowlog-max-len 3");
+    for key in [&a, &b, &a, &b, &a, &b] {
+        cluster.request(first, &format!("GET {key}"));
+    }
+    assert_eq!(cluster.request(first, "SLOWLOG LEN"), ":3\r\n");
+    assert!(cluster.request(first, "SLOWLOG GET -1").starts_with("*3\r\n"));
+}
+
+#[test]
+fn a_lower_memory_limit_evicts_on_all_shards_without_a_further_command() {
+    let Two { mut cluster, first, second, .. } = two(24);
+    cluster.request(first, "CONFIG SET maxmemory-policy allkeys-lru notify-keyspace-events Ee");
+    for number in 0..4000 {
+        cluster.send_command(first, &format!("SET key{number} x"));
+    }
+    cluster.settle();
+    cluster.take(first);
+    cluster.request(second, "PSUBSCRIBE *");
+    assert_eq!(cluster.request(first, "CONFIG SET maxmemory 1"), "+OK\r\n");
+    cluster.pass(1);
+    assert_eq!(text(cluster.take(second)).matches("key").count() / 2, 4000, "an event of each");
+    assert_eq!(cluster.shards.iter().map(|shard| shard.keys()).sum::<usize>(), 0);
+}
+
+#[test]
 fn a_lost_write_is_not_acknowledged_behind_a_reply_of_another_shard() {
     for seed in 0..20 {
         let Two { mut cluster, first, a, b, .. } = two(seed);
@@ -537,47 +578,6 @@ fn a_lost_write_is_not_acknowledged_behind_a_reply_of_another_shard() {
     }
 }
 
-/// Two shards with a limit of memory and a policy, and a client of each.
-fn limited(policy: &str, bytes: u64) -> (Cluster, Handle, Handle) {
-    let mut cluster = Cluster::new(2, 22);
-    let (first, second) = (cluster.connect(0), cluster.connect(1));
-    cluster.request(first, &format!("CONFIG SET maxmemory-policy {policy}"));
-    cluster.request(first, &format!("CONFIG SET maxmemory {bytes}"));
-    (cluster, first, second)
-}
-
-fn used(cluster: &Cluster) -> u64 {
-    cluster.shards.iter().map(|shard| shard.used_memory()).sum()
-}
-
-#[test]
-fn all_shards_together_stay_below_the_limit_of_memory() {
-    let limit = 2_000_000;
-    let (a, b) = (key_of(0, 2), key_of(1, 2));
-    let value = "x".repeat(5_000);
-    for policy in ["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-ttl", "volatile-random"] {
-        let (mut cluster, first, second) = limited(policy, limit);
-        // What there is to evict is on the first shard alone.
-        for number in 0..500 {
-            cluster.request(first, &format!("SET {number}{{{a}}} {value} EX 10000"));
-        }
-        let filled = used(&cluster);
-        assert!(filled > limit / 2 && filled < limit + 25_000, "{policy}: {filled}");
-        let sections = cluster.sections;
-        for number in 0..500 {
-            let client = if number % 2 == 0 { first } else { second };
-            assert_eq!(
-                cluster.request(client, &format!("SET {number}{{{b}}} {value}")),
-                "+OK\r\n",
-                "{policy}"
-            );
-            let sum = used(&cluster);
-            assert!(sum < limit + 25_000, "{policy}: {sum} after {number} writes");
-            if policy.starts_with("volatile") && number > 200 {
-                // Its keys cannot be evicted.
-                break;
-            }
-        }
 /// Bytes of a large value: its reply alone is more than a client may have outstanding.
 const LARGE: usize = 2_000_000;
 
@@ -637,6 +637,47 @@ fn what_is_held_for_a_client_runs_when_it_has_gone() {
     }
 }
 
+/// Two shards with a limit of memory and a policy, and a client of each.
+fn limited(policy: &str, bytes: u64) -> (Cluster, Handle, Handle) {
+    let mut cluster = Cluster::new(2, 22);
+    let (first, second) = (cluster.connect(0), cluster.connect(1));
+    cluster.request(first, &format!("CONFIG SET maxmemory-policy {policy}"));
+    cluster.request(first, &format!("CONFIG SET maxmemory {bytes}"));
+    (cluster, first, second)
+}
+
+fn used(cluster: &Cluster) -> u64 {
+    cluster.shards.iter().map(|shard| shard.used_memory()).sum()
+}
+
+#[test]
+fn all_shards_together_stay_below_the_limit_of_memory() {
+    let limit = 2_000_000;
+    let (a, b) = (key_of(0, 2), key_of(1, 2));
+    let value = "x".repeat(5_000);
+    for policy in ["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-ttl", "volatile-random"] {
+        let (mut cluster, first, second) = limited(policy, limit);
+        // What there is to evict is on the first shard alone.
+        for number in 0..500 {
+            cluster.request(first, &format!("SET {number}{{{a}}} {value} EX 10000"));
+        }
+        let filled = used(&cluster);
+        assert!(filled > limit / 2 && filled < limit + 25_000, "{policy}: {filled}");
+        let sections = cluster.sections;
+        for number in 0..500 {
+            let client = if number % 2 == 0 { first } else { second };
+            assert_eq!(
+                cluster.request(client, &format!("SET {number}{{{b}}} {value}")),
+                "+OK\r\n",
+                "{policy}"
+            );
+            let sum = used(&cluster);
+            assert!(sum < limit + 25_000, "{policy}: {sum} after {number} writes");
+            if policy.starts_with("volatile") && number > 200 {
+                // Its keys cannot be evicted.
+                break;
+            }
+        }
         assert!(cluster.shards[1].keys() > 130, "{policy}: {} keys", cluster.shards[1].keys());
         let taken = cluster.sections - sections;
         assert!(taken > 0 && taken < 100, "{policy}: {taken} sections");
