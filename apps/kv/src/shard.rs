@@ -162,13 +162,16 @@ impl Shard {
         store.totals = (placement.count() > 1).then(|| Arc::clone(&totals));
         let mut shard = Self {
             store,
-            clients: Clients::new(placement.own(), placement.count()),
+            clients,
             table,
             random,
             now: Now::default(),
             durable: 0,
             failed: None,
             unlogged: false,
+        store.observation.slow_log.numbers = totals.slow_numbers.clone();
+        let mut clients = Clients::new(placement.own(), placement.count());
+        clients.numbers = totals.client_numbers.clone();
             restricted: false,
             full: None,
             snapshot: None,
@@ -268,10 +271,10 @@ impl Shard {
         self.clients.unsubscribe_all(client);
         self.unblock(client);
         if self.clients.monitors.remove(&client.id) {
+        client.pending.take_held().for_each(|owner| self.peers.resume(owner, id, true));
             self.observe();
         }
     }
-        client.pending.take_held().for_each(|owner| self.peers.resume(owner, id, true));
 
     /// Takes bytes from a client and runs every complete command.
     pub fn feed(&mut self, id: ClientId, bytes: &[u8], now: Now) {
@@ -406,7 +409,7 @@ impl Shard {
             return;
         }
         self.store.metrics.output_bytes += count as u64;
-        let soft = self.store.settings.output_soft_limit;
+        let (soft, limits) = (self.store.settings.output_soft_limit, self.clients.output_limits());
         let Some(client) = self.clients.get_mut(id) else {
             return;
         };
@@ -422,13 +425,13 @@ impl Shard {
 
     /// Whether a client is to be closed now: at its own request or by a limit, and after its
     /// output.
-    pub fn wants_close(&self, id: ClientId) -> bool {
-        self.clients.get(id).is_none_or(|client| match client.closing {
-            Closing::No => false,
         client.note_sent(&limits);
         if client.output.pending() <= soft {
             self.peers.resume_owner(client);
         }
+    pub fn wants_close(&self, id: ClientId) -> bool {
+        self.clients.get(id).is_none_or(|client| match client.closing {
+            Closing::No => false,
             Closing::AfterOutput => client.output.pending() == 0 && client.pending.is_empty(),
             Closing::Now => true,
         })
@@ -437,7 +440,7 @@ impl Shard {
     /// Whether the event loop should read from a client. It should not while much output waits for
     /// the client, or while the client is blocked and has sent much already.
     pub fn accepts_input(&self, id: ClientId) -> bool {
-        let (soft, limits) = (self.store.settings.output_soft_limit, self.clients.output_limits());
+        let soft = self.store.settings.output_soft_limit;
         self.clients.get(id).is_some_and(|client| {
             client.closing == Closing::No
                 && !client.input_ended
@@ -471,23 +474,23 @@ impl Shard {
             }
         }
         for id in self.clients.take_resumable() {
+            self.evict_further();
             if let Some(mut client) = self.clients.take(id) {
                 self.receive(&mut client, &[]);
+        self.note_free_memory();
                 // Even without new output: the event loop may read from the client again.
-            self.evict_further();
                 self.clients.note_ready(&mut client);
                 self.put_back(client);
-        self.note_free_memory();
             }
         }
         self.run_inbox();
         self.serve_ready();
         self.send_events();
+        self.clients.close_over_soft(now.monotonic_ns);
+        self.store.metrics.output_limit_closed += std::mem::take(&mut self.clients.overflowed);
     }
 
     /// When [`Shard::tick`] is due next, in monotonic nanoseconds; `None` if nothing will be due.
-        self.clients.close_over_soft(now.monotonic_ns);
-        self.store.metrics.output_limit_closed += std::mem::take(&mut self.clients.overflowed);
     pub fn next_deadline(&self) -> Option<u64> {
         if self.peers.halt != Halt::No {
             // Nothing else runs before the exclusive section.
@@ -506,10 +509,10 @@ impl Shard {
             let wait = at.saturating_sub(self.now.unix_ms).saturating_mul(1_000_000);
             self.now.monotonic_ns.saturating_add(wait)
         });
+            || self.store.evicting
         let idle =
             (self.store.settings.timeout > 0 && self.clients.count() > 0).then_some(self.next_idle_check);
         [expiry, idle, self.clients.next_unblock()].into_iter().flatten().min()
-            || self.store.evicting
     }
 
     /// Answers the clients that wait for a snapshot with an error: the snapshot failed.

@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use super::announcement::Announcement;
 use super::client::{Client, Closing, Pause, WaitsFor};
 use crate::foundation::client_id::ClientId;
+use crate::foundation::settings::OutputLimits;
+use crate::foundation::totals::Numbers;
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -24,7 +26,8 @@ pub(crate) struct Clients {
     slots: Vec<Slot>,
     vacant: Vec<u32>,
     count: usize,
-    next_number: u64,
+    /// The numbers of clients, those of all shards.
+    pub(crate) numbers: Numbers,
     unsealed: Vec<ClientId>,
     /// Clients whose output waits for a sequence, in order of it.
     sealed: VecDeque<(u64, ClientId)>,
@@ -52,9 +55,12 @@ pub(crate) struct Clients {
     pub(crate) unblock_requests: Vec<(ClientId, bool)>,
     /// Clients closed because their output exceeded the limit.
     pub(crate) overflowed: u64,
-    /// The difference between the numbers of two clients that come one after the other: the number
-    /// of shards.
-    stride: u64,
+    /// The limits of output, as the settings have them.
+    pub(super) output_limits: OutputLimits,
+    /// Clients that have had as much output as their soft limit.
+    pub(super) over_soft: Vec<ClientId>,
+    /// When the first of them may be over its limit, in monotonic nanoseconds.
+    pub(super) next_output_check: u64,
     /// By shard: what it must know. None of them in a store of one shard.
     announcements: Vec<Vec<Announcement>>,
     own: usize,
@@ -73,7 +79,7 @@ impl Clients {
             slots: Vec::new(),
             vacant: Vec::new(),
             count: 0,
-            next_number: own as u64 + 1,
+            numbers: Numbers::default(),
             unsealed: Vec::new(),
             sealed: VecDeque::new(),
             ready: Vec::new(),
@@ -90,7 +96,9 @@ impl Clients {
             monitors: BTreeSet::new(),
             saving: Vec::new(),
             overflowed: 0,
-            stride: count as u64,
+            output_limits: OutputLimits::default(),
+            over_soft: Vec::new(),
+            next_output_check: u64::MAX,
             announcements: if count > 1 { vec![Vec::new(); count] } else { Vec::new() },
             own,
             monitored_by: BTreeMap::new(),
@@ -107,8 +115,8 @@ impl Clients {
         let entry = &mut self.slots[slot as usize];
         let id = ClientId { slot, generation: entry.generation };
         entry.used = true;
-        entry.client = Some(Box::new(Client::new(id, self.next_number, peer, local, now_ns)));
-        self.next_number += self.stride;
+        let number = self.numbers.next() + 1;
+        entry.client = Some(Box::new(Client::new(id, number, peer, local, now_ns)));
         self.count += 1;
         id
     }

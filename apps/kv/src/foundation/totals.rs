@@ -5,8 +5,10 @@
 //! 2. A sum may be as old as the last iteration of each shard. Where that is not good enough, a
 //!    shard [claims](Totals::claim) what it is about to add: of two that claim at the same time, at
 //!    least one sees the other's claim.
-//! 3. The counters are the only memory that the shards share.
+//! 3. [`Numbers`] count up over all shards, so that what two shards have numbered has an order.
+//! 4. The counters are the only memory that the shards share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The share of one shard, in a cache line of its own.
@@ -27,16 +29,35 @@ pub(crate) struct Sums {
     pub dumped: u64,
 }
 
+/// Numbers that all shards take from one counter, from 0 on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Numbers(Arc<AtomicU64>);
+
+impl Numbers {
+    /// A number that is larger than all before it.
+    pub(crate) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
 /// The shares of all shards.
 #[derive(Debug)]
 pub struct Totals {
     shares: Box<[Share]>,
+    /// The numbers of clients.
+    pub(crate) client_numbers: Numbers,
+    /// The numbers of entries of the slow log.
+    pub(crate) slow_numbers: Numbers,
 }
 
 impl Totals {
     /// The totals of so many shards.
     pub fn new(shards: usize) -> Self {
-        Self { shares: (0..shards).map(|_| Share::default()).collect() }
+        Self {
+            shares: (0..shards).map(|_| Share::default()).collect(),
+            client_numbers: Numbers::default(),
+            slow_numbers: Numbers::default(),
+        }
     }
 
     /// Publishes the bytes of shard `own`.

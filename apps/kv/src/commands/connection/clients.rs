@@ -37,8 +37,8 @@ pub(super) fn client(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
         }
         (b"setinfo", 4) => return set_info(context, arguments),
         (b"info", 2) => {
-            let shards = context.data.store_ref().settings.shards;
-            let line = describe(context.client, shards, context.data.now().monotonic_ns);
+            let shard = shard_of(context, context.clients);
+            let line = describe(context.client, shard, context.data.now().monotonic_ns);
             context.reply.verbatim(&line);
         }
         (b"list", _) => return list(context, arguments),
@@ -172,8 +172,13 @@ fn reply_mode(context: &mut Context<'_>, mode: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// One line of CLIENT LIST, in a store of so many shards.
-fn describe(client: &Client, shards: usize, now_ns: u64) -> Vec<u8> {
+/// The shard of these clients, if there are several.
+fn shard_of(context: &Context<'_>, clients: &Clients) -> Option<usize> {
+    (context.data.settings().shards > 1).then(|| clients.own())
+}
+
+/// One line of CLIENT LIST, with the number of the shard if there are several.
+fn describe(client: &Client, shard: Option<usize>, now_ns: u64) -> Vec<u8> {
     let seconds = |since: u64| now_ns.saturating_sub(since) / 1_000_000_000;
     let mut flags = String::new();
     if client.monitor {
@@ -211,8 +216,8 @@ fn describe(client: &Client, shards: usize, now_ns: u64) -> Vec<u8> {
             client.input.len().max(client.reading),
             client.input.capacity() - client.input.len(),
             client.transaction.as_ref().map_or(0, |transaction| transaction.bytes),
-            client.output.pending(),
             client.owed(),
+            client.output.pending(),
             client.memory(),
             client.last_subcommand.map_or_else(
                 || client.last_command.to_owned(),
@@ -270,14 +275,12 @@ fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         _ => return Err(Fault::SYNTAX),
     }
     let now = context.data.now().monotonic_ns;
-    let shards = context.data.store_ref().settings.shards;
-    let mut lines: Vec<(u64, Vec<u8>)> = context
-        .all_clients()
-        .flat_map(Clients::iter)
-        .chain(std::iter::once(&*context.client))
-        .filter(|client| kind(client))
-        .filter(|client| numbers.as_ref().is_none_or(|numbers| numbers.contains(&client.number)))
-        .map(|client| (client.number, describe(client, shards, now)))
+    let others = context.all_clients().flat_map(|clients| clients.iter().map(move |one| (clients, one)));
+    let mut lines: Vec<(u64, Vec<u8>)> = others
+        .chain(std::iter::once((&*context.clients, &*context.client)))
+        .filter(|(_, client)| kind(client))
+        .filter(|(_, client)| numbers.as_ref().is_none_or(|numbers| numbers.contains(&client.number)))
+        .map(|(of, client)| (client.number, describe(client, shard_of(context, of), now)))
         .collect();
     lines.sort_unstable();
     let text: Vec<u8> = lines.into_iter().flat_map(|(_, line)| line).collect();

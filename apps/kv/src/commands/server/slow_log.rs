@@ -1,7 +1,6 @@
 //! SLOWLOG: the commands that took at least `slowlog-log-slower-than` microseconds.
 
 use crate::commands::context::{Context, Outcome};
-use crate::data::keyspace::Store;
 use crate::foundation::command::integer;
 use crate::foundation::observation::slow_log::SlowCommand;
 use crate::foundation::protocol::Fault;
@@ -29,7 +28,8 @@ pub(super) fn slowlog(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
             get(context, count.unwrap_or(SHOWN));
         }
         (b"len", 2) => {
-            let count = context.stores().map(|store| store.observation.slow_log.entries().len()).sum();
+            let count: usize = context.stores().map(|store| store.observation.slow_log.entries().len()).sum();
+            let count = count.min(most(context));
             context.reply.count(count);
         }
         (b"reset", 2) => {
@@ -54,10 +54,11 @@ fn shown_entries(argument: &[u8]) -> Result<usize, Fault> {
 }
 
 fn get(context: &mut Context<'_>, count: usize) {
-    let mut entries: Vec<SlowCommand> = context.stores().flat_map(numbered).collect();
-    // Those of each shard are in order already.
-    entries.sort_by_key(|entry| std::cmp::Reverse(entry.unix_seconds));
-    entries.truncate(count);
+    let all = context.stores().flat_map(|store| store.observation.slow_log.entries());
+    let mut entries: Vec<SlowCommand> = all.cloned().collect();
+    // All shards take their numbers from one counter.
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.id));
+    entries.truncate(count.min(most(context)));
     context.reply.array(entries.len());
     for entry in entries {
         context.reply.array(6);
@@ -71,10 +72,7 @@ fn get(context: &mut Context<'_>, count: usize) {
     }
 }
 
-/// The entries of a shard, newest first, with numbers that no entry of another shard has.
-fn numbered(store: &Store) -> impl Iterator<Item = SlowCommand> {
-    let placement = store.placement();
-    let number = move |id: u64| id * placement.count() as u64 + placement.own() as u64;
-    let entries = store.observation.slow_log.entries().cloned();
-    entries.map(move |entry| SlowCommand { id: number(entry.id), ..entry })
+/// Most entries of all shards together: each has as many as the setting allows one.
+fn most(context: &Context<'_>) -> usize {
+    if context.others.count() > 0 { context.data.settings().slowlog_max_len } else { usize::MAX }
 }

@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use crate::foundation::totals::Numbers;
+
 /// Most arguments of an entry; the last one says how many are missing.
 const MOST_ARGUMENTS: usize = 32;
 
@@ -33,14 +35,14 @@ pub(crate) struct SlowCommand {
 #[derive(Debug, Default)]
 pub(crate) struct SlowLog {
     entries: VecDeque<SlowCommand>,
-    next: u64,
+    /// Those of all shards: a larger one is of a later command.
+    pub(crate) numbers: Numbers,
 }
 
 impl SlowLog {
     /// Adds an entry, and removes the oldest ones beyond `limit`. Its number is set here.
     pub(crate) fn push(&mut self, mut entry: SlowCommand, limit: usize) {
-        entry.id = self.next;
-        self.next += 1;
+        entry.id = self.numbers.next();
         self.entries.push_front(entry);
         self.entries.truncate(limit);
     }

@@ -168,6 +168,75 @@ fn a_subscriber_that_does_not_read_is_cut_off() {
     assert_eq!(bench.shard.metrics().output_limit_closed, 1);
 }
 
+/// A subscriber, and a publisher that has sent it about so many bytes.
+fn slow_subscriber(bench: &mut Bench, limit: &str, bytes: usize) -> (ClientId, ClientId) {
+    let (subscriber, publisher) = (bench.connect(), bench.connect());
+    let set = format!("CONFIG SET client-output-buffer-limit \"pubsub {limit}\"");
+    assert_eq!(bench.request(publisher, &set), "+OK\r\n");
+    bench.request(subscriber, "SUBSCRIBE a");
+    for _ in 0..bytes / 100 {
+        bench.request(publisher, &format!("PUBLISH a {}", "x".repeat(100)));
+    }
+    (subscriber, publisher)
+}
+
+/// Lets time pass until the shard's next deadline, `most` milliseconds at most.
+fn pass_to_deadline(bench: &mut Bench, most: u64) -> u64 {
+    let wait = bench
+        .shard
+        .next_deadline()
+        .map_or(most, |at| at.saturating_sub(bench.now.monotonic_ns).div_ceil(1_000_000).min(most));
+    bench.pass(wait);
+    wait
+}
+
+#[test]
+fn a_subscriber_over_the_soft_limit_is_cut_off_in_time_without_traffic() {
+    let mut bench = Bench::new();
+    let (subscriber, publisher) = slow_subscriber(&mut bench, "0 1000 3", 2000);
+    let mut passed = 0;
+    while !bench.shard.wants_close(subscriber) && passed < 10_000 {
+        passed += pass_to_deadline(&mut bench, 10_000);
+    }
+    assert!((3000..=4000).contains(&passed), "{passed} ms");
+    assert_eq!(bench.shard.metrics().output_limit_closed, 1);
+    bench.shard.disconnect(subscriber);
+    bench.pass(100);
+    assert_eq!(bench.shard.next_deadline(), None, "an idle store sleeps");
+    assert_eq!(bench.request(publisher, "PUBLISH a x"), ":0\r\n");
+}
+
+#[test]
+fn a_subscriber_that_reads_again_has_the_whole_time_of_the_soft_limit_again() {
+    let mut bench = Bench::new();
+    let (subscriber, publisher) = slow_subscriber(&mut bench, "0 1000 3", 2000);
+    bench.pass(2500);
+    assert!(bench.output(subscriber).len() > 2000);
+    bench.pass(10);
+    for _ in 0..20 {
+        bench.request(publisher, &format!("PUBLISH a {}", "x".repeat(100)));
+    }
+    bench.pass(2000);
+    assert!(!bench.shard.wants_close(subscriber), "it was below the limit meanwhile");
+    bench.pass(1200);
+    assert!(bench.shard.wants_close(subscriber));
+}
+
+#[test]
+fn a_lower_limit_concerns_output_that_waits_already() {
+    let mut bench = Bench::new();
+    let (subscriber, publisher) = slow_subscriber(&mut bench, "0 0 0", 2000);
+    bench.pass(100_000);
+    assert!(!bench.shard.wants_close(subscriber));
+    bench.request(publisher, "CONFIG SET client-output-buffer-limit \"pubsub 0 1000 1\"");
+    bench.pass(1200);
+    assert!(bench.shard.wants_close(subscriber));
+    bench.shard.disconnect(subscriber);
+    let (subscriber, publisher) = slow_subscriber(&mut bench, "0 0 0", 2000);
+    bench.request(publisher, "CONFIG SET client-output-buffer-limit \"pubsub 1000 0 0\"");
+    assert!(bench.shard.wants_close(subscriber));
+}
+
 #[test]
 fn blocked_clients_are_served_oldest_first() {
     let mut bench = Bench::new();
