@@ -153,7 +153,12 @@ impl Clients {
         self.count
     }
 
-    /// Clients that wait for a key.
+    /// The number of the shard.
+    pub(crate) fn own(&self) -> usize {
+        self.own
+    }
+
+    /// Clients that wait for something, the end of a pause included.
     pub(crate) fn blocked(&self) -> usize {
         self.blocked
     }

@@ -190,7 +190,7 @@ fn describe(client: &Client, shard: Option<usize>, now_ns: u64) -> Vec<u8> {
     if client.in_transaction() {
         flags.push('x');
     }
-    if client.blocked.as_ref().is_some_and(|blocked| !blocked.is_postponed()) {
+    if client.blocked.is_some() {
         flags.push('b');
     }
     if client.no_evict {

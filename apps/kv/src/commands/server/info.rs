@@ -72,12 +72,13 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
         "server" => server(context, store, &mut lines),
         "clients" => {
             let blocked: usize = context.all_clients().map(Clients::blocked).sum();
+            let with_timeout: usize = context.all_clients().map(Clients::with_timeout).sum();
             lines.put("connected_clients", context.all_clients().map(Clients::count).sum::<usize>());
             lines.put("cluster_connections", 0);
             lines.put("maxclients", store.settings.maxclients);
             lines.put("blocked_clients", blocked);
             lines.put("tracking_clients", 0);
-            lines.put("clients_in_timeout_table", blocked);
+            lines.put("clients_in_timeout_table", with_timeout);
         }
         "memory" => memory(context, store, &mut lines),
         "persistence" => persistence(context, context.coordinator(), &mut lines),
