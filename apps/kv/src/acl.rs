@@ -300,7 +300,29 @@ impl User {
         self.words.push(format!("{}{what}", if sign { '+' } else { '-' }));
     }
 
+    /// Applies a rule about commands. As in Redis, one about a single command that changes nothing
+    /// is not shown.
     fn command_rule(&mut self, sign: bool, what: &str, table: &[&CommandSpec]) -> Result<(), &'static str> {
+        self.apply_command_rule(sign, what, table)?;
+        if !what.starts_with('@') {
+            let mut without = Self::new(table.len());
+            let words = self.words.split_last().map_or(&[][..], |(_, before)| before);
+            for word in words {
+                without.apply_command_rule(word.starts_with('+'), &word[1..], table)?;
+            }
+            if without.allowed == self.allowed && without.subcommands == self.subcommands {
+                self.words.pop();
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_command_rule(
+        &mut self,
+        sign: bool,
+        what: &str,
+        table: &[&CommandSpec],
+    ) -> Result<(), &'static str> {
         const UNKNOWN: &str = "Unknown command or category name in ACL";
         let lowered = what.to_ascii_lowercase();
         if let Some(category) = lowered.strip_prefix('@') {
@@ -319,6 +341,7 @@ impl User {
                         return Err(UNKNOWN);
                     }
                     self.subcommands.insert(lowered.clone(), sign);
+                    self.forget_needless(number, name);
                 }
                 None => {
                     self.allowed[number] = sign;
@@ -348,9 +371,13 @@ impl User {
             self.words.retain(|word| word[1..] != full);
             self.subcommands.insert(full, sign);
         }
-        // A subcommand with the permission of its command needs no entry.
+        self.forget_needless(number, command.name);
+    }
+
+    /// Removes the entries of subcommands that have the permission of their command.
+    fn forget_needless(&mut self, number: usize, command: &str) {
         let allowed = self.allowed[number];
-        let own = format!("{}|", command.name);
+        let own = format!("{command}|");
         self.subcommands.retain(|name, &mut sign| !name.starts_with(&own) || sign != allowed);
     }
 

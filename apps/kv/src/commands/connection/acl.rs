@@ -106,7 +106,7 @@ fn category(context: &mut Context<'_>, name: &[u8]) -> Outcome {
     let given = String::from_utf8_lossy(name);
     let name = given.to_ascii_lowercase();
     if !CATEGORIES.contains(&&*name) {
-        return Err(Fault::new(format!("ERR Unknown category '{name}'")));
+        return Err(Fault::new(format!("ERR Unknown category '{given}'")));
     }
     let names: Vec<String> =
         context.table.commands().iter().flat_map(|command| members(&command.spec, &name)).collect();

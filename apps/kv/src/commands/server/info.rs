@@ -304,7 +304,7 @@ fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("recovery_records", status.recovery.records + status.recovery.snapshot_records);
     lines.put("recovery_seconds", format_args!("{:.3}", status.recovery.seconds()));
     lines.put("recovery_gigabytes_per_second", format_args!("{:.3}", status.recovery.gigabytes_per_second()));
-    lines.put("recovery_after_crash", u8::from(status.recovery.torn));
+    lines.put("recovery_after_crash", u8::from(status.recovery.after_crash));
 }
 
 fn stats(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {

@@ -24,8 +24,8 @@ pub(crate) struct Recovery {
     pub elapsed_ns: u64,
     /// Keys after recovery.
     pub keys: u64,
-    /// Whether the last append was incomplete, as after a crash.
-    pub torn: bool,
+    /// Whether the log was in use, and not closed in order.
+    pub after_crash: bool,
 }
 
 impl Recovery {
@@ -37,7 +37,8 @@ impl Recovery {
             records: report.records,
             elapsed_ns,
             keys,
-            torn: report.torn_tail.is_some(),
+            // The first epoch is that of an area that was never used.
+            after_crash: !report.clean && report.epoch > 1,
         }
     }
 
@@ -63,7 +64,7 @@ impl std::fmt::Display for Recovery {
             self.gigabytes_per_second(),
             self.records,
             self.snapshot_records,
-            if self.torn { ", after a crash" } else { "" }
+            if self.after_crash { ", after a crash" } else { "" }
         )
     }
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sietch::disk::MemoryQueue;
-use sietch::persist::{FormatOptions, Log, Options};
+use sietch::persist::{FormatOptions, Log, Options, RecoveryReport};
 use sietch_structures::Random;
 
 use crate::data::index::Keyed as _;
+use crate::foundation::metrics::Recovery;
 use crate::foundation::settings::{Durability, Settings};
 use crate::journal::{self, EFFECTS, LAST_PART, PART, SNAPSHOT};
 use crate::server::recover::recover_shards;
@@ -161,4 +162,18 @@ fn a_log_of_many_batches_is_recovered_by_all_shards() {
     let one = recovered(&disk, 1);
     assert!(one.as_ref().is_err_and(|text| text.contains("record 101")));
     assert!(recovered(&disk, 3) == one);
+}
+
+#[test]
+fn a_recovery_says_whether_the_log_was_closed_in_order() {
+    let open = |disk: MemoryQueue| Log::open(disk, Options::default(), &mut |_| Ok(())).expect("a log");
+    let after_crash = |report: &RecoveryReport| Recovery::new(report, 1, 0).after_crash;
+    let mut disk = MemoryQueue::new(16 << 20);
+    Log::format(&mut disk, FormatOptions::new(7)).expect("large enough");
+    let (log, report) = open(disk);
+    assert!(!after_crash(&report), "it was never used");
+    let (log, report) = open(log.into_disk());
+    assert!(after_crash(&report));
+    let (_, report) = open(log.close().expect("memory does not fail"));
+    assert!(!after_crash(&report));
 }
