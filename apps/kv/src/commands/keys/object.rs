@@ -10,6 +10,7 @@ use crate::data::keyspace::NEVER;
 use crate::foundation::command::{flag, integer, is};
 use crate::foundation::observation::key_events::class;
 use crate::foundation::protocol::Fault;
+use crate::foundation::text::number::parse_float;
 
 const MAGIC: &[u8] = b"SIETCH1";
 /// Kind byte of the record of effects inside a payload.
@@ -143,15 +144,25 @@ fn commands(payload: &[u8]) -> Result<Reader<'_>, Fault> {
     Reader::new(record, PAYLOAD, 0).map_err(|_| BAD_PAYLOAD)
 }
 
-/// Whether all commands of a payload are harmless: they build one value.
+/// Whether all commands of a payload build one value, without an error: the key that they replace
+/// is deleted first.
 fn check_commands(mut reader: Reader<'_>) -> Result<(), Fault> {
     let mut arguments = Vec::new();
     let mut name: Option<&[u8]> = None;
     while reader.effect(&mut arguments).map_err(|_| BAD_FORMAT)?.is_some() {
         let builds = [&b"SET"[..], b"RPUSH", b"SADD", b"HSET", b"ZADD"].contains(&arguments[0]);
         let same = name.is_none_or(|name| name == arguments[0] && name != b"SET");
-        let plain = arguments[0] != b"SET" || arguments.len() == 3;
-        if !builds || !same || !plain {
+        let fits = match (arguments[0], arguments.get(2..).unwrap_or_default()) {
+            (_, []) => false,
+            (b"SET", values) => values.len() == 1,
+            (b"HSET", pairs) => pairs.len().is_multiple_of(2),
+            (b"ZADD", pairs) => {
+                pairs.len().is_multiple_of(2)
+                    && pairs.iter().step_by(2).all(|score| parse_float(score).is_some())
+            }
+            _ => true,
+        };
+        if !builds || !same || !fits {
             return Err(BAD_FORMAT);
         }
         name = Some(arguments[0]);

@@ -346,6 +346,76 @@ fn idle_times_and_frequencies_are_as_in_redis() {
     assert_eq!(bench.request(client, "OBJECT FREQ d"), ":100\r\n");
 }
 
+/// A payload of these commands, with the right checksum.
+fn payload(commands: &[&str]) -> Vec<u8> {
+    let mut payload = b"SIETCH1\x03".to_vec();
+    for command in commands {
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        crate::data::journal::encode(&mut payload, 0, &words);
+    }
+    let sum = payload.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    payload.extend_from_slice(&sum.to_le_bytes());
+    payload
+}
+
+#[test]
+fn a_refused_payload_leaves_the_key_that_it_would_replace() {
+    let mut bench = Bench::new();
+    bench.shard.enable_journal(true);
+    let client = bench.connect();
+    bench.request(client, "SET k old");
+    let effects = bench.shard.journal().take();
+    assert!(effects.is_some());
+    for commands in [
+        &["HSET k f"][..],
+        &["HSET k f v", "HSET k f v g"],
+        &["ZADD k 1 a x b"],
+        &["ZADD k NX 1 a"],
+        &["ZADD k 1"],
+        &["RPUSH k"],
+        &["SADD"],
+        &["SET k v EX 10"],
+        &["SET k v", "SET k w"],
+        &["RPUSH k a", "SADD k a"],
+        &["DEL k"],
+        &[],
+    ] {
+        let words: [&[u8]; 5] = [b"RESTORE", b"k", b"0", &payload(commands), b"REPLACE"];
+        bench.shard.feed(client, &encode(&words), bench.now);
+        assert_eq!(bench.output(client), "-ERR Bad data format\r\n", "{commands:?}");
+        assert_eq!(bench.request(client, "GET k"), "$3\r\nold\r\n", "{commands:?}");
+        assert_eq!(bench.shard.journal().take(), None, "{commands:?}");
+    }
+    let words: [&[u8]; 5] = [b"RESTORE", b"k", b"0", &payload(&["HSET k f v", "HSET k g w"]), b"REPLACE"];
+    bench.shard.feed(client, &encode(&words), bench.now);
+    assert_eq!(bench.output(client), "+OK\r\n");
+    assert_eq!(bench.request(client, "HLEN k"), ":2\r\n");
+}
+
+#[test]
+fn a_rule_of_a_command_that_changes_nothing_is_not_listed() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    for (rules, listed) in [
+        ("+@all +client|id", "+@all"),
+        ("-@all +client|id", "-@all +client|id"),
+        ("+client +client|id", "-@all +client"),
+        ("+@all -client|id +client|id", "+@all"),
+        ("+@all -client|id +client", "+@all"),
+        ("+@all -client +client|id", "+@all -client +client|id"),
+        ("-client|id", "-@all"),
+        ("+@all -@dangerous +client|list", "+@all -@dangerous +client|list"),
+        ("+@all +get", "+@all"),
+    ] {
+        bench.request(client, &format!("ACL SETUSER bob reset {rules}"));
+        let list = bench.request(client, "ACL LIST");
+        assert!(list.contains(&format!("user bob off resetchannels {listed}\r\n")), "{rules}: {list}");
+    }
+    assert_eq!(bench.request(client, "ACL CAT FoO"), "-ERR Unknown category 'FoO'\r\n");
+}
+
 #[test]
 fn settings_without_an_effect_are_refused() {
     let mut bench = Bench::new();

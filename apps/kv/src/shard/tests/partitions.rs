@@ -6,6 +6,7 @@ use sietch_kv_programs::connection::encode;
 use sietch_kv_programs::generate::{Step, program};
 use sietch_kv_programs::reply::{Comparison, Reply};
 
+use super::recovery::dump;
 use super::*;
 use crate::data::keyspace::Partition;
 
@@ -76,16 +77,25 @@ fn is_same(step: &Step, one: Option<Reply>, three: Option<Reply>, queued: &mut V
     }
 }
 
-/// The bytes that are counted are compared, too, until the shards have chosen elements at random.
+/// The bytes that are counted are compared, too, until the shards have chosen elements at random. A
+/// command that is refused changes nothing.
 #[test]
 fn random_programs_are_answered_alike_from_one_partition_and_from_three() {
     let mut compared = 0;
     for seed in 0..PROGRAMS {
         let mut benches = [1, 3].map(|partitions| Bench::spread(Settings::default(), partitions));
         let clients = benches.each_mut().map(Bench::connect);
+        benches[0].shard.enable_journal(true);
         let (mut queued, mut random) = (Vec::new(), false);
         for step in program(seed) {
+            let before = dump(&benches[0].shard);
             let [one, three] = [0, 1].map(|at| reply(&mut benches[at], clients[at], &step.words));
+            let effects = benches[0].shard.journal().take();
+            if let Some(Reply::Error(_)) = one {
+                let what = format!("seed {seed}: {}: a refused command", show(&step.words));
+                assert_eq!(dump(&benches[0].shard), before, "{what} has changed data");
+                assert_eq!(effects, None, "{what} has recorded an effect");
+            }
             let shown = format!("seed {seed}: {}: {one:?}, {three:?}", show(&step.words));
             random |= step.comparison == Comparison::Shape;
             assert!(is_same(&step, one, three, &mut queued), "{shown}");
