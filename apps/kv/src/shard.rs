@@ -26,7 +26,7 @@ use crate::data::index::Seeds;
 use crate::data::journal::Journal;
 use crate::data::keyspace::{ShutdownMode, Store};
 use crate::foundation::client_path::ClientPath;
-use crate::foundation::metrics::{Metrics, Persistence};
+use crate::foundation::metrics::{Metrics, Persistence, Usage};
 use crate::foundation::protocol::Fault;
 use crate::foundation::settings::Settings;
 
@@ -74,6 +74,12 @@ const LARGE_VALUE: usize = 256 << 10;
 /// Nanoseconds from which on an iteration counts as long: clients on a link wait a hundredth of
 /// that.
 pub(crate) const LONG_ITERATION_NS: u64 = 1_000_000;
+/// Free bytes from which on memory goes back to the system: the pages cost a few milliseconds, to
+/// give them back and to get them again.
+const RELEASED_FROM: u64 = 64 << 20;
+/// Nanoseconds between two times: a client that alternates between much and little memory must not
+/// have the heap searched all the time.
+const RELEASE_PAUSE_NS: u64 = 10_000_000_000;
 /// Nanoseconds between two checks for idle clients.
 const IDLE_CHECK_NS: u64 = 1_000_000_000;
 
@@ -132,6 +138,9 @@ pub struct Shard {
     /// Bytes that a snapshot record may have.
     largest_record: usize,
     next_idle_check: u64,
+    /// When freed memory may go back to the system again, in monotonic nanoseconds.
+    next_release: u64,
+    release_due: bool,
     /// Whether the last tick left keys whose time is over.
     behind: bool,
     /// By the number of the command: whether it takes the longer way of `shard/observe.rs`.
@@ -160,6 +169,9 @@ impl Shard {
         let peers = Peers::new(placement, &table);
         let mut store = Store::new(settings, seeds.next(), table.commands().len(), placement);
         store.totals = (placement.count() > 1).then(|| Arc::clone(&totals));
+        store.observation.slow_log.numbers = totals.slow_numbers.clone();
+        let mut clients = Clients::new(placement.own(), placement.count());
+        clients.numbers = totals.client_numbers.clone();
         let mut shard = Self {
             store,
             clients,
@@ -169,9 +181,6 @@ impl Shard {
             durable: 0,
             failed: None,
             unlogged: false,
-        store.observation.slow_log.numbers = totals.slow_numbers.clone();
-        let mut clients = Clients::new(placement.own(), placement.count());
-        clients.numbers = totals.client_numbers.clone();
             restricted: false,
             full: None,
             snapshot: None,
@@ -182,6 +191,8 @@ impl Shard {
             large_value: LARGE_VALUE,
             largest_record: sietch::persist::MAX_RECORD,
             next_idle_check: 0,
+            next_release: 0,
+            release_due: false,
             behind: false,
             observed,
             placement,
@@ -260,6 +271,7 @@ impl Shard {
             return;
         };
         self.forget(&mut client);
+        client.pending.take_held().for_each(|owner| self.peers.resume(owner, id, true));
         self.store.client_bytes -= client.charged;
         self.clients.free(id);
         self.totals.remove_client(self.placement.own());
@@ -271,7 +283,6 @@ impl Shard {
         self.clients.unsubscribe_all(client);
         self.unblock(client);
         if self.clients.monitors.remove(&client.id) {
-        client.pending.take_held().for_each(|owner| self.peers.resume(owner, id, true));
             self.observe();
         }
     }
@@ -414,6 +425,10 @@ impl Shard {
             return;
         };
         client.output.consumed(count);
+        client.note_sent(&limits);
+        if client.output.pending() <= soft {
+            self.peers.resume_owner(client);
+        }
         let memory = client.memory();
         self.store.client_bytes = self.store.client_bytes + memory - client.charged;
         client.charged = memory;
@@ -425,10 +440,6 @@ impl Shard {
 
     /// Whether a client is to be closed now: at its own request or by a limit, and after its
     /// output.
-        client.note_sent(&limits);
-        if client.output.pending() <= soft {
-            self.peers.resume_owner(client);
-        }
     pub fn wants_close(&self, id: ClientId) -> bool {
         self.clients.get(id).is_none_or(|client| match client.closing {
             Closing::No => false,
@@ -463,8 +474,10 @@ impl Shard {
         self.now = now;
         if !self.store.replaying && self.peers.halt == Halt::No {
             self.expire_due();
+            self.evict_further();
         }
         self.store.free_pending(TICK_GRAVES);
+        self.note_free_memory();
         self.time_out_blocked();
         if now.monotonic_ns >= self.next_idle_check {
             self.next_idle_check = now.monotonic_ns.saturating_add(IDLE_CHECK_NS);
@@ -473,11 +486,11 @@ impl Shard {
                 self.store.metrics.idle_closed += self.clients.close_idle(now.monotonic_ns, limit);
             }
         }
+        self.clients.close_over_soft(now.monotonic_ns);
+        self.store.metrics.output_limit_closed += std::mem::take(&mut self.clients.overflowed);
         for id in self.clients.take_resumable() {
-            self.evict_further();
             if let Some(mut client) = self.clients.take(id) {
                 self.receive(&mut client, &[]);
-        self.note_free_memory();
                 // Even without new output: the event loop may read from the client again.
                 self.clients.note_ready(&mut client);
                 self.put_back(client);
@@ -486,8 +499,6 @@ impl Shard {
         self.run_inbox();
         self.serve_ready();
         self.send_events();
-        self.clients.close_over_soft(now.monotonic_ns);
-        self.store.metrics.output_limit_closed += std::mem::take(&mut self.clients.overflowed);
     }
 
     /// When [`Shard::tick`] is due next, in monotonic nanoseconds; `None` if nothing will be due.
@@ -498,6 +509,7 @@ impl Shard {
         }
         let at_once = self.behind
             || self.store.has_pending_frees()
+            || self.store.evicting
             || self.clients.has_resumable()
             || self.has_runnable_request()
             || self.clients.has_unblock_requests()
@@ -509,10 +521,11 @@ impl Shard {
             let wait = at.saturating_sub(self.now.unix_ms).saturating_mul(1_000_000);
             self.now.monotonic_ns.saturating_add(wait)
         });
-            || self.store.evicting
         let idle =
             (self.store.settings.timeout > 0 && self.clients.count() > 0).then_some(self.next_idle_check);
-        [expiry, idle, self.clients.next_unblock()].into_iter().flatten().min()
+        let output = self.clients.next_output_check();
+        let release = self.wants_release().then_some(self.next_release);
+        [expiry, idle, output, release, self.clients.next_unblock()].into_iter().flatten().min()
     }
 
     /// Answers the clients that wait for a snapshot with an error: the snapshot failed.
@@ -562,6 +575,36 @@ impl Shard {
         let metrics = &mut self.store.metrics;
         metrics.longest_iteration_ns = metrics.longest_iteration_ns.max(nanoseconds);
         metrics.long_iterations += u64::from(nanoseconds >= LONG_ITERATION_NS);
+    }
+
+    /// Notes the resources that the process uses.
+    pub(crate) fn note_usage(&mut self, usage: Usage) {
+        let used = self.store.used_memory() + self.store.elsewhere.memory;
+        let beside = usage.resident.saturating_sub(used);
+        let persistence = &mut self.store.persistence;
+        persistence.usage = usage;
+        if usage.resident > 0 {
+            persistence.startup = Some(persistence.startup.map_or(beside, |least| least.min(beside)));
+        }
+    }
+
+    /// Whether the allocator is to give freed memory back to the system, once.
+    pub(crate) fn takes_release(&mut self) -> bool {
+        std::mem::take(&mut self.release_due)
+    }
+
+    /// Notes that much of the most memory that was in use is free.
+    fn note_free_memory(&mut self) {
+        if self.now.monotonic_ns >= self.next_release && self.wants_release() {
+            self.store.most_used = self.store.used_memory();
+            self.next_release = self.now.monotonic_ns.saturating_add(RELEASE_PAUSE_NS);
+            self.release_due = true;
+        }
+    }
+
+    fn wants_release(&self) -> bool {
+        let (most, used) = (self.store.most_used, self.store.used_memory());
+        most >= used.saturating_add(RELEASED_FROM) && used <= most / 2 && !self.store.has_pending_frees()
     }
 
     /// Sets how many long iterations were the store's own (the kernel did not preempt it), and the

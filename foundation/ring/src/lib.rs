@@ -16,6 +16,7 @@
 //! - [`spin`]: how long an idle loop polls before it sleeps.
 //! - [`stream`]: a stream of bytes each way between two processes that share memory, as TCP has it.
 //! - [`pool`]: the owner of each buffer of a queue.
+//! - [`heap`]: memory that the allocator keeps after it was freed.
 //! - [`owner`]: whether this process made an object, or got a copy of it by fork.
 //!
 //! The other side of a ring is never trusted. Whatever it writes into the shared words, no access
@@ -45,6 +46,8 @@
 pub mod channel;
 #[cfg(not(loom))]
 pub mod guarded;
+#[cfg(not(loom))]
+pub mod heap;
 #[cfg(not(loom))]
 pub mod mapped;
 #[cfg(not(loom))]

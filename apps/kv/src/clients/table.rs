@@ -160,7 +160,12 @@ impl Clients {
 
     /// Clients that wait for something, the end of a pause included.
     pub(crate) fn blocked(&self) -> usize {
-        self.blocked
+        self.blocked + self.postponed.len() + self.released.len()
+    }
+
+    /// Clients that wait up to a time that their command has named.
+    pub(crate) fn with_timeout(&self) -> usize {
+        self.deadlines.len().saturating_sub(self.postponed.len() + self.released.len())
     }
 
     pub(crate) fn get(&self, id: ClientId) -> Option<&Client> {

@@ -128,7 +128,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     /// Publishes the resources that the process uses.
     pub(super) fn note_usage(&mut self, usage: Usage) {
         if let Some(shard) = &mut self.shard {
-            shard.persistence_mut().usage = usage;
+            shard.note_usage(usage);
         }
     }
 
@@ -360,6 +360,10 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
             }
         } else if let Some(cores) = &mut self.cores {
             busy |= cores.deliver(shard, now);
+        }
+        if shard.takes_release() {
+            // Without a thread the memory stays, until the next time.
+            let _ = sietch_ring::heap::release_in_background();
         }
         busy |= self.log_effects(now);
         busy |= self.send_output(now);

@@ -218,6 +218,7 @@ impl Shard {
         client.charged = memory;
         let used = self.store.used_memory();
         self.store.metrics.peak_memory = self.store.metrics.peak_memory.max(used);
+        self.store.most_used = self.store.most_used.max(used);
         self.clients.put(client);
     }
 

@@ -49,10 +49,6 @@ pub(super) fn client(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
             context.client.no_evict = on_or_off(arguments[2])?;
             context.reply.ok();
         }
-        (b"no-touch", 3) => {
-            on_or_off(arguments[2])?;
-            context.reply.ok();
-        }
         (b"getredir", 2) => context.reply.integer(-1),
         (b"pause", 3 | 4) => return pause(context, arguments),
         (b"unpause", 2) => {
@@ -216,8 +212,8 @@ fn describe(client: &Client, shard: Option<usize>, now_ns: u64) -> Vec<u8> {
             client.input.len().max(client.reading),
             client.input.capacity() - client.input.len(),
             client.transaction.as_ref().map_or(0, |transaction| transaction.bytes),
-            client.owed(),
             client.output.pending(),
+            client.owed(),
             client.memory(),
             client.last_subcommand.map_or_else(
                 || client.last_command.to_owned(),

@@ -43,7 +43,11 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
         (b"doctor", 2) => {
             context.reply.verbatim(b"Sam, I can't find any memory issue in your instance.\n");
         }
-        (b"purge", 2) => context.reply.ok(),
+        (b"purge", 2) => {
+            // As Redis does it: at once, however long it takes.
+            sietch_ring::heap::release();
+            context.reply.ok();
+        }
         (b"malloc-stats", 2) => context.reply.bulk(b"Stats not supported for the current allocator"),
         (b"help", 2) => context.reply.help(
             "MEMORY",

@@ -196,8 +196,12 @@ fn memory(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("maxmemory", store.settings.maxmemory);
     lines.put("maxmemory_human", human(store.settings.maxmemory));
     lines.put("maxmemory_policy", store.settings.policy.name());
-    let ratio = resident as f64 / used.max(1) as f64;
-    lines.put("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
+    // What is resident beside the data is no fragmentation, however few data there are.
+    let startup = context.coordinator().persistence.startup.unwrap_or_default();
+    lines.put("used_memory_startup", startup);
+    let counted = (used + startup).max(1);
+    lines.put("mem_fragmentation_ratio", format_args!("{:.2}", resident as f64 / counted as f64));
+    lines.put("mem_fragmentation_bytes", resident as i64 - counted as i64);
     lines.put("mem_allocator", "system");
     lines.put("lazyfree_pending_objects", u8::from(store.has_pending_frees()));
 }

@@ -76,14 +76,16 @@ pub(crate) struct Store {
     pub totals: Option<Arc<Totals>>,
     /// Bytes of the clients' buffers.
     pub client_bytes: usize,
+    /// The most bytes in use since freed memory last went back to the system.
+    pub most_used: u64,
     /// The state of the log, for INFO.
     pub persistence: Persistence,
     /// Requested by BGREWRITEAOF, BGSAVE or SAVE; reset by the event loop.
     pub compaction_requested: bool,
-    /// Requested by SHUTDOWN.
-    pub shutdown_requested: Option<ShutdownMode>,
     /// Keys may have to be evicted before the next command: a setting has changed.
     pub evicting: bool,
+    /// Requested by SHUTDOWN.
+    pub shutdown_requested: Option<ShutdownMode>,
     /// Unix seconds of the last finished snapshot.
     pub last_save: u64,
     /// Monotonic nanoseconds of the first clock reading.
@@ -118,12 +120,13 @@ impl Store {
             elsewhere: Sums::default(),
             totals: None,
             client_bytes: 0,
+            most_used: 0,
             persistence: Persistence::default(),
             compaction_requested: false,
+            evicting: false,
             shutdown_requested: None,
             last_save: 0,
             started_ns: 0,
-            evicting: false,
             run_id: format!("{:016x}{:016x}{:08x}", seeds.next(), seeds.next(), seeds.next() as u32),
             random: XorShift64Star::new(seeds.next()),
             seeds,

@@ -19,7 +19,6 @@ const SUBCOMMANDS: &[(&str, &[(&str, i16)])] = &[
             ("kill", -3),
             ("list", -2),
             ("no-evict", 3),
-            ("no-touch", 3),
             ("pause", -3),
             ("reply", 3),
             ("setinfo", 4),

@@ -98,6 +98,9 @@ impl Usage {
 pub(crate) struct Persistence {
     /// The resources that the process uses.
     pub usage: Usage,
+    /// Resident bytes beside what the store counts, the least of all samples: code, stacks, rings,
+    /// buffers of the log.
+    pub startup: Option<u64>,
     /// The figures of the recovery at the start.
     pub recovery: Recovery,
     /// Effects recorded.

@@ -87,6 +87,75 @@ fn full(policy: Policy) -> (Bench, ClientId) {
 const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
 
 #[test]
+fn much_memory_that_is_free_goes_back_to_the_system_once() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    bench.request(client, "SETRANGE big 80000000 x");
+    bench.request(client, "SET small x");
+    bench.pass(1);
+    assert!(!bench.shard.takes_release(), "it is in use");
+    bench.request(client, "FLUSHALL");
+    assert!(bench.shard.next_deadline().is_some_and(|at| at <= bench.now.monotonic_ns));
+    while bench.shard.store.has_pending_frees() {
+        assert!(!bench.shard.takes_release(), "it is not free yet");
+        bench.pass(1);
+    }
+    bench.pass(1);
+    assert!(bench.shard.takes_release());
+    bench.pass(1);
+    assert!(!bench.shard.takes_release(), "once");
+    assert_eq!(bench.shard.next_deadline(), None, "an idle store sleeps");
+    // Neither again at once, nor for little.
+    bench.request(client, "SETRANGE big 80000000 x");
+    bench.request(client, "DEL big");
+    bench.pass(5000);
+    assert!(!bench.shard.takes_release());
+    bench.pass(5000);
+    assert!(bench.shard.takes_release());
+    bench.request(client, "SETRANGE big 8000000 x");
+    bench.request(client, "DEL big");
+    bench.pass(20_000);
+    assert!(!bench.shard.takes_release());
+}
+
+#[test]
+fn an_empty_store_is_not_fragmented() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    let usage = |resident| Usage { resident, system_ticks: 0, user_ticks: 0 };
+    bench.shard.note_usage(usage(20 << 20));
+    let info = bench.request(client, "INFO memory");
+    assert!(info.contains("mem_fragmentation_ratio:1.00\r\n"), "{info}");
+    bench.request(client, "SETRANGE big 20000000 x");
+    bench.shard.note_usage(usage((20 << 20) + 40_000_000));
+    let info = bench.request(client, "INFO memory");
+    assert!(info.contains("mem_fragmentation_ratio:1.4"), "{info}");
+}
+
+#[test]
+fn a_lower_limit_evicts_in_slices_without_a_further_command() {
+    let mut bench = Bench::new();
+    let (client, listener) = (bench.connect(), bench.connect());
+    bench.request(client, "CONFIG SET maxmemory-policy allkeys-lru notify-keyspace-events Ee");
+    for number in 0..3000 {
+        bench.request(client, &format!("SET key{number} x"));
+    }
+    bench.request(listener, "PSUBSCRIBE *");
+    assert_eq!(bench.request(client, "CONFIG SET maxmemory 1"), "+OK\r\n");
+    let mut ticks = 0;
+    while bench.shard.next_deadline().is_some_and(|at| at <= bench.now.monotonic_ns) {
+        bench.pass(0);
+        ticks += 1;
+    }
+    assert!((3..100).contains(&ticks), "{ticks}");
+    assert_eq!(bench.shard.keys(), 0);
+    let events = bench.output(listener);
+    assert_eq!(events.matches("__keyevent@0__:evicted").count(), 3000);
+    bench.pass(1000);
+    assert_eq!(bench.shard.next_deadline(), None, "an idle store sleeps");
+}
+
+#[test]
 fn without_eviction_writes_are_refused_and_reads_are_not() {
     let (mut bench, client) = full(Policy::NoEviction);
     let mut number = 0;
