@@ -5,6 +5,7 @@
 //! 2. Nothing is allocated: the copies are in a static.
 
 use std::ffi::CStr;
+use std::fmt::{Display, Write};
 use std::sync::OnceLock;
 
 use sietch_protocol::socket_service::{
@@ -128,34 +129,35 @@ pub(crate) fn get() -> Option<&'static Context> {
 
 /// Writes a line to standard error, if `SIETCH_DEBUG` is set. `why` is an error of a system call,
 /// or 0.
-pub(crate) fn debug_line(what: &str, why: i32) {
+pub(crate) fn debug_line(what: impl Display, why: i32) {
     if !get().is_some_and(|context| context.debug) {
         return;
     }
-    let mut line = [0_u8; 200];
-    let mut length = 0;
-    let mut add = |bytes: &[u8]| {
-        for (to, from) in line.iter_mut().skip(length).zip(bytes) {
-            *to = *from;
-            length += 1;
-        }
-    };
-    add(b"sietch: ");
-    add(what.as_bytes());
-    if why != 0 {
-        add(b" (errno ");
-        let (mut digits, mut rest) = ([b'0'; 5], why.unsigned_abs());
-        for digit in digits.iter_mut().rev() {
-            *digit = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
-        add(&digits);
-        add(b")");
-    }
-    add(b"\n");
-    let written = line.get(..length).unwrap_or_default();
+    let mut line = Line { bytes: [0; 200], length: 0 };
+    // What does not fit is cut off.
+    let _ =
+        if why == 0 { write!(line, "sietch: {what}") } else { write!(line, "sietch: {what} (errno {why})") };
+    line.bytes[line.length] = b'\n';
+    let written = &line.bytes[..=line.length];
     // SAFETY: the kernel reads the line.
     let _ = unsafe {
         sys::raw_syscall(libc::SYS_write, [2, written.as_ptr().expose_provenance(), written.len(), 0, 0, 0])
     };
+}
+
+/// A line on the stack, with room for its end.
+struct Line {
+    bytes: [u8; 200],
+    length: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let last = self.bytes.len() - 1;
+        let room = last - self.length;
+        let now = text.len().min(room);
+        self.bytes[self.length..self.length + now].copy_from_slice(&text.as_bytes()[..now]);
+        self.length += now;
+        if now == text.len() { Ok(()) } else { Err(std::fmt::Error) }
+    }
 }

@@ -55,6 +55,22 @@ fn a_user_timeout_ends_a_connection_whose_peer_does_not_read() {
 }
 
 #[test]
+fn with_debug_output_a_socket_that_stays_on_the_kernel_says_why() {
+    compared(|testbed| {
+        testbed.skip_byte_check();
+        let script = testbed.write("explained.py", include_str!("scripts/explained.py"));
+        let mut command = testbed.client_command("python3", &[&script]);
+        command.env("SIETCH_DEBUG", "1");
+        let printed = testbed.start(command, "explained").succeed().text();
+        let port = printed.lines().find_map(|line| line.strip_prefix("port ")).unwrap_or_default();
+        let connect = format!("sietch: connect to 127.0.0.1:{port} stays on kernel TCP: no program under");
+        assert!(printed.contains(&connect), "{printed}");
+        assert!(printed.contains("an option was set whose effect only the kernel has"), "{printed}");
+        assert!(!testbed.client_output("python3", &[&script]).contains("sietch:"));
+    });
+}
+
+#[test]
 fn zerocopy_cannot_be_switched_on_where_no_completion_would_come() {
     compared(|testbed| {
         testbed.skip_byte_check();

@@ -11,6 +11,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use libc::{sockaddr, socklen_t};
+use sietch_protocol::socket_service::Name;
 use sietch_ring::stream::{Endpoint, Want, flag, state};
 use sietch_stream::service::is_local;
 
@@ -55,14 +56,19 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
         }
         _ => return kernel(),
     }
-    let remote = address::parse_destination(to, length);
-    if let Some(remote) = remote
-        && family_fits(held, &remote)
-        && (context.vnic().is_some() || is_local(&remote))
-    {
+    let remote = address::parse_destination(to, length).filter(|remote| family_fits(held, remote));
+    if let Some(remote) = remote {
+        if context.vnic().is_none() && !is_local(&remote) {
+            explain(&remote, "the address is not one of this host");
+            return stays_with_kernel(fd, kernel());
+        }
         let of_vnic = client::is_of_vnic(context, &remote);
         let key = short_lived::key(&remote);
         if !of_vnic && short_lived::prefers_kernel(key) {
+            explain(
+                &remote,
+                "the last connections to it were short-lived (`sietch run --always` serves them)",
+            );
             return stays_with_kernel(fd, kernel());
         }
         let sent = if of_vnic { reservation::of(&held.socket) } else { Some(fd) };
@@ -74,10 +80,21 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
             Ok(Connected::Refused(errno)) => return sys::to_c_int(Err(errno)),
             // It is reached through the VNIC only.
             Err(_) if of_vnic => return sys::to_c_int(Err(libc::ENETUNREACH)),
-            Ok(Connected::NotOurs) | Err(_) => {}
+            Ok(Connected::NotOurs) => {
+                explain(&remote, "no program under `sietch run` listens there, or the service left it out");
+            }
+            // The request has said why.
+            Err(_) => {}
         }
     }
     stays_with_kernel(fd, kernel())
+}
+
+/// Says on standard error why a connect is the kernel's, if `SIETCH_DEBUG` is set.
+fn explain(remote: &Name, why: &str) {
+    if let Some(remote) = remote.address() {
+        context::debug_line(format_args!("connect to {remote} stays on kernel TCP: {why}"), 0);
+    }
 }
 
 /// Connected or connecting in the kernel: the socket is the kernel's from now on.
