@@ -5,7 +5,9 @@
 //! 1. Every second a sample is taken ([`report::Sample`]). The daemon has the pages of the
 //!    counters. The socket service lists the applications: all of them for root and the service's
 //!    user, else the caller's own. `/proc` has the processor times of the service core's threads,
-//!    and the names of programs.
+//!    and the names of programs: those that were started by `sietch run` by a variable of their
+//!    environment, others by their listeners. A program that rewrites its title, such as
+//!    redis-server, writes over its environment.
 //! 2. On a terminal each view replaces the previous one on the alternate screen ([`terminal`]);
 //!    elsewhere they follow one another. With `--once` there is one, and with `--json` one object a
 //!    sample.
@@ -128,6 +130,7 @@ impl Source {
         let threads = service.map(|pid| threads_of(i64::from(pid))).unwrap_or_default();
         if listing.applications.iter().any(|found| !self.programs.contains_key(&found.id)) {
             self.programs = programs();
+            name_by_listeners(&mut self.programs, &listing);
         }
         Ok(Sample {
             at: self.began.elapsed().as_secs_f64(),
@@ -172,8 +175,54 @@ fn programs() -> BTreeMap<String, String> {
             Some(String::from_utf8_lossy(value).into_owned())
         });
         let Some(id) = id else { continue };
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        found.entry(id).or_insert_with(|| name.trim().to_owned());
+        if let Some(name) = name_of(pid.cast_signed()) {
+            found.entry(id).or_insert(name);
+        }
     }
     found
+}
+
+/// Adds the programs whose environment does not say what they are, if they have a listener.
+fn name_by_listeners(programs: &mut BTreeMap<String, String>, listing: &Listing) {
+    for listener in &listing.listeners {
+        if !programs.contains_key(&listener.application)
+            && let Some(name) = name_of(listener.pid)
+        {
+            programs.insert(listener.application.clone(), name);
+        }
+    }
+}
+
+/// The name of a process's program.
+fn name_of(pid: i32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use sietch_service::sockets::ListedListener;
+
+    use super::*;
+
+    #[test]
+    fn a_program_without_its_environment_is_named_by_its_listener() {
+        let own = std::fs::read_to_string("/proc/self/comm").unwrap().trim().to_owned();
+        let pid = std::process::id().cast_signed();
+        let listener = |application: &str, pid| ListedListener {
+            application: application.to_owned(),
+            pid,
+            name: "127.0.0.1:1".parse().unwrap(),
+            namespace: 1,
+            backlog: 1,
+            leads_to: None,
+            vnic: None,
+        };
+        let listeners = vec![listener("0a", pid), listener("0b", pid), listener("0c", 0), listener("0c", -1)];
+        let listing = Listing { listeners, ..Listing::default() };
+        let mut programs = BTreeMap::from([("0b".to_owned(), "known".to_owned())]);
+        name_by_listeners(&mut programs, &listing);
+        let expected = [("0a".to_owned(), own), ("0b".to_owned(), "known".to_owned())];
+        assert_eq!(programs, BTreeMap::from(expected));
+    }
 }

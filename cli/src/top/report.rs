@@ -5,8 +5,10 @@
 //!    samples.
 //! 2. The bytes of a connection are counted while it is open. The real rate is therefore at least
 //!    the one shown: connections that ended between two samples are missing from it.
+//! 3. A program that runs TCP on a VNIC of its own, such as the store, has these bytes on a page of
+//!    its own process ([`OWN_QUEUE`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -14,6 +16,9 @@ use sietch_protocol::StatGroup;
 use sietch_service::sockets::{ListedApplication, Listing};
 
 use crate::style::{Cell, Palette, Table, Tone, bytes};
+
+/// The label of the page on which a program counts the frames of its own VNIC.
+const OWN_QUEUE: &str = "nic";
 
 /// The data that are read at one moment.
 #[derive(Debug, Default)]
@@ -28,6 +33,19 @@ pub(super) struct Sample {
     pub threads: BTreeMap<String, f64>,
     /// Programs by application.
     pub programs: BTreeMap<String, String>,
+}
+
+impl Sample {
+    /// Bytes that an application's processes have sent and received through VNICs of their own.
+    fn own_queues(&self, application: &str) -> [u64; 2] {
+        let listeners = self.listing.listeners.iter().filter(|found| found.application == application);
+        let pids: BTreeSet<u32> = listeners.filter_map(|found| u32::try_from(found.pid).ok()).collect();
+        let is_own =
+            |page: &&StatGroup| page.source == OWN_QUEUE && page.pid.is_some_and(|pid| pids.contains(&pid));
+        self.pages.iter().filter(is_own).fold([0; 2], |[sent, received], page| {
+            [sent + value(page, "tx_bytes"), received + value(page, "rx_bytes")]
+        })
+    }
 }
 
 /// A thread of the service core.
@@ -173,6 +191,8 @@ impl Report {
         for found in &now.listing.applications {
             let same = |other: &&ListedApplication| (&other.id, &other.vnic) == (&found.id, &found.vnic);
             let earlier = before.listing.applications.iter().find(same).unwrap_or(found);
+            let queues = [now, before].map(|sample| sample.own_queues(&found.id));
+            let own = |direction: usize| rate(queues[0][direction], queues[1][direction]);
             report.applications.push(Program {
                 application: found.id.clone(),
                 program: now.programs.get(&found.id).cloned().unwrap_or_default(),
@@ -180,8 +200,8 @@ impl Report {
                 vnic: found.vnic.clone(),
                 listeners: found.listeners,
                 connections: found.connections + found.accepted,
-                sent: rate(found.sent, earlier.sent),
-                received: rate(found.received, earlier.received),
+                sent: rate(found.sent, earlier.sent) + own(0),
+                received: rate(found.received, earlier.received) + own(1),
                 memory: found.memory,
             });
         }
@@ -288,6 +308,8 @@ fn percent(thousandths: u64) -> Cell {
 mod tests {
     use sietch_protocol::metrics::{Kind, Metric};
 
+    use sietch_service::sockets::ListedListener;
+
     use super::*;
 
     fn page(source: &str, sent: u64, busy: u64) -> StatGroup {
@@ -349,6 +371,34 @@ mod tests {
         insta::assert_snapshot!(report.headline(Order::Bytes, Palette::plain()), @r"
         sietch top  2 programs, 13 connections, 25.0% of a core in the service    q quits, s sorts (by bytes)
         ");
+    }
+
+    #[test]
+    fn a_program_s_own_vnic_counts() {
+        let at = |at, bytes| {
+            let listener = ListedListener {
+                application: "0b".repeat(16),
+                pid: 7,
+                name: "127.0.0.1:1".parse().unwrap(),
+                namespace: 1,
+                backlog: 1,
+                leads_to: None,
+                vnic: None,
+            };
+            let mut sample = sample(at, 0, 0, 0.0);
+            sample.listing.listeners = vec![listener];
+            let metric = |name: &str, value| Metric { name: name.to_owned(), kind: Kind::Counter, value };
+            let metrics = vec![metric("tx_bytes", bytes), metric("rx_bytes", 2 * bytes)];
+            for pid in [7, 8] {
+                let page =
+                    StatGroup { source: OWN_QUEUE.to_owned(), pid: Some(pid), metrics: metrics.clone() };
+                sample.pages.push(page);
+            }
+            sample
+        };
+        let report = Report::of(&at(2.0, 3000), &at(0.0, 1000));
+        let rates: Vec<_> = report.applications.iter().map(|it| (it.sent, it.received)).collect();
+        assert_eq!(rates, [(0, 0), (1000, 2000)]);
     }
 
     #[test]
