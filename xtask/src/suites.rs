@@ -44,10 +44,7 @@ const MODULES: [&str; 20] = [
 ];
 
 /// Tests that pass on the kernel alone, and why that is right.
-const KNOWN: [(&str, &str); 2] = [
-    ("test_handle_expt", "urgent data (MSG_OOB) is refused: docs/posix.md"),
-    ("TestFTPClass.test_abort", "urgent data (MSG_OOB) is refused: docs/posix.md"),
-];
+const KNOWN: [(&str, &str); 0] = [];
 
 /// Tests that are left out: sockets between virtual machines. A test waits for ever on a machine
 /// that supports only a part of them.

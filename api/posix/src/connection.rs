@@ -9,6 +9,7 @@ pub(crate) mod doorbell;
 pub(crate) mod edges;
 pub(crate) mod names;
 pub(crate) mod option_words;
+pub(crate) mod owner;
 pub(crate) mod pause;
 pub(crate) mod peer;
 pub(crate) mod placeholder;

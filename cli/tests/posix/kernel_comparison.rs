@@ -71,6 +71,13 @@ fn with_debug_output_a_socket_that_stays_on_the_kernel_says_why() {
 }
 
 #[test]
+fn urgent_data_are_those_of_the_kernel() {
+    compared(|testbed| {
+        same_as_on_the_kernel(testbed, "urgent.py", include_str!("scripts/kernel_comparison/urgent.py"));
+    });
+}
+
+#[test]
 fn zerocopy_cannot_be_switched_on_where_no_completion_would_come() {
     compared(|testbed| {
         testbed.skip_byte_check();

@@ -5,6 +5,8 @@
 //! * the peer's FIN or the own `shutdown(SHUT_RD)`: IN and RDHUP, data left or not; with the own
 //!   FIN as well: HUP;
 //! * a reset: IN, OUT, RDHUP, HUP, and ERR until it was reported;
+//! * PRI while the urgent byte was neither taken nor passed over; IN if more than that byte is
+//!   there;
 //! * OUT if there is room as `poll` defines it, and always after the own FIN.
 //!
 //! A placeholder that hung up proves that no process holds the peer's end; the kernel's epoll
@@ -26,6 +28,9 @@ pub const HANGUP: u32 = libc::EPOLLHUP as u32;
 
 /// Readable, or the peer sends nothing more.
 pub const READ_END: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLRDHUP) as u32;
+
+/// Urgent data are there.
+pub const URGENT: u32 = libc::EPOLLPRI as u32;
 
 /// An error is pending.
 pub const ERROR: u32 = libc::EPOLLERR as u32;
@@ -112,13 +117,14 @@ fn readiness_after_change(end: &Endpoint, edge: Edge, room: bool) -> u32 {
         return special(flags, state, error);
     }
     let hung_up = flags & flag::HUNG_UP != 0;
-    let mut ready = error;
+    let urgent = edge.is_marked() && end.has_urgent();
+    let mut ready = if urgent { error | URGENT } else { error };
     if hung_up || flags & flag::SHUT_RD != 0 || edge.is_finished() {
         ready |= READ_END;
         if flags & flag::SHUT_WR != 0 {
             ready |= HANGUP;
         }
-    } else if end.readable_of(edge.arrived) != 0 {
+    } else if if edge.is_marked() { end.readable() } else { end.readable_of(edge.arrived) } != 0 {
         ready |= READ;
     }
     if room && (hung_up || flags & flag::SHUT_WR != 0 || is_writable(end)) {

@@ -68,6 +68,8 @@ pub mod refused_pages;
 #[cfg(not(loom))]
 mod send;
 #[cfg(not(loom))]
+mod urgent;
+#[cfg(not(loom))]
 mod user_timeout;
 pub mod waiters;
 

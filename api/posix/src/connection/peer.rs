@@ -9,6 +9,7 @@ use sietch_stream::peer;
 use crate::connection::placeholder::Number;
 use crate::descriptor::description::Held;
 use crate::signal::handlers;
+use crate::system::{kernel, seccomp};
 
 pub(crate) use sietch_stream::peer::{data_ready, is_set_up, room_ready};
 
@@ -22,6 +23,16 @@ pub(crate) fn notify(fd: c_int, end: &Endpoint, due: Notification) {
 #[inline(always)]
 pub(crate) fn notify_data(fd: c_int, end: &Endpoint) {
     peer::notify_data(Number(fd), end);
+}
+
+/// After urgent data were sent: has the kernel send SIGURG to the owner of the other end, if there
+/// is one ([`crate::connection::owner`]).
+#[cold]
+pub(crate) fn signal_urgent(fd: c_int, end: &Endpoint) {
+    if end.peer_wants_urgent_signals() && !seccomp::is_restricted() {
+        let flags = libc::MSG_OOB | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        end.write_counted(|| kernel::send(fd, &[0], flags).is_ok());
+    }
 }
 
 /// Writes a byte for a service core that has to check something else than bytes.

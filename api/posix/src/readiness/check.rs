@@ -22,7 +22,7 @@ use crate::descriptor::description::Held;
 use crate::descriptor::table;
 
 pub(crate) use sietch_stream::readiness::{
-    ERROR, HANGUP, OUTPUT, READ, READ_END, has_shut_read, is_quiet, lone_sleep_limit, readiness,
+    ERROR, HANGUP, OUTPUT, READ, READ_END, URGENT, has_shut_read, is_quiet, lone_sleep_limit, readiness,
     readiness_at, shorter_sleep, sleep_limit,
 };
 
@@ -37,7 +37,7 @@ pub(crate) const ARRIVAL: u32 =
 pub(crate) const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
 /// All events that are ever reported.
-pub(crate) const ANY_EVENT: u32 = READ_END | OUTPUT | HANGUP | ERROR;
+pub(crate) const ANY_EVENT: u32 = READ_END | URGENT | OUTPUT | HANGUP | ERROR;
 
 /// The edge-triggered bit.
 pub(crate) const EDGE: u32 = libc::EPOLLET as u32;

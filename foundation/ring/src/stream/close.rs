@@ -60,7 +60,8 @@ impl Endpoint {
     /// soon checks with the kernel whether that was the last descriptor of all. The caller notifies
     /// ([`Endpoint::data_notification`]) only if it must not rely on the hang-up itself.
     pub fn closing(&self) {
-        let unread = if self.readable() == 0 { 0 } else { tail::UNREAD };
+        let unread = self.readable() != 0 || self.urgent_position().is_some();
+        let unread = if unread { tail::UNREAD } else { 0 };
         self.publish_flags(tail::CLOSING | unread);
     }
 

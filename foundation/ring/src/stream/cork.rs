@@ -7,7 +7,7 @@
 //!    producer may be busy with something else for ever. Instead the producer writes beside its
 //!    tail how far the bytes go and when they are due, and notifies. The consumer wakes, finds
 //!    nothing, sleeps until then at most ([`Endpoint::corked_for`], read *before* its last poll),
-//!    and publishes the bytes itself in the producer's place ([`Endpoint::inbound_tail`]).
+//!    and publishes the bytes itself in the producer's place ([`Endpoint::whole_tail`]).
 //! 3. That is one compare-and-exchange of the tail: the second of the two finds another word there,
 //!    with these bytes in it or behind them. A producer takes no tail from the common memory. So in
 //!    its own view it has not published bytes that its consumer may have read. It accepts a head up
@@ -18,7 +18,7 @@
 
 use super::clock::{MILLISECOND, now};
 use super::endpoint::Endpoint;
-use super::layout::tail;
+use super::layout::{MARKED, tail};
 use super::private::flag;
 use super::send::Send;
 use crate::sync::Ordering;
@@ -27,28 +27,44 @@ use crate::sync::Ordering;
 /// sends what is corked).
 pub const LONGEST: u64 = 200;
 
-/// Bits of a position in a word; the others are milliseconds.
-const POSITION: u32 = 40;
+/// Bits of a position in a word. The next bit is [`MARKED`], those above it are milliseconds.
+const POSITION: u32 = 39;
+
+const TIME: u32 = POSITION + 1;
+
+const _: () = assert!(MARKED == 1 << POSITION);
 
 /// A word that says that bytes before `position` are due at `at` milliseconds. Never 0.
 const fn word(position: u64, at: u64) -> u64 {
-    let word = at << POSITION | position & ((1 << POSITION) - 1);
-    if word == 0 { 1 << POSITION } else { word }
+    let word = at << TIME | position & ((1 << POSITION) - 1);
+    if word == 0 { 1 << TIME } else { word }
 }
 
 /// Milliseconds that are left of a word at `now`: none if it is due, or if it exceeds the longest
 /// time that may be set.
 const fn left(word: u64, now: u64) -> Option<u64> {
-    let left = (word >> POSITION).wrapping_sub(now) & ((1 << (u64::BITS - POSITION)) - 1);
+    let left = (word >> TIME).wrapping_sub(now) & ((1 << (u64::BITS - TIME)) - 1);
     if left == 0 || left > LONGEST { None } else { Some(left) }
 }
 
 impl Endpoint {
+    /// What the other has published, with what it held back for long enough, as far as it can be
+    /// read at once, and how many bytes are passed over before ([`super::urgent`]).
+    #[inline]
+    pub(super) fn tail_of_reader(&self) -> (u64, u64) {
+        let producer = &self.inbound().producer;
+        let held = producer.held.load(Ordering::Acquire);
+        if held != 0 {
+            self.publish_due_corked();
+        }
+        let word = producer.tail.load(Ordering::Acquire);
+        if held & MARKED == 0 { (word, 0) } else { self.to_mark_of_reader(word) }
+    }
+
     /// The word that the other published last, with what it held back for long enough.
     #[inline]
-    pub(super) fn inbound_tail(&self) -> u64 {
+    pub(super) fn whole_tail(&self) -> u64 {
         let producer = &self.inbound().producer;
-        // Not later than the tail.
         if producer.held.load(Ordering::Acquire) != 0 {
             self.publish_due_corked();
         }
@@ -58,7 +74,8 @@ impl Endpoint {
     #[cold]
     fn publish_due_corked(&self) {
         let producer = &self.inbound().producer;
-        let word = producer.held.load(Ordering::Acquire);
+        let held = producer.held.load(Ordering::Acquire);
+        let word = held & !MARKED;
         let before = producer.tail.load(Ordering::Acquire);
         // An end that is dead, or sends nothing more, holds nothing back. If one of several holders
         // has closed, that is not known before the kernel was queried.
@@ -74,7 +91,7 @@ impl Endpoint {
             // Another word: the producer has published them, or another holder of this end.
             let _ = producer.tail.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed);
         }
-        let _ = producer.held.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = producer.held.compare_exchange(held, held & MARKED, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Nanoseconds after which there may be more to read without a notification: the other end
@@ -82,7 +99,7 @@ impl Endpoint {
     /// Another reader of this end may take the bytes when they are due, and notifies no waiter.
     #[inline]
     pub fn corked_for(&self) -> Option<u64> {
-        match self.inbound().producer.held.load(Ordering::Acquire) {
+        match self.inbound().producer.held.load(Ordering::Acquire) & !MARKED {
             0 => None,
             // The clock is some milliseconds coarse.
             word => Some(left(word, now()).unwrap_or(1) * MILLISECOND),
@@ -108,7 +125,7 @@ impl Endpoint {
     #[cold]
     pub(super) fn clear_corked(&self) {
         self.private().sending.held.store(0, Ordering::Release);
-        self.outbound().producer.held.store(0, Ordering::Release);
+        self.outbound().producer.held.fetch_and(MARKED, Ordering::Release);
     }
 }
 
@@ -122,7 +139,8 @@ impl Send<'_> {
         }
         let (now, held) = (now(), &self.end().outbound().producer.held);
         // The time of the bytes held back first counts. If it is over, no reader has polled yet.
-        let at = match held.load(Ordering::Relaxed) {
+        let marked = held.load(Ordering::Relaxed) & MARKED;
+        let at = match held.load(Ordering::Relaxed) & !MARKED {
             0 => LONGEST,
             before => left(before, now).unwrap_or(0),
         };
@@ -130,6 +148,6 @@ impl Send<'_> {
             return;
         }
         let position = self.stage_only();
-        held.store(word(position, now + at), Ordering::Release);
+        held.store(word(position, now + at) | marked, Ordering::Release);
     }
 }

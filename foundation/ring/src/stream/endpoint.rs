@@ -14,7 +14,7 @@
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use super::layout::{Common, Direction, HEADER, MAGIC, Names, Notified, PRIVATE, RegionSizes, tail};
+use super::layout::{Common, Direction, HEADER, MAGIC, MARKED, Names, Notified, PRIVATE, RegionSizes, tail};
 use super::memory::{AttachError, Mapped};
 use super::private::{Private, flag};
 use super::{arrivals, refused_pages};
@@ -35,11 +35,20 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Whether the connection is established, and neither end has shut anything down, closed for
-    /// good or reset it.
+    /// Whether the connection is established, neither end has shut anything down, closed for good
+    /// or reset it, and no urgent data were ever sent to this one.
     #[inline]
     pub const fn is_open(&self) -> bool {
         self.changes & (flag::WOKEN - 1) == 0
+    }
+
+    /// Of the changes: [`Endpoint::is_marked`].
+    const MARKED: u32 = 1 << 12;
+
+    /// Whether the other end has ever sent urgent data.
+    #[inline]
+    pub const fn is_marked(&self) -> bool {
+        self.changes & Self::MARKED != 0
     }
 
     /// See [`Endpoint::is_closing`].
@@ -192,7 +201,10 @@ impl Endpoint {
     /// Bytes that can be read now.
     #[inline]
     pub fn readable(&self) -> usize {
-        self.readable_of(tail::position(self.inbound_tail()))
+        if self.is_marked() {
+            return self.readable_to_mark();
+        }
+        self.readable_of(tail::position(self.whole_tail()))
     }
 
     /// Bytes that can be read now of those that the other had published at a snapshot
@@ -200,22 +212,26 @@ impl Endpoint {
     #[inline]
     pub fn readable_of(&self, published: u64) -> usize {
         let head = self.private().receiving.head.load(Ordering::Acquire);
-        // At most what all regions hold; more is invalid, which the next read detects.
-        let most = 2 << self.region_sizes.largest;
-        published.saturating_sub(head).min(most) as usize
+        self.at_most_all(published.saturating_sub(head))
+    }
+
+    /// At most what all regions hold; more is invalid, which the next read detects.
+    #[inline]
+    pub(super) fn at_most_all(&self, bytes: u64) -> usize {
+        bytes.min(2 << self.region_sizes.largest) as usize
     }
 
     /// Whether the other end will send nothing more (FIN, or it is dead) and everything is read.
     #[inline]
     pub fn ended(&self) -> bool {
-        let word = self.inbound_tail();
+        let word = self.whole_tail();
         (word & tail::FIN != 0 || self.private().has(flag::HUNG_UP)) && self.readable() == 0
     }
 
     /// Whether the other has said that it will send nothing more, read or not.
     #[inline]
     pub fn finished_by_peer(&self) -> bool {
-        self.inbound_tail() & tail::FIN != 0
+        self.whole_tail() & tail::FIN != 0
     }
 
     /// The flags that go with every tail of this end.
@@ -311,12 +327,15 @@ impl Endpoint {
     pub fn snapshot(&self) -> Edge {
         const OWN: u32 = flag::SHUT_RD | flag::SHUT_WR | flag::RESET | flag::WOKEN.wrapping_neg();
         const _: () = assert!(flag::WOKEN == 1 << 20 && flag::HUNG_UP == 4 && tail::FIN == 1);
-        let word = self.inbound_tail();
+        let held = self.inbound().producer.held.load(Ordering::Acquire);
+        let word = self.whole_tail();
         let private = self.private();
         let flags = private.flags.load(Ordering::Acquire);
         // A FIN, and the close after it, are one end.
         let ended = (flags & flag::HUNG_UP) | ((word & tail::FIN) as u32) << 2;
-        let changes = (flags & OWN) | ended | private.state.load(Ordering::Acquire) << 8;
+        // Once, for good: what can be read is no longer known from the tail alone.
+        let marked = ((held & MARKED) >> MARKED.ilog2()) as u32 * Edge::MARKED;
+        let changes = (flags & OWN) | ended | marked | private.state.load(Ordering::Acquire) << 8;
         let ending = word as u8 & (tail::FIN | tail::CLOSING) as u8;
         Edge { arrived: tail::position(word), changes, ending }
     }

@@ -78,6 +78,9 @@ pub struct Names {
     pub peer_length: u32,
 }
 
+/// Bit of [`Producer::held`], once set for good: there has been urgent data ([`super::urgent`]).
+pub(super) const MARKED: u64 = 1 << 39;
+
 /// What the producer of a direction writes, on a line of its own.
 #[repr(C, align(128))]
 #[derive(Debug)]
@@ -94,6 +97,12 @@ pub struct Producer {
     pub read: AtomicU64,
     /// See [`super::arrivals`].
     pub arrivals: [AtomicU64; super::arrivals::KEPT],
+    /// The position behind the last urgent byte; 0 for none. See [`super::urgent`].
+    pub urgent: AtomicU64,
+    /// From here on, and up to where, earlier urgent bytes are passed over.
+    pub urgent_passed: [AtomicU64; 2],
+    /// Not 0: a process gets SIGURG when urgent data arrive at this end.
+    pub urgent_signals: AtomicU64,
 }
 
 /// Slots of a table by region: no region has a power beyond [`BOUNDS`].

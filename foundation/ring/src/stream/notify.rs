@@ -330,6 +330,17 @@ impl Endpoint {
         moved::at(left) <= moved::at(mine) && self.readable() <= (1 << log2) / 4 * 3
     }
 
+    /// Counts the byte that `write` writes into the other end's doorbell. Returns whether it did.
+    pub fn write_counted(&self, write: impl FnOnce() -> bool) -> bool {
+        let bytes = &self.peer_notified().bytes;
+        bytes.fetch_add(1, Ordering::Release);
+        let written = write();
+        if !written {
+            bytes.fetch_sub(1, Ordering::Release);
+        }
+        written
+    }
+
     /// Notifies of what is due, by one byte that `write` writes into the other end's doorbell.
     /// Returns whether it did: false also if nothing is due.
     ///
@@ -340,12 +351,10 @@ impl Endpoint {
         if !due.iter().any(|due| due.is_needed()) {
             return false;
         }
-        let notified = self.peer_notified();
-        notified.bytes.fetch_add(1, Ordering::Release);
-        if !write() {
-            notified.bytes.fetch_sub(1, Ordering::Release);
+        if !self.write_counted(write) {
             return false;
         }
+        let notified = self.peer_notified();
         for due in due {
             if let Some(request) = due.request {
                 let word = if due.want == Want::Data { &notified.data } else { &notified.room };

@@ -68,6 +68,8 @@ pub mod option {
     pub const RECEIVE_BUFFER: usize = 5;
     /// SO_KEEPALIVE: 0 or 1.
     pub const KEEPALIVE: usize = 8;
+    /// SO_OOBINLINE: 0 or 1.
+    pub const OOB_INLINE: usize = 10;
     /// TCP_NODELAY: 0 or 1.
     pub const NO_DELAY: usize = 14;
     /// TCP_CORK: 0 or 1.
@@ -180,6 +182,8 @@ pub struct Private {
     pub(super) stalled_since: AtomicU64,
     /// What it had read then.
     pub(super) stalled_at: AtomicU64,
+    /// The mark whose byte was taken by itself. See [`super::urgent`].
+    pub(super) urgent_taken: AtomicU64,
 }
 
 /// Where the service that sets the connection up writes [`Private::state`] and, right behind it,

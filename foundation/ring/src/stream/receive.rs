@@ -38,13 +38,15 @@ pub struct Receive<'a> {
     /// The head.
     at: ReadPosition,
     published: u64,
+    /// Bytes at the head that are passed over ([`super::urgent`]).
+    pub(super) passes: u64,
     _guard: Guard<'a>,
 }
 
 impl<'a> Receive<'a> {
     /// Reads what the producer has published, once, and validates it.
     #[inline]
-    pub(super) fn new(end: &'a Endpoint, guard: Guard<'a>) -> Self {
+    pub(super) fn new(end: &'a Endpoint, (word, passes): (u64, u64), guard: Guard<'a>) -> Self {
         let receiving = &end.private().receiving;
         let region = receiving.region.load(Ordering::Relaxed);
         // An invalid private word can only come from another holder of this end; it must not lead
@@ -52,13 +54,13 @@ impl<'a> Receive<'a> {
         let log2 = moved::log2(region).clamp(end.region_sizes.smallest, end.region_sizes.largest);
         let position = receiving.head.load(Ordering::Relaxed);
         let at = ReadPosition { position, since: moved::at(region), log2 };
-        let published = tail::position(end.inbound_tail());
+        let published = tail::position(word);
         let most = 2_u64 << end.region_sizes.largest;
         if published.checked_sub(position).is_none_or(|ready| ready > most) {
             end.distrust();
-            return Self { end, at, published: position, _guard: guard };
+            return Self { end, at, published: position, passes: 0, _guard: guard };
         }
-        Self { end, at, published, _guard: guard }
+        Self { end, at, published, passes, _guard: guard }
     }
 
     /// How many bytes are in the region of `place` from there on, and the word of the move that
@@ -249,9 +251,28 @@ impl<'a> Receive<'a> {
 }
 
 impl Endpoint {
-    /// Begins to read; `None` if this very thread is reading already (a signal handler).
+    /// Begins to read; `None` if this very thread is reading already (a signal handler). Urgent
+    /// bytes at the head are passed over.
     #[inline(always)]
     pub fn receive(&self) -> Option<Receive<'_>> {
-        Some(Receive::new(self, lock::take(&self.private().receiving.lock)?))
+        let mut receive = self.peek()?;
+        if receive.passes != 0 {
+            receive.consume(receive.passes as usize);
+            receive.passes = 0;
+        }
+        Some(receive)
+    }
+
+    /// As [`Endpoint::receive`], to read without consuming: see [`Receive::passes_over`].
+    #[inline(always)]
+    pub fn peek(&self) -> Option<Receive<'_>> {
+        let guard = lock::take(&self.private().receiving.lock)?;
+        Some(Receive::new(self, self.tail_of_reader(), guard))
+    }
+
+    /// The same for all that was published, urgent or not.
+    pub(super) fn receive_all(&self) -> Option<Receive<'_>> {
+        let guard = lock::take(&self.private().receiving.lock)?;
+        Some(Receive::new(self, (self.whole_tail(), 0), guard))
     }
 }

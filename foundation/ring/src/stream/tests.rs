@@ -559,6 +559,48 @@ fn held_back_bytes_come_with_later_ones_or_when_they_are_due() {
 }
 
 #[test]
+fn urgent_data_end_a_read_and_nonsense_about_them_harms_only_its_writer() {
+    let [mine, theirs] = pair(SMALL);
+    let urgent = |bytes: &[u8]| {
+        let mut send = mine.send().expect("no handler");
+        // SAFETY: a slice.
+        assert_eq!(unsafe { send.copy_from(bytes.as_ptr(), bytes.len()) }, Ok(bytes.len()));
+        send.mark_urgent();
+    };
+    urgent(b"abc");
+    write(&mine, b"de");
+    assert_eq!((theirs.readable(), theirs.waiting_bytes(), theirs.is_at_mark()), (2, 2, false));
+    assert_eq!(
+        (theirs.take_urgent(true), theirs.take_urgent(false), theirs.take_urgent(false)),
+        (Some(b'c'), Some(b'c'), None)
+    );
+    assert_eq!((read(&theirs, 9), theirs.is_at_mark()), (b"ab".to_vec(), true));
+    assert_eq!((read(&theirs, 9), theirs.is_at_mark()), (b"de".to_vec(), false));
+    // Urgent bytes that would be read next give way to later ones.
+    for byte in [b"1", b"2", b"3"] {
+        urgent(byte);
+    }
+    assert_eq!((theirs.readable(), theirs.has_urgent(), theirs.is_at_mark()), (0, true, true));
+    assert_eq!((theirs.take_urgent(false), read(&theirs, 9)), (Some(b'3'), Vec::new()));
+    let producer = &mine.outbound().producer;
+    for word in [0, 1, 7, 8, 9, 1000, u64::MAX] {
+        for passed in [0, 3, 8, 9, u64::MAX] {
+            write(&mine, b"x");
+            producer.urgent.store(word, Ordering::Relaxed);
+            producer.urgent_passed[0].store(passed.min(word), Ordering::Relaxed);
+            producer.urgent_passed[1].store(passed, Ordering::Relaxed);
+            assert!(theirs.readable() <= 36 && theirs.waiting_bytes() <= 36);
+            let _ = (theirs.take_urgent(false), theirs.is_at_mark(), read(&theirs, 9));
+        }
+    }
+    let _ = (read(&theirs, 99), read(&theirs, 99));
+    assert!(!theirs.private().has(flag::RESET));
+    assert_eq!(read(&theirs, 99), b"");
+    write(&mine, b"still");
+    assert_eq!(read(&theirs, 9), b"still");
+}
+
+#[test]
 fn a_user_timeout_resets_the_connection_of_a_peer_that_leaves_much_unread() {
     let [mine, theirs] = pair(RegionSizes::default());
     let private = mine.private();

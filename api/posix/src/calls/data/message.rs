@@ -54,7 +54,10 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
                 .and_then(|vectors| receive::receive(fd, &held, end, vectors, flags))?;
             message.msg_namelen = 0;
             // MSG_TRUNC on a stream drops bytes, and reports nothing.
-            message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+            message.msg_flags = flags & (libc::MSG_CMSG_CLOEXEC | libc::MSG_OOB);
+            if flags & libc::MSG_OOB != 0 && count == 0 {
+                message.msg_flags |= libc::MSG_TRUNC;
+            }
             let unread = option_words::get(end, UNREAD_MESSAGE) == Some(1);
             message.msg_controllen = if unread { put_unread(end, &mut message) } else { 0 };
             user_memory::write(&raw mut (*to).msg_namelen, message.msg_namelen)?;

@@ -13,16 +13,17 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use libc::iovec;
 use rustix::io::Errno as Error;
-use sietch_ring::stream::{CopyFault, Endpoint, Want};
+use sietch_ring::stream::{CopyFault, Endpoint, Want, flag};
 use sietch_stream::outcome;
 
 use crate::calls::data::vectors::{self, Stopped, total};
 use crate::connection::blocked::{self, BlockedCall, SleepOptions};
 use crate::connection::placeholder::Number;
-use crate::connection::status::is_nonblocking;
+use crate::connection::status::{self, is_nonblocking};
 use crate::connection::{option_words, peer, short_lived};
 use crate::descriptor::description::Held;
 use crate::signal::handlers::Section;
+use crate::signal::user_memory;
 use crate::system::sys::{Errno, Outcome};
 
 /// Bytes that a call with MSG_PEEK has copied or passed over, of those still in the ring.
@@ -63,18 +64,22 @@ unsafe fn take(
 ) -> Result<usize, Stopped> {
     // No handler jumps out of the copy and leaves the lock.
     let _section = Section::enter();
-    let mut receive = end.receive().ok_or(Stopped::Reentered)?;
+    let peek = flags & libc::MSG_PEEK != 0;
+    let receive = if peek { end.peek() } else { end.receive() };
+    let mut receive = receive.ok_or(Stopped::Reentered)?;
     if let ([vector], 0) = (vectors, done | (flags & (libc::MSG_PEEK | libc::MSG_TRUNC)) as usize) {
         // SAFETY: the caller upholds this function's contract.
         return unsafe { receive.read_to(vector.iov_base.cast(), vector.iov_len.min(most)) }.or_else(cut_off);
     }
-    let peek = flags & libc::MSG_PEEK != 0;
     // Under the lock of readers, as its change below.
     let peeks_after = if peek { option_words::peeks_after(end, receive.position()) } else { None };
     match peeks_after {
         Some(bytes) => (peeked.from, peeked.bytes) = (receive.position(), bytes),
         None if peek => peeked.restart_if_read(receive.position()),
         None => {}
+    }
+    if peek && peeked.bytes == 0 {
+        peeked.bytes = receive.passes_over();
     }
     let skip = peeked.bytes;
     let there = receive.available().saturating_sub(skip).min(most);
@@ -169,7 +174,8 @@ unsafe fn receive_in_line(
     flags: c_int,
 ) -> Outcome {
     if flags & libc::MSG_OOB != 0 {
-        return Err(libc::EINVAL);
+        // SAFETY: the caller upholds this function's contract.
+        return unsafe { receive_urgent(fd, held, end, vectors, flags) };
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
         return Err(libc::EAGAIN);
@@ -263,6 +269,10 @@ unsafe fn receive_waiting(
         if let Some(answer) = answer {
             return answer.map(|_| done);
         }
+        // A call does not read past urgent data.
+        if done != 0 && end.is_at_mark() {
+            return Ok(done);
+        }
         // A byte may have come since; an end cannot have been seen before it.
         let comes = end.readable() > seen
             || (end.is_worth_polling() || nonblocking && !just_emptied(held, end))
@@ -289,6 +299,29 @@ unsafe fn receive_waiting(
             return outcome;
         }
     }
+}
+
+/// The urgent byte (Linux's `tcp_recv_urg`).
+///
+/// # Safety
+/// As [`receive`].
+#[cold]
+unsafe fn receive_urgent(fd: c_int, held: &Held, end: &Endpoint, vectors: &[iovec], flags: c_int) -> Outcome {
+    if !end.may_take_urgent() {
+        return Err(libc::EINVAL);
+    }
+    status::refresh(fd, held);
+    if end.private().has(flag::RESET) {
+        return Err(libc::ENOTCONN);
+    }
+    let _section = Section::enter();
+    let byte = end.take_urgent(flags & libc::MSG_PEEK != 0).ok_or(libc::EINVAL)?;
+    let Some(vector) = vectors.iter().find(|vector| vector.iov_len != 0) else { return Ok(0) };
+    if flags & libc::MSG_TRUNC == 0 {
+        // SAFETY: the caller upholds this function's contract.
+        unsafe { user_memory::write(vector.iov_base.cast(), byte) }?;
+    }
+    Ok(1)
 }
 
 /// A receive of which not all vectors can be addresses. It fills the `good` vectors before the

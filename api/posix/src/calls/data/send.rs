@@ -46,7 +46,8 @@ unsafe fn put(end: &Endpoint, vectors: &[iovec], done: usize, flags: c_int) -> R
     let _section = Section::enter();
     let mut send = end.send().ok_or(Stopped::Reentered)?;
     let mark = send.staged();
-    if let ([vector], 0) = (vectors, done) {
+    let urgent = flags & libc::MSG_OOB != 0;
+    if let ([vector], 0) = (vectors, done | usize::from(urgent)) {
         // SAFETY: the caller upholds this function's contract.
         let copied = unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const(), vector.iov_len) };
         let copied = copied.or_else(|cut| cut_off(&mut send, mark, cut))?;
@@ -78,7 +79,9 @@ unsafe fn put(end: &Endpoint, vectors: &[iovec], done: usize, flags: c_int) -> R
             break;
         }
     }
-    if whole && holds(end, flags) {
+    if urgent && copied != 0 {
+        send.mark_urgent();
+    } else if whole && holds(end, flags) {
         send.cork();
     }
     Ok(copied)
@@ -174,7 +177,8 @@ pub(crate) unsafe fn send_piece(
 /// The vectors may be read.
 #[inline(always)]
 unsafe fn send_in_line(fd: c_int, held: &Held, end: &Endpoint, vectors: &[iovec], flags: c_int) -> Outcome {
-    if flags & libc::MSG_OOB != 0 {
+    // An engine has no urgent data.
+    if flags & libc::MSG_OOB != 0 && end.private().has(flag::SERVED) {
         return Err(libc::EOPNOTSUPP);
     }
     let length = total(vectors)?;
@@ -246,6 +250,9 @@ unsafe fn attempt(
         Ok(copied) => {
             // Also if nothing fitted: held bytes may have been published.
             peer::notify_data(fd, end);
+            if flags & libc::MSG_OOB != 0 && copied != 0 {
+                peer::signal_urgent(fd, end);
+            }
             polling::note_write(fd, held, end);
             if !usual {
                 note_stall(held, end);

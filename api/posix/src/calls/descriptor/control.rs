@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use sietch_ring::stream::flag;
 
 use crate::calls::descriptor::duplicate::follow;
+use crate::connection::owner;
 use crate::descriptor::description::{Kind, socket_flag};
 use crate::descriptor::{in_flight, table};
 use crate::listener::kernel_socket;
@@ -33,8 +34,22 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
             }
             sys::to_c_int(outcome)
         }
-        // SAFETY: the caller upholds this function's contract.
-        _ => unsafe { originals::fcntl(fd, command, argument) },
+        _ => {
+            // SAFETY: the caller upholds this function's contract.
+            let answer = unsafe { originals::fcntl(fd, command, argument) };
+            if answer == 0 && owner::sets_owner(command) {
+                note_owner(fd);
+            }
+            answer
+        }
+    }
+}
+
+fn note_owner(fd: c_int) {
+    if let Some(held) = table::find(fd)
+        && let Some(end) = held.end()
+    {
+        owner::note(fd, end);
     }
 }
 
@@ -68,7 +83,7 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
         unsafe { user_memory::write(value, c_int::try_from(number).unwrap_or(c_int::MAX)) }.map(|()| 0)
     };
     let outcome = match (request, held.end()) {
-        (libc::FIONREAD, Some(end)) => give(end.readable()),
+        (libc::FIONREAD, Some(end)) => give(end.waiting_bytes()),
         // The peer's kernel would have acknowledged everything at once.
         (libc::TIOCOUTQ, Some(end)) if end.private().has(flag::SERVED) => {
             let waiting = client::information(fd).map_or(0, |(_, waiting)| waiting as usize);
@@ -76,7 +91,8 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
         }
         // Bytes sent to a vanished peer stay unacknowledged.
         (libc::TIOCOUTQ, Some(end)) => give(end.private().lost.load(Relaxed) as usize),
-        (SIOCOUTQNSD | SIOCATMARK, Some(_)) => give(0),
+        (SIOCATMARK, Some(end)) => give(usize::from(end.is_at_mark())),
+        (SIOCOUTQNSD, Some(_)) => give(0),
         (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD, None) => {
             // One that was shut down listens no more.
             if held.socket.flags.load(Acquire) & socket_flag::STOPPED == 0 {
@@ -95,8 +111,15 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
             }
             outcome
         }
-        // SAFETY: the caller upholds this function's contract.
-        _ => unsafe { sys::syscall(libc::SYS_ioctl, [signed(fd), request as usize, argument, 0, 0, 0]) },
+        _ => {
+            let arguments = [signed(fd), request as usize, argument, 0, 0, 0];
+            // SAFETY: the caller upholds this function's contract.
+            let outcome = unsafe { sys::syscall(libc::SYS_ioctl, arguments) };
+            if outcome.is_ok() && matches!(request, FIOSETOWN | SIOCSPGRP) {
+                note_owner(fd);
+            }
+            outcome
+        }
     };
     sys::to_c_int(outcome)
 }
@@ -104,10 +127,14 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
 /// `SIOCOUTQNSD` of `linux/sockios.h`.
 const SIOCOUTQNSD: c_ulong = 0x894B;
 
+/// `FIOSETOWN` and `SIOCSPGRP` of `asm/sockios.h`.
+const FIOSETOWN: c_ulong = 0x8901;
+const SIOCSPGRP: c_ulong = 0x8902;
+
 /// `SIOCATMARK` of `asm/sockios.h`.
 const SIOCATMARK: c_ulong = 0x8905;
 
-/// `sockatmark(3)`: there is never urgent data.
+/// `sockatmark(3)`.
 pub fn sockatmark(fd: c_int) -> c_int {
     let mut mark: c_int = 0;
     // SAFETY: an int to write to.

@@ -17,7 +17,7 @@ use sietch_stream::service::is_local;
 
 use crate::connection::blocked::{self, BlockedCall, SleepOptions};
 use crate::connection::status::{self, is_over, refresh};
-use crate::connection::{names, option_words, peer, short_lived};
+use crate::connection::{names, option_words, owner, peer, short_lived};
 use crate::descriptor::description::{self, Held, Kind, listener_name, socket_flag};
 use crate::descriptor::{room, table};
 use crate::listener::register::family_fits;
@@ -114,6 +114,7 @@ fn finish_connect(fd: c_int, held: &Held, made: client::Made) -> Outcome {
     inherit::remember(fd, held);
     inherit::pass_on_to(held, &made.end);
     reservation::release(&held.socket);
+    owner::carry_over(fd, made.placeholder, &made.end);
     replace(fd, held, made.placeholder);
     if held.become_stream(made.end).is_err() {
         return Err(libc::EALREADY);
