@@ -1,7 +1,6 @@
 //! What the socket service and the TCP host share: requests of applications, and what they concern.
 //!
 //! - [`application`]: the identity of an application, and a connection between two of them.
-//! - [`closer`]: closes descriptors that an application sent, on threads of its own.
 //! - [`descriptors`]: descriptors on their way to a VNIC, which return to the closer when dropped.
 //! - [`vnic`]: a request that the socket service has read and a VNIC answers.
 //! - [`listing`]: what each application has, and what a revocation ended, as JSON in a sealed
@@ -12,7 +11,6 @@
 //! Both roles are above this module; it knows neither.
 
 pub(crate) mod application;
-pub(crate) mod closer;
 pub(crate) mod descriptors;
 pub(crate) mod limits;
 pub(crate) mod listing;

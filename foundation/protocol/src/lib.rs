@@ -15,8 +15,9 @@
 //!    one frame.
 //! 7. Volumes and their storage areas have their own types ([`storage`]).
 //! 8. Bytes of areas and of views travel in sealed memfds ([`sealed`]).
-//! 9. The holder of an area can serve its contents as a tree of files ([`view`]).
-//! 10. Unmodified programs set up their sockets with messages of a fixed size ([`socket_service`]),
+//! 9. What a process that is not trusted sends is closed by threads that may hang ([`closer`]).
+//! 10. The holder of an area can serve its contents as a tree of files ([`view`]).
+//! 11. Unmodified programs set up their sockets with messages of a fixed size ([`socket_service`]),
 //!     over a socket of its own.
 //!
 //! `docs/spec/control-protocol.md` is the reference for all of it, `docs/spec/sockets.md` for the
@@ -38,7 +39,7 @@
 //! The layers, lowest first; a module imports only from those below:
 //!
 //! ```text
-//! connection                           a client's connection to the daemon
+//! connection   closer                  a client's connection to the daemon; closing what was sent
 //! message
 //! storage   view
 //! types     limits   metrics   sealed   sockets   frame   administration   socket_service
@@ -46,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 pub mod administration;
+pub mod closer;
 pub mod connection;
 pub mod frame;
 mod limits;

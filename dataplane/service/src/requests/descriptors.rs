@@ -6,9 +6,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use sietch_protocol::closer::{Closer, Outgoing};
 use sietch_protocol::socket_service::{Descriptors, Reply};
-
-use super::closer::{Closer, Outgoing};
 
 /// The descriptors of a request that a VNIC answers. Dropped, the threads of the closer close them.
 #[derive(Debug, Default)]
@@ -109,8 +108,23 @@ impl Drop for ListenerPair {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
     use super::*;
-    use crate::requests::closer::tests::lingering;
+
+    /// A socket whose last close waits for an hour, and its peer, whose close ends that.
+    fn lingering() -> (TcpStream, TcpStream) {
+        let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut one = TcpStream::connect(listening.local_addr().expect("bound")).expect("a listener");
+        let (other, _) = listening.accept().expect("it has connected");
+        one.set_nonblocking(true).expect("a socket");
+        while one.write(&[0; 65536]).is_ok() {}
+        one.set_nonblocking(false).expect("a socket");
+        rustix::net::sockopt::set_socket_linger(&one, Some(Duration::from_secs(3600))).expect("a socket");
+        (one, other)
+    }
 
     #[test]
     fn neither_drop_nor_answer_waits_for_the_close() {

@@ -1,46 +1,9 @@
-//! Bounds of closing what applications sent, and of what is remembered about revocations.
+//! Bounds of a listener's queue, and of what is remembered about revocations.
 //! `docs/spec/budgets.md` is the table of all bounds of the socket service.
 
 /// Connections that wait at one listener, for any backlog that the program requests: the kernel's
 /// own bound (`net.core.somaxconn`).
 pub(crate) const MOST_BACKLOG: u32 = 4096;
-
-/// Threads that close descriptors which applications sent. Any of them may hang: the application
-/// may serve the file system of the file, and a TCP socket may linger. A thread takes a process id
-/// and some 20 KiB. 160 users together can have all of them hang.
-pub const CLOSERS: usize = 256;
-
-/// Threads of one user while fewer than half of all are busy. There is more than one, so that a
-/// fast close does not wait for one that hangs. While half or more are busy, a user has one.
-pub const CLOSERS_PER_USER: usize = 4;
-
-/// Descriptors of one user that wait for such a thread: twice those of a listener that ends with a
-/// full backlog.
-pub const UNCLOSED: usize = 2 * MOST_BACKLOG as usize;
-
-/// Descriptors of one user that may wait however few are free: enough for a few requests that are
-/// being answered. They are part of the socket service's spare descriptors.
-pub(crate) const UNCLOSED_ALWAYS: usize = 32;
-
-/// Parked sockets of all users. From some 2000 on the kernel may search all of them for each
-/// message with a socket in it (net/unix/garbage.c), answers of this service included: a
-/// millisecond for this many, measured on Linux 6.18.
-pub(crate) const PARKED: usize = 6000;
-
-/// Parked sockets of one user.
-pub const PARKED_PER_USER: usize = 4000;
-
-/// Returns how many descriptors of one user may wait to be closed while `free` are free. A user has
-/// no more of them than it leaves to others.
-pub(crate) const fn most_unclosed(free: usize) -> usize {
-    if free < UNCLOSED_ALWAYS {
-        UNCLOSED_ALWAYS
-    } else if free < UNCLOSED {
-        free
-    } else {
-        UNCLOSED
-    }
-}
 
 /// Revoked applications that are remembered of one user, the latest ones. Each is a program that
 /// was started once, and its id is never used again. Each takes 16 bytes.
@@ -49,22 +12,3 @@ pub(crate) const REVOKED: usize = 1024;
 /// Users whose own revocations are remembered: 64 MiB in all. An administrator's revocations do not
 /// count.
 pub(crate) const REVOKING_USERS: usize = 4096;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_user_leaves_as_many_descriptors_as_it_has_waiting() {
-        let mut left = 100_000;
-        while left > UNCLOSED_ALWAYS {
-            let mut own = 0;
-            while own < most_unclosed(left) {
-                own += 1;
-                left -= 1;
-            }
-            assert!(own <= UNCLOSED && left + UNCLOSED_ALWAYS >= own, "{own}, {left}");
-        }
-        assert_eq!(most_unclosed(0), UNCLOSED_ALWAYS);
-    }
-}

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-pub use crate::requests::limits::{CLOSERS, CLOSERS_PER_USER, PARKED_PER_USER, UNCLOSED};
-pub(crate) use crate::requests::limits::{MOST_BACKLOG, most_unclosed};
+pub(crate) use sietch_protocol::closer::limits::most_unclosed;
+pub use sietch_protocol::closer::limits::{CLOSERS, CLOSERS_PER_USER, PARKED_PER_USER, UNCLOSED};
+
+pub(crate) use crate::requests::limits::MOST_BACKLOG;
 
 /// Listeners of one application: more than a server with a socket for each core, address and
 /// protocol has.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use sietch_protocol::closer::{Closer, Outgoing};
 use sietch_protocol::socket_service::{ARRIVAL_BYTES, Reply, ReplyKind, Rules, send_message};
 use sietch_ring::stream::RegionSizes;
 use sietch_socket::kernel::unreceived;
@@ -29,7 +30,6 @@ use super::listeners::entry::OpenListener;
 use super::metrics::Counters;
 use super::registry::Registry;
 use super::table::{ConnectionId, ListenerId, Table};
-use crate::requests::closer::{Closer, Outgoing};
 use crate::requests::revocation::RevocationList;
 use crate::requests::vnic::VnicRequest;
 

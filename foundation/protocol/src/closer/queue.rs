@@ -9,15 +9,17 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
-use sietch_protocol::socket_service::{Reply, send_message};
 use zerocopy::IntoBytes as _;
 
-use crate::requests::limits;
+use super::limits;
+use crate::socket_service::{Reply, send_message};
 
 /// An answer, sent once the descriptors of its request are closed.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub struct Outgoing {
+    /// Where it goes.
     pub socket: OwnedFd,
+    /// The answer itself.
     pub reply: Reply,
     /// The descriptors that go with it.
     pub descriptors: Vec<OwnedFd>,
@@ -26,7 +28,7 @@ pub(crate) struct Outgoing {
 impl Outgoing {
     /// Sends the answer, and returns its socket, to be closed. The descriptors that went along are
     /// closed at once: this process made them, and others watch for their end.
-    pub(in crate::requests) fn send(self) -> OwnedFd {
+    pub fn send(self) -> OwnedFd {
         let sent: Vec<_> = self.descriptors.iter().map(|sent| sent.as_fd()).collect();
         // An answer that is not read is lost.
         let _ = send_message(self.socket.as_fd(), self.reply.as_bytes(), &sent, SendFlags::DONTWAIT);

@@ -1,11 +1,12 @@
-//! Closes descriptors that applications sent.
+//! Closes descriptors that came from processes that are not trusted.
 //!
-//! The last `close` of a descriptor can take as long as its owner likes. A file of a file system
-//! that the application serves itself is flushed by a request to that application. A TCP socket may
-//! linger. A Unix socket may hold such descriptors in messages that were never received. So:
+//! The last `close` of a descriptor can take as long as its sender likes. A file of a file system
+//! that the sender serves itself is flushed by a request to the sender. A TCP socket may linger. A
+//! Unix socket may hold such descriptors in messages that were never received. So:
 //!
-//! 1. The loop closes nothing that was sent. Threads do it; they start when there is something to
-//!    close and end after [`IDLE`] without work.
+//! 1. A thread that serves others closes nothing that was sent. Threads of the closer do it; they
+//!    start when there is something to close and end after [`IDLE`] without work. A descriptor in a
+//!    [`SentDescriptor`] goes to them wherever it is dropped.
 //! 2. The copy of a request's descriptor is closed *before* the request is answered, by the thread
 //!    that sends the answer ([`Closer::close_and_answer`]). So the kernel sees what the application
 //!    then does with its socket: if the application closes it, its peer sees the end.
@@ -21,13 +22,13 @@
 //!    250 connections take two descriptors there. A thread of that user closes them with that
 //!    socket. Parked sockets slow down everything that the service sends, so their number is
 //!    limited ([`limits::PARKED`]); beyond the limit each takes a descriptor. Nothing is leaked.
-//! 6. A request that a VNIC answers takes its descriptors along as
-//!    [`RequestDescriptors`](super::descriptors::RequestDescriptors). They return here wherever
-//!    they are dropped, and count as a request until then. So does the pair of a listener.
-//! 7. A connection over which a request came may hold descriptors too. It is closed here after the
+//! 6. A connection over which a request came may hold descriptors too. It is closed here after the
 //!    answer ([`Closer::answer`]).
 
+pub mod limits;
+mod peer;
 mod queue;
+mod sent;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,9 +36,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::limits;
-pub(crate) use queue::Outgoing;
+pub use peer::PeerSocket;
+pub use queue::Outgoing;
 use queue::{Done, Job, ParkingPair, Queue};
+pub use sent::SentDescriptor;
 
 /// How long a thread waits for more to close.
 const IDLE: Duration = Duration::from_secs(1);
@@ -50,52 +52,47 @@ struct Shared {
 
 /// A handle to the threads that close descriptors.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Closer(Arc<Shared>);
+pub struct Closer(Arc<Shared>);
 
 impl Closer {
     /// Closes a descriptor, without waiting for it.
-    pub(crate) fn close(&self, uid: u32, descriptor: OwnedFd) {
+    pub fn close(&self, uid: u32, descriptor: OwnedFd) {
         self.close_all(uid, vec![descriptor]);
     }
 
     /// Closes several descriptors, without waiting for them.
-    pub(crate) fn close_all(&self, uid: u32, close: Vec<OwnedFd>) {
+    pub fn close_all(&self, uid: u32, close: Vec<OwnedFd>) {
         if !close.is_empty() {
             self.enter(uid, Job::of(close));
         }
     }
 
     /// Closes descriptors that cannot keep a name in use: those of an answer.
-    pub(crate) fn close_answered(&self, uid: u32, close: Vec<OwnedFd>) {
+    pub fn close_answered(&self, uid: u32, close: Vec<OwnedFd>) {
         if !close.is_empty() {
             self.enter(uid, Job { nameless: true, ..Job::of(close) });
         }
     }
 
     /// Closes a descriptor, and then drops its mark, which shows that it is open.
-    pub(crate) fn close_marked(&self, uid: u32, descriptor: OwnedFd, mark: Option<Arc<()>>) {
+    pub fn close_marked(&self, uid: u32, descriptor: OwnedFd, mark: Option<Arc<()>>) {
         let marks = mark.into_iter().collect();
         self.enter(uid, Job { marks, ..Job::of(vec![descriptor]) });
     }
 
     /// Closes descriptors, drops their marks, then answers.
-    pub(crate) fn close_and_answer(
-        &self,
-        uid: u32,
-        (close, marks): (Vec<OwnedFd>, Vec<Arc<()>>),
-        answer: Outgoing,
-    ) {
+    pub fn close_and_answer(&self, uid: u32, (close, marks): (Vec<OwnedFd>, Vec<Arc<()>>), answer: Outgoing) {
         self.enter(uid, Job { marks, then: Some(answer), ..Job::of(close) });
     }
 
     /// Answers at once, and closes the answer's socket.
-    pub(crate) fn answer(&self, uid: u32, answer: Outgoing) {
+    pub fn answer(&self, uid: u32, answer: Outgoing) {
         self.close_answered(uid, vec![answer.send()]);
     }
 
     /// Parks a socket of a user that may have no more descriptors here. Only the last close of the
     /// socket may take long; a message that holds a Unix socket never does.
-    pub(crate) fn park(&self, uid: u32, socket: OwnedFd) {
+    pub fn park(&self, uid: u32, socket: OwnedFd) {
         let mut queue = self.queue();
         for _ in 0..if queue.may_park(uid) { 2 } else { 0 } {
             let user = queue.users.entry(uid).or_default();
@@ -131,24 +128,24 @@ impl Closer {
     }
 
     /// Returns the number of descriptors that wait to be closed, or whose close hangs.
-    pub(crate) fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.queue().descriptors
     }
 
     /// Returns the same number of one user.
-    pub(crate) fn waiting_of(&self, uid: u32) -> usize {
+    pub fn waiting_of(&self, uid: u32) -> usize {
         self.queue().users.get(&uid).map_or(0, |user| user.descriptors)
     }
 
     /// Returns whether a thread is there to close what this user sends.
-    pub(crate) fn has_thread_for(&self, uid: u32) -> bool {
+    pub fn has_thread_for(&self, uid: u32) -> bool {
         let queue = self.queue();
         queue.busy + queue.scheduled.len() < limits::CLOSERS
             || queue.users.get(&uid).is_some_and(|user| user.busy > 0)
     }
 
     /// Returns whether a descriptor of this user that may keep a name in use is being closed.
-    pub(crate) fn is_closing_named(&self, uid: u32) -> bool {
+    pub fn is_closing_named(&self, uid: u32) -> bool {
         self.queue().users.get(&uid).is_some_and(|user| user.named > 0)
     }
 
@@ -222,14 +219,14 @@ impl Closer {
 }
 
 #[cfg(test)]
-pub(in crate::requests) mod tests {
+mod tests {
     use std::io::Write as _;
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
 
     /// A socket whose last close waits for an hour, and its peer, whose close ends that.
-    pub(in crate::requests) fn lingering() -> (TcpStream, TcpStream) {
+    pub(super) fn lingering() -> (TcpStream, TcpStream) {
         let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let mut one = TcpStream::connect(listening.local_addr().expect("bound")).expect("a listener");
         let (other, _) = listening.accept().expect("it has connected");
