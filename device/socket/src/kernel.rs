@@ -144,27 +144,6 @@ pub fn namespace(socket: impl AsFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Refuses descriptors over a Unix socket from now on: a sender of some has `EPERM`
-/// (`SO_PASSRIGHTS`, Linux 6.16). What is in it stays.
-///
-/// # Errors
-/// `ENOPROTOOPT` before Linux 6.16, and others of `setsockopt(2)`.
-pub fn refuse_descriptors(socket: impl AsFd) -> io::Result<()> {
-    const SO_PASSRIGHTS: libc::c_int = 83;
-    let no: libc::c_int = 0;
-    // SAFETY: the kernel reads four bytes of `no`, which lives over the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw const no).cast(),
-            4,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 /// How much of the messages sent on a Unix socket is not received yet, in the kernel's own measure
 /// (`SIOCOUTQ`: memory, not payload). Zero: everything is received.
 ///

@@ -13,6 +13,7 @@
 //!   without a system call while both are awake.
 //! - [`thread_doorbell`]: a need-wakeup word with an eventfd, for a thread that others wake.
 //! - [`channel`]: values that move from one thread of this process to another.
+//! - [`socket_pair`]: pairs of sockets between processes that do not trust each other.
 //! - [`spin`]: how long an idle loop polls before it sleeps.
 //! - [`stream`]: a stream of bytes each way between two processes that share memory, as TCP has it.
 //! - [`pool`]: the owner of each buffer of a queue.
@@ -56,6 +57,8 @@ pub mod need_wakeup;
 #[cfg(not(loom))]
 pub mod owner;
 pub mod pool;
+#[cfg(not(loom))]
+pub mod socket_pair;
 #[cfg(not(loom))]
 pub mod spin;
 #[cfg(not(loom))]

@@ -25,7 +25,8 @@ use sietch_protocol::administration;
 use sietch_protocol::socket_service::{
     Descriptors, REQUEST_BYTES, Reply, ReplyKind, Request, RequestKind, receive_all,
 };
-use sietch_socket::kernel::{peer, refuse_descriptors};
+use sietch_ring::socket_pair::refuse_descriptors;
+use sietch_socket::kernel::peer;
 
 use super::answer::{Answer, Caller};
 use super::build::BUILD;

@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::{SocketFlags, sockopt};
+use sietch_ring::socket_pair;
 use sietch_ring::stream::Memory;
 
 use super::table::{ConnectionId, ListenerId};
@@ -213,8 +214,7 @@ impl Registry {
 
 /// Makes the placeholders of a connection, and returns them with their cookies.
 pub(super) fn placeholders() -> io::Result<([OwnedFd; 2], [u64; 2])> {
-    let (first, second) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let (first, second) = socket_pair::pair(SocketFlags::empty())?;
     let cookies = [cookie_of(&first)?, cookie_of(&second)?];
     Ok(([first, second], cookies))
 }

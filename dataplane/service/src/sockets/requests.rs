@@ -23,6 +23,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sietch_protocol::socket_service::{
     Action, Descriptors, Name, REJOIN, Reply, ReplyKind, Request, RequestKind,
 };
+use sietch_ring::socket_pair::refuse_descriptors;
 use sietch_ring::stream::Memory;
 
 use super::answer::{Answer, Caller};
@@ -222,6 +223,9 @@ impl SocketService {
     pub(in crate::sockets) fn pair(&self, backlog: u32) -> Result<(OwnedFd, OwnedFd), Errno> {
         let (pair, placeholder) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        // The program sends none over it. An older kernel returns an error; what comes there is
+        // closed by the closer.
+        let _ = refuse_descriptors(&pair);
         backlog::size_pair(&pair, self.message_size, backlog)?;
         Ok((pair, placeholder))
     }
@@ -345,9 +349,6 @@ impl SocketService {
         let memory = Memory::create(self.region_sizes, names)?;
         memory.reset_until_accepted()?;
         let ([first, second], cookies) = registry::placeholders()?;
-        // The accepting program could send descriptors over the other end before this copy is
-        // closed. Before Linux 6.16 this cannot be prevented.
-        let _ = sietch_socket::kernel::refuse_descriptors(&first);
         let watches = self.registry.watch([&first, &second]);
         self.registry.insert(id, memory, cookies, watches);
         match self.deliver(listener, PendingConnection::Stream(id, second)) {

@@ -11,13 +11,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, sockopt};
+use rustix::net::{SendFlags, SocketFlags, send, sockopt};
 use rustix::thread::sched_getcpu;
-use sietch_ring::Untrusted;
+use sietch_protocol::closer::PeerSocket;
 use sietch_ring::stream::{
     Endpoint, Hangup, Memory, Notification, OPTIONS_OFFSET, RegionSizes, STATE_OFFSET, Want, flag, option,
     refused_pages, set_served, state, waiters::NotifiedSleeps,
 };
+use sietch_ring::{Untrusted, socket_pair};
 
 use super::channel::{Channel, WakeOn};
 use super::socket_options::{Family, SocketOptions};
@@ -37,7 +38,7 @@ const LAST_READS: usize = 64;
 #[derive(Debug)]
 pub(super) struct StreamChannel {
     end: Endpoint,
-    placeholder: OwnedFd,
+    placeholder: PeerSocket,
     common: OwnedFd,
     /// The application's private page.
     page: OwnedFd,
@@ -101,13 +102,11 @@ impl StreamChannel {
         let [zero, one] = memory.private;
         let (page, service) = if connecting { (zero, one) } else { (one, zero) };
         set_served(&page)?;
-        let (placeholder, given) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // Descriptors that came with a byte would be closed by the thread of a VNIC. Before Linux
-        // 6.16 they cannot be refused.
-        let _ = sietch_socket::kernel::refuse_descriptors(&placeholder);
+        let (placeholder, given) = socket_pair::pair(SocketFlags::empty())?;
         // The application can punch holes in the common memory; they must not end this process.
         refused_pages::install_handler();
+        let refuses = socket_pair::refuses_descriptors(&placeholder);
+        let placeholder = PeerSocket::new(placeholder, refuses);
         let end = Endpoint::attach(memory.common.as_fd(), service.as_fd()).map_err(io::Error::other)?;
         // Until both sides have closed properly, the end of this process is a reset.
         end.abort_on_close(true);
@@ -160,8 +159,13 @@ impl StreamChannel {
     /// Reads what is queued in the placeholder, and checks it. Returns whether there was anything.
     fn take_notifications(&mut self) -> bool {
         let mut bytes = [0_u8; NOTIFICATIONS];
-        let taken = match recv(&self.placeholder, &mut bytes[..], RecvFlags::DONTWAIT) {
-            Ok((taken, _)) => bytes.get(..taken).unwrap_or_default(),
+        let taken = match self.placeholder.take(&mut bytes) {
+            Ok(taken) => bytes.get(..taken).unwrap_or_default(),
+            // Descriptors came with it: nothing that a library sends.
+            Err(Errno::PROTO) => {
+                self.bypassed = true;
+                return false;
+            }
             Err(_) => return false,
         };
         self.bypassed |= taken.iter().any(|byte| *byte != NOTIFICATION);

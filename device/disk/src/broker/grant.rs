@@ -4,7 +4,7 @@
 //!    it is sealed: no process can shrink it while another has it mapped. Only the control plane's
 //!    user can open it anew.
 //! 2. The doorbell is a pair of stream sockets. Each side has an open file of its own, so neither
-//!    can make the other block.
+//!    can make the other block; and neither accepts descriptors ([`socket_pair`]).
 //! 3. The control plane keeps nothing of it: the broker takes an area back, by letting nothing more
 //!    through.
 
@@ -13,7 +13,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate};
 use rustix::io::pwrite;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::SocketFlags;
+use sietch_ring::socket_pair;
 
 use super::layout::BrokerLayout;
 
@@ -50,8 +51,7 @@ pub fn create_pair(layout: BrokerLayout, generation: u64) -> io::Result<BrokerPa
     pwrite(&memory, &layout.header(generation), 0)?;
     fcntl_add_seals(&memory, SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL))?;
     fchmod(&memory, Mode::RUSR.union(Mode::WUSR))?;
-    let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
-    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let (near, far) = socket_pair::pair(SocketFlags::NONBLOCK)?;
     Ok(BrokerPair {
         application: BrokerFds { memory: memory.try_clone()?, doorbell: near },
         host: BrokerFds { memory, doorbell: far },

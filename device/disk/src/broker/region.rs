@@ -2,14 +2,14 @@
 //! doorbell.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use sietch_ring::{MappedRing, Mapping, RingLayout, Untrusted, need_wakeup};
+use rustix::net::{SendFlags, send};
+use sietch_protocol::closer::PeerSocket;
+use sietch_ring::{MappedRing, Mapping, RingLayout, Untrusted, need_wakeup, socket_pair};
 
 use super::grant::BrokerFds;
 use super::layout::{
@@ -31,7 +31,7 @@ pub(super) struct Region {
     mapping: Arc<Mapping>,
     data_start: usize,
     data: usize,
-    doorbell: OwnedFd,
+    doorbell: PeerSocket,
     /// Our own word, and the other side's.
     own: usize,
     peer: usize,
@@ -54,6 +54,7 @@ impl Region {
     /// Maps what was granted.
     pub(super) fn open(fds: BrokerFds, layout: BrokerLayout, side: Side) -> Result<(Self, Rings), OpenError> {
         let BrokerFds { memory, doorbell } = fds;
+        let refuses = socket_pair::refuses_descriptors(&doorbell);
         if !layout.is_valid() {
             return Err(unsound("its numbers are out of bounds"));
         }
@@ -95,7 +96,7 @@ impl Region {
             mapping,
             data_start: layout.data_start(),
             data: layout.data as usize,
-            doorbell,
+            doorbell: PeerSocket::new(doorbell, refuses),
             own,
             peer,
             armed: false,
@@ -180,8 +181,8 @@ impl Region {
 
     fn drain(&mut self) {
         // One call takes every byte that an honest side can have written.
-        match recv(&self.doorbell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => self.hung_up = true,
+        match self.doorbell.take(&mut [0_u8; 256]) {
+            Ok(0) => self.hung_up = true,
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.hung_up = true,
         }
@@ -231,5 +232,54 @@ impl Region {
     pub(super) fn doorbell(&self) -> std::os::fd::BorrowedFd<'_> {
         use std::os::fd::AsFd as _;
         self.doorbell.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use sietch_protocol::socket_service::send_message;
+
+    use super::super::{BrokerPair, create_pair};
+    use super::*;
+
+    const LAYOUT: BrokerLayout = BrokerLayout::usual(512);
+
+    #[test]
+    fn a_doorbell_passes_no_descriptors_in_either_direction() {
+        let BrokerPair { application, host } = create_pair(LAYOUT, 1).expect("memory for an area");
+        if !socket_pair::refuses_descriptors(&host.doorbell) {
+            return eprintln!(
+                "SKIPPED a_doorbell_passes_no_descriptors_in_either_direction: needs Linux 6.16, to refuse them"
+            );
+        }
+        for end in [&application.doorbell, &host.doorbell] {
+            let sent = send_message(end.as_fd(), &[0], &[end.as_fd()], SendFlags::DONTWAIT);
+            assert_eq!(sent, Err(Errno::PERM));
+        }
+    }
+
+    #[test]
+    fn an_application_that_sends_a_descriptor_has_hung_up_and_the_descriptor_is_not_taken() {
+        let BrokerPair { host, .. } = create_pair(LAYOUT, 1).expect("memory for an area");
+        // As a kernel before 6.16 makes them.
+        let (hostile, doorbell) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        let host = BrokerFds { doorbell: doorbell.into(), ..host };
+        let (mut region, _) = Region::open(host, LAYOUT, Side::Host).expect("a fresh grant");
+        let (reader, writer) = std::io::pipe().expect("descriptors");
+        rustix::io::ioctl_fionbio(&reader, true).expect("a pipe");
+        send_message(hostile.as_fd(), &[0], &[writer.as_fd()], SendFlags::DONTWAIT).expect("room");
+        drop(writer);
+        region.arm();
+        region.disarm();
+        assert!(region.is_hung_up(), "nothing that an honest application does");
+        let is_closed = || rustix::io::read(&reader, &mut [0; 1]) == Ok(0);
+        assert!(!is_closed(), "the thread that serves all would have to close it");
+        // A thread that may hang closes the doorbell, and with it what is queued there.
+        drop(region);
+        while !is_closed() {
+            std::thread::yield_now();
+        }
     }
 }

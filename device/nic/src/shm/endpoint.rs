@@ -20,13 +20,14 @@
 //!    received, and every flush fails.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{SendFlags, send};
+use sietch_protocol::closer::PeerSocket;
 use sietch_ring::{
     BufferPool, Consumer, Mapping, Owner, Producer, SplitOwnershipRing, Untrusted, UntrustedMapping,
     need_wakeup,
@@ -129,7 +130,7 @@ pub struct Endpoint {
     popped: u32,
     returned: u32,
 
-    doorbell: OwnedFd,
+    doorbell: PeerSocket,
     /// The value of the peer's word for which it was last notified.
     notified: u32,
     /// The error after which every call fails.
@@ -200,8 +201,8 @@ impl Endpoint {
         self.mine.word(NEED_WAKEUP_WORD).inspect(|word| need_wakeup::disarm_counted(word));
         // One call takes every byte that an honest peer can have written. A peer that writes more
         // causes more wake-ups, as sending more would.
-        match recv(&self.doorbell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => self.failure = self.failure.or(Some(Errno::PIPE)),
+        match self.doorbell.take(&mut [0_u8; 256]) {
+            Ok(0) => self.failure = self.failure.or(Some(Errno::PIPE)),
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(error) => self.failure = self.failure.or(Some(error)),
         }

@@ -7,7 +7,7 @@
 //!    /proc, the file's mode lets only the control plane's user open it (`fchmod` 0600). So sides
 //!    that must not trust each other run as users other than the control plane's.
 //! 3. The doorbell is a pair of stream sockets. Each side has an open file of its own, so neither
-//!    can make the other block.
+//!    can make the other block; and neither accepts descriptors ([`socket_pair`]).
 //! 4. [`Revocation`] stays with the control plane. It sets the word `revoked` in both regions and
 //!    shuts the doorbell: an honest side stops reading what the other writes, and sends it nothing
 //!    more.
@@ -20,8 +20,9 @@ use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
 };
 use rustix::io::pwrite;
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
-use sietch_ring::{Mapping, SplitOwnershipLayout, SplitOwnershipRing, UntrustedMapping};
+use rustix::net::{Shutdown, SocketFlags, shutdown};
+use sietch_protocol::closer::PeerSocket;
+use sietch_ring::{Mapping, SplitOwnershipLayout, SplitOwnershipRing, UntrustedMapping, socket_pair};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::{
@@ -54,7 +55,7 @@ pub struct Pair {
 #[derive(Debug)]
 pub struct Revocation {
     regions: [OwnedFd; 2],
-    doorbell: OwnedFd,
+    doorbell: PeerSocket,
 }
 
 impl Revocation {
@@ -116,16 +117,21 @@ pub enum OpenError {
 pub fn create_pair(layout: LinkLayout, generation: u64) -> io::Result<Pair> {
     layout.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let (near, far) = (region(layout, 0, generation)?, region(layout, 1, generation)?);
-    let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
-    let (near_doorbell, far_doorbell) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    let revocation =
-        Revocation { regions: [near.try_clone()?, far.try_clone()?], doorbell: near_doorbell.try_clone()? };
+    let (near_doorbell, far_doorbell) = socket_pair::pair(SocketFlags::NONBLOCK)?;
+    let doorbell = peer_socket(near_doorbell.try_clone()?);
+    let revocation = Revocation { regions: [near.try_clone()?, far.try_clone()?], doorbell };
     let (near_read, far_read) = (read_only(near.as_fd())?, read_only(far.as_fd())?);
     Ok(Pair {
         near: EndpointFds { own: near, peer: far_read, doorbell: near_doorbell },
         far: EndpointFds { own: far, peer: near_read, doorbell: far_doorbell },
         revocation,
     })
+}
+
+/// This process's end of a doorbell, as it is used and closed.
+pub(super) fn peer_socket(doorbell: OwnedFd) -> PeerSocket {
+    let refuses = socket_pair::refuses_descriptors(&doorbell);
+    PeerSocket::new(doorbell, refuses)
 }
 
 fn region(layout: LinkLayout, side: u32, generation: u64) -> io::Result<OwnedFd> {
@@ -149,7 +155,7 @@ pub(super) struct Opened {
     pub theirs: Arc<UntrustedMapping>,
     pub outgoing: SplitOwnershipRing,
     pub incoming: SplitOwnershipRing,
-    pub doorbell: OwnedFd,
+    pub doorbell: PeerSocket,
     pub generation: u64,
 }
 
@@ -193,7 +199,8 @@ pub(super) fn open(fds: EndpointFds, layout: LinkLayout, mtu: usize) -> Result<O
         )
     };
     let (Some(outgoing), Some(incoming)) = rings else { return Err(OpenError::Header("layout")) };
-    Ok(Opened { mine, theirs, outgoing, incoming, doorbell: fds.doorbell, generation: own.generation })
+    let doorbell = peer_socket(fds.doorbell);
+    Ok(Opened { mine, theirs, outgoing, incoming, doorbell, generation: own.generation })
 }
 
 fn check_file(file: BorrowedFd<'_>, length: usize) -> Result<(), OpenError> {

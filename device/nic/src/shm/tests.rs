@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use std::os::fd::AsRawFd;
+use rustix::net::SendFlags;
+use sietch_protocol::socket_service::send_message;
+use std::os::fd::{AsFd as _, AsRawFd};
 
 use super::layout::{CONSUMER, NEED_WAKEUP_WORD, PRODUCER, REVOKED, RING, descriptor};
 use super::{Endpoint, LinkLayout, OpenError, Pair, Revocation, create_pair};
@@ -338,4 +340,51 @@ fn a_sleeper_is_woken_for_every_frame() {
     }
     let counters = receiver.join().expect("every frame arrived whole");
     assert_eq!((counters.rx_frames, counters.invalid_descriptors), (FRAMES as u64, 0));
+}
+
+/// A descriptor whose other end notices when the last copy is closed.
+fn watched() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, writer) = std::io::pipe().expect("descriptors");
+    rustix::io::ioctl_fionbio(&reader, true).expect("a pipe");
+    (reader, writer)
+}
+
+fn is_closed(reader: &std::io::PipeReader) -> bool {
+    rustix::io::read(reader, &mut [0; 1]) == Ok(0)
+}
+
+#[test]
+fn a_doorbell_passes_no_descriptors_in_either_direction() {
+    let Pair { near, far, revocation } = create_pair(SMALL, 7).expect("memory for a link");
+    if !sietch_ring::socket_pair::refuses_descriptors(&near.doorbell) {
+        return eprintln!(
+            "SKIPPED a_doorbell_passes_no_descriptors_in_either_direction: needs Linux 6.16, to refuse them"
+        );
+    }
+    for end in [&near.doorbell, &far.doorbell] {
+        let sent = send_message(end.as_fd(), &[0], &[end.as_fd()], SendFlags::DONTWAIT);
+        assert_eq!(sent, Err(rustix::io::Errno::PERM));
+    }
+    drop(revocation);
+}
+
+#[test]
+fn a_peer_that_sends_a_descriptor_ends_the_link_and_the_descriptor_is_not_taken() {
+    let Pair { far, revocation, .. } = create_pair(SMALL, 7).expect("memory for a link");
+    // As a kernel before 6.16 makes them.
+    let (hostile, doorbell) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+    let far = super::EndpointFds { doorbell: doorbell.into(), ..far };
+    let mut endpoint = Endpoint::open(far, SMALL, MAC_B, 1500).expect("a fresh grant");
+    let (reader, writer) = watched();
+    send_message(hostile.as_fd(), &[0], &[writer.as_fd()], SendFlags::DONTWAIT).expect("room");
+    drop(writer);
+    endpoint.arm();
+    endpoint.disarm();
+    assert!(!endpoint.is_alive(), "nothing that an honest peer does");
+    assert!(!is_closed(&reader), "the reader of the doorbell would have to close it");
+    // A thread that may hang closes the doorbell, and with it what is queued there.
+    drop((endpoint, revocation));
+    while !is_closed(&reader) {
+        std::thread::yield_now();
+    }
 }

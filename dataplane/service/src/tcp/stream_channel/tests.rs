@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, recv};
 
 use super::*;
 

@@ -18,6 +18,7 @@ use sietch_protocol::socket_service::{
     Arrival, ArrivalKind, Name, ONLY_IPV6, REUSED_ADDRESS, Reply, ReplyKind, Request, RequestKind,
     SHARED_PORT,
 };
+use sietch_ring::socket_pair;
 use sietch_ring::stream::Memory;
 use sietch_socket::kernel::is_hung_up;
 use sietch_structures::Key;
@@ -286,8 +287,7 @@ impl<Q: Device> Vnic<Q> {
             Memory::create(self.region_sizes, [page_names(local, remote), page_names(remote, local)])
                 .map_err(|_| Errno::NOBUFS)?;
         memory.reset_until_accepted().map_err(|_| Errno::NOBUFS)?;
-        let (zero, one) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let zero = takes_no_descriptors(zero);
+        let (zero, one) = socket_pair::pair(SocketFlags::empty())?;
         let arrival = Arrival::new(ArrivalKind::Stream, remote.into(), local.into());
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|_| Errno::MFILE);
         let cookies = [sockopt::socket_cookie(&zero)?, sockopt::socket_cookie(&one)?];
@@ -370,6 +370,6 @@ fn own_pair(backlog: u32) -> Result<[OwnedFd; 2], Errno> {
 /// close. Before Linux 6.16 they cannot be refused.
 fn takes_no_descriptors(own: OwnedFd) -> OwnedFd {
     // An older kernel returns an error, which is ignored.
-    let _ = sietch_socket::kernel::refuse_descriptors(&own);
+    let _ = socket_pair::refuse_descriptors(&own);
     own
 }
