@@ -13,6 +13,7 @@
 //! 5. Links ([`link`]) and ports of the switch ([`port`]) need no privilege and no such interface:
 //!    they are memory and a pair of sockets.
 
+mod holder;
 mod kernel;
 pub(crate) mod link;
 pub(crate) mod port;

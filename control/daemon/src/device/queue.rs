@@ -18,10 +18,8 @@
 use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_add_membership, set_ipv6_drop_membership, socket_cookie};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use sietch_nic::af_xdp::{self, RingWatch};
 use sietch_nic::namespace::Namespace;
 use sietch_nic::xdp::offload::VlanOffloads;
@@ -32,7 +30,7 @@ use sietch_protocol::metrics::{Kind, Metric};
 use sietch_protocol::{PortRange, XskLayout};
 
 use super::veth::Ends;
-use super::{DeviceError, OpenedVnic, UplinkBefore, VnicPlan};
+use super::{DeviceError, OpenedVnic, UplinkBefore, VnicPlan, holder};
 use crate::identity::boot;
 
 /// A veth of one queue has this one.
@@ -296,29 +294,20 @@ fn find_watch(
     if plan.socket == 0 {
         return Ok(Err("an earlier version of the daemon made it; restart its application".to_owned()));
     }
-    let entries = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
-        Ok(entries) => entries,
-        Err(error) => return Ok(Err(format!("its holder's descriptors cannot be listed ({error})"))),
+    let pidfd = match pidfd.try_clone_to_owned() {
+        Ok(pidfd) => pidfd,
+        Err(error) => return Ok(Err(format!("no descriptor is left ({error})"))),
     };
-    for entry in entries.flatten() {
-        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let found = match pidfd_getfd(pidfd, number, PidfdGetfdFlags::empty()) {
-            Ok(found) => found,
-            // Closed since.
-            Err(Errno::BADF) => continue,
-            Err(error) => {
-                let cause = format!("its holder's descriptors cannot be seen ({error}; CAP_SYS_PTRACE)");
-                return Ok(Err(cause));
-            }
-        };
-        if socket_cookie(&found).is_ok_and(|cookie| cookie == plan.socket) {
-            let mapped = RingWatch::over(&found, layout);
-            return Ok(mapped.map_err(|error| {
-                format!("the kernel maps no rings of a bound socket ({error}); restart its application, or use Linux 6.4")
-            }));
-        }
-    }
-    Err("its holder has hidden the socket".to_owned())
+    let socket = match holder::find_socket(plan.socket, pid, pidfd)? {
+        Ok(socket) => socket,
+        Err(why) => return Ok(Err(why)),
+    };
+    let mapped = RingWatch::over(&socket, layout);
+    Ok(mapped.map_err(|error| {
+        format!(
+            "the kernel maps no rings of a bound socket ({error}); restart its application, or use Linux 6.4"
+        )
+    }))
 }
 
 pub(super) fn adopt(
