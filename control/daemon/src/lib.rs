@@ -35,10 +35,12 @@
 //! state                                      what survives a restart
 //! device                                     VNICs, links, ports of the switch
 //! configuration                              sietch.toml
-//! identity  locations  metrics  options      processes; paths; counters
+//! log_budget                                 lines that clients cause
+//! allowance  identity  locations  metrics  options      rates; processes; paths; counters
 //! ```
 #![forbid(unsafe_code)]
 
+mod allowance;
 pub mod configuration;
 mod control;
 pub mod device;
@@ -47,6 +49,7 @@ mod error;
 mod identity;
 mod locations;
 mod lock;
+mod log_budget;
 mod metrics;
 mod options;
 mod server;

@@ -14,6 +14,10 @@
 //! 2. A descriptor anywhere but at the first read of a frame, or more than [`MAX_DESCRIPTORS`], is
 //!    an error: the connection is over. Every descriptor received is owned at once and so is closed
 //!    on every path.
+//!    Closing one takes as long as its sender likes ([`crate::closer`]). A reader of processes that
+//!    it does not trust therefore says what owns a descriptor ([`FrameReader::read_with`]). And
+//!    there is room for as many as a message can have ([`MOST_IN_MESSAGE`]): the kernel closes
+//!    those without room in the thread that reads.
 //! 3. [`FrameWriter`] sends a frame in as many pieces as the socket takes; the descriptors go with
 //!    the first.
 //! 4. Both work on blocking and non-blocking sockets: on the latter `Blocked` means "call again
@@ -37,9 +41,11 @@ use serde::de::DeserializeOwned;
 pub(crate) const MAX_FRAME: usize = 64 * 1024;
 
 /// The most descriptors a frame carries: a VNIC needs three, an area in memory one a part, and it
-/// can double its size at each. The receive buffer has room for exactly this many, so the kernel
-/// itself closes what is beyond.
+/// can double its size at each.
 pub const MAX_DESCRIPTORS: usize = 16;
+
+/// The most descriptors that the kernel permits in a message (`SCM_MAX_FD`, unix(7)).
+pub const MOST_IN_MESSAGE: usize = 253;
 
 /// Bytes of the length.
 pub(crate) const HEADER: usize = 4;
@@ -81,11 +87,11 @@ pub enum FrameError {
 
 /// A whole frame as it arrived.
 #[derive(Debug)]
-pub struct Frame {
+pub struct Frame<D = OwnedFd> {
     /// The text.
     pub text: Vec<u8>,
     /// The descriptors, in the order they were sent.
-    pub descriptors: Vec<OwnedFd>,
+    pub descriptors: Vec<D>,
 }
 
 /// The progress of a read or a write.
@@ -137,19 +143,35 @@ pub(crate) fn body_length(header: [u8; HEADER]) -> Result<usize, FrameError> {
 }
 
 /// Assembles frames from a socket; the module has the rules.
-#[derive(Debug, Default)]
-pub struct FrameReader {
+#[derive(Debug)]
+pub struct FrameReader<D = OwnedFd> {
     header: [u8; HEADER],
     /// Bytes of the frame that have arrived, header included.
     have: usize,
     body: Vec<u8>,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<D>,
+}
+
+impl<D> Default for FrameReader<D> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl FrameReader {
+    /// Reads until a frame is whole or the socket has no more.
+    ///
+    /// # Errors
+    /// See [`FrameError`]; after one the connection is of no use.
+    pub fn read<S: AsFd>(&mut self, socket: S) -> Result<Progress<Frame>, FrameError> {
+        self.read_with(socket, |descriptor| descriptor)
+    }
+}
+
+impl<D> FrameReader<D> {
     /// Between two frames.
-    pub fn new() -> Self {
-        Self::default()
+    pub const fn new() -> Self {
+        Self { header: [0; HEADER], have: 0, body: Vec::new(), descriptors: Vec::new() }
     }
 
     /// Whether a frame has begun and not ended: the daemon's read deadline runs while it is so.
@@ -157,13 +179,17 @@ impl FrameReader {
         self.have > 0
     }
 
-    /// Reads until a frame is whole or the socket has no more.
+    /// As [`FrameReader::read`], with an owner for each descriptor as soon as it was received.
     ///
     /// # Errors
-    /// See [`FrameError`]; after one the connection is of no use.
-    pub fn read<S: AsFd>(&mut self, socket: S) -> Result<Progress<Frame>, FrameError> {
+    /// See [`FrameError`]; after one the connection is of no use, and may hold descriptors.
+    pub fn read_with<S: AsFd>(
+        &mut self,
+        socket: S,
+        mut own: impl FnMut(OwnedFd) -> D,
+    ) -> Result<Progress<Frame<D>>, FrameError> {
         loop {
-            let count = match self.read_some(socket.as_fd()) {
+            let count = match self.read_some(socket.as_fd(), &mut own) {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(rustix::io::Errno::AGAIN) => return Ok(Progress::Blocked),
                 Err(rustix::io::Errno::CONNRESET) if !self.in_frame() => {
@@ -189,22 +215,26 @@ impl FrameReader {
         }
     }
 
-    fn read_some(&mut self, socket: BorrowedFd<'_>) -> rustix::io::Result<Result<usize, FrameError>> {
+    fn read_some(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        own: impl FnMut(OwnedFd) -> D,
+    ) -> rustix::io::Result<Result<usize, FrameError>> {
         let first = self.have == 0;
         let target = match self.have.checked_sub(HEADER) {
             None => &mut self.header[self.have..],
             Some(at) => &mut self.body[at..],
         };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_IN_MESSAGE))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC;
         let received = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(target)], &mut control, flags)?;
         let before = self.descriptors.len();
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                self.descriptors.extend(descriptors);
-            }
-        }
+        let arrived = control.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        });
+        self.descriptors.extend(arrived.flatten().map(own));
         if received.flags.contains(ReturnFlags::CTRUNC) || self.descriptors.len() > MAX_DESCRIPTORS {
             return Ok(Err(FrameError::TooManyDescriptors));
         }

@@ -32,6 +32,7 @@ use super::tables::Pending;
 use crate::configuration::Vsa;
 use crate::device::VnicDevices;
 use crate::identity::Process;
+use crate::log_budget;
 use crate::state::Device;
 use crate::volume::{AreaChange, AreaDescriptors, AreaInfo, AreaPath, Volume};
 
@@ -161,7 +162,9 @@ impl<D: VnicDevices> Control<D> {
     ) {
         self.preparing.remove(&path.label());
         let outcome = result.and_then(|opened| {
-            tracing::info!(area = path.full(), ?change, "done");
+            if requester.is_none_or(|requester| log_budget::admits(requester.uid)) {
+                tracing::info!(area = path.full(), ?change, "done");
+            }
             self.counters.borrow_mut().areas_changed += 1;
             match change {
                 AreaChange::Delete => Ok(Reply::Done.into()),

@@ -14,8 +14,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use sietch_protocol::closer::SentDescriptor;
 use sietch_protocol::{ErrorKind, ErrorReply, Notice, Reply};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -24,6 +25,7 @@ use tokio::task::AbortHandle;
 
 use super::event::{Answer, Event, Outgoing};
 use super::tables::{Brokered, Diagnostics, LinkPairs, Pending, SwitchPorts, ViewRequests};
+use crate::allowance::UserAllowances;
 use crate::configuration::Configuration;
 use crate::device::{UplinkBefore, VnicDevices};
 use crate::identity::Process;
@@ -57,7 +59,7 @@ pub(super) struct Client {
     pub(super) name: String,
     pub(super) outbox: mpsc::Sender<Outgoing>,
     /// Its metrics pages by label.
-    pub(super) pages: Vec<(String, OwnedFd)>,
+    pub(super) pages: Vec<(String, SentDescriptor)>,
     /// The grants for which the connection answers queries. `None` if it never registered for
     /// notices.
     pub(super) attends: Option<BTreeSet<u64>>,
@@ -91,6 +93,8 @@ pub(crate) struct Control<D> {
     /// The settings of the uplink before a daemon changed them, as the state has them.
     pub(super) uplink_kept: Option<UplinkBefore>,
     pub(super) counters: Rc<RefCell<Counters>>,
+    /// The seconds that devices of each user have taken.
+    pub(super) device_seconds: Rc<RefCell<UserAllowances>>,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) clients: BTreeMap<u64, Client>,
     pub(super) watches: HashMap<Process, Watch>,
@@ -136,6 +140,7 @@ impl<D: VnicDevices> Control<D> {
         devices: D,
         uplink: Option<String>,
         counters: Rc<RefCell<Counters>>,
+        device_seconds: Rc<RefCell<UserAllowances>>,
         events: mpsc::Sender<Event>,
     ) -> Self {
         Self {
@@ -147,6 +152,7 @@ impl<D: VnicDevices> Control<D> {
             uplink,
             uplink_kept: None,
             counters,
+            device_seconds,
             events,
             clients: BTreeMap::new(),
             watches: HashMap::new(),
@@ -228,6 +234,12 @@ impl<D: VnicDevices> Control<D> {
         {
             watch.watcher.abort();
         }
+    }
+
+    /// Counts time in which devices of `uid` were made or removed.
+    pub(super) fn charge(&self, uid: u32, began: Instant) {
+        let now = Instant::now();
+        self.device_seconds.borrow_mut().of(uid, now).charge((now - began).as_secs_f64(), now);
     }
 
     pub(super) fn warn(&mut self, warning: String) {

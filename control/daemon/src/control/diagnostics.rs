@@ -11,9 +11,9 @@
 //! 5. Only administrators and the VNIC's own user may query it.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use sietch_protocol::closer::SentDescriptor;
 use sietch_protocol::message::MAX_HELD;
 use sietch_protocol::{Capturing, ErrorKind, ErrorReply, Notice, Reply, SocketsAnswer, sockets};
 use tokio::sync::oneshot;
@@ -58,7 +58,7 @@ impl<D: VnicDevices> Control<D> {
         &mut self,
         connection: u64,
         vnic: &str,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<SentDescriptor>,
         kind: DiagnosticKind,
         answer: oneshot::Sender<Answer>,
     ) {
@@ -85,7 +85,7 @@ impl<D: VnicDevices> Control<D> {
         &mut self,
         connection: u64,
         vnic: &str,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<SentDescriptor>,
         kind: DiagnosticKind,
     ) -> Result<(u64, u64), ErrorReply> {
         let uid = self.client(connection)?.process.uid;
@@ -123,6 +123,8 @@ impl<D: VnicDevices> Control<D> {
             DiagnosticKind::Capture => Notice::Capture { id, grant },
         };
         let passed = if kind == DiagnosticKind::Capture { descriptors } else { Vec::new() };
+        // A sealed memfd of that size ([`Self::check_ring`]).
+        let passed = passed.into_iter().filter_map(SentDescriptor::into_trusted).collect();
         if !self.send_notice(responder, notice, passed) {
             let cause = format!("pid {} does not read its notices", record.process.pid);
             return Err(refuse(ErrorKind::Silent, what, cause, "check what blocks that process"));
@@ -134,7 +136,7 @@ impl<D: VnicDevices> Control<D> {
         &self,
         what: &str,
         record: &GrantRecord,
-        descriptors: &[OwnedFd],
+        descriptors: &[SentDescriptor],
     ) -> Result<(), ErrorReply> {
         let invalid = |cause: &str| refuse(ErrorKind::Invalid, "capture ring", cause, "use `sietch capture`");
         let [ring] = descriptors else { return Err(invalid("not one descriptor")) };
@@ -162,7 +164,7 @@ impl<D: VnicDevices> Control<D> {
         connection: u64,
         id: u64,
         outcome: Result<u64, String>,
-        mut descriptors: Vec<OwnedFd>,
+        mut descriptors: Vec<SentDescriptor>,
     ) -> Result<Reply, ErrorReply> {
         let expected =
             self.diagnostics.waiting.get(&id).is_some_and(|question| question.responder == connection);
@@ -205,7 +207,7 @@ impl<D: VnicDevices> Control<D> {
                 match descriptors.pop().map(|file| (sockets::check(&file), file)) {
                     Some((Ok(_), file)) if descriptors.is_empty() => {
                         let body = Reply::Sockets(SocketsAnswer { pid, client, omitted });
-                        Ok(Answer { body, descriptors: vec![file] })
+                        Ok(Answer { body, descriptors: file.into_trusted().into_iter().collect() })
                     }
                     _ => {
                         let cause = format!("pid {pid} answered with something else");

@@ -17,8 +17,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
+use sietch_protocol::closer::SentDescriptor;
 use sietch_protocol::message::{MAX_HELD, is_name};
 use sietch_protocol::{ErrorKind, ErrorReply, Notice, PROTOCOL, Reply, Request, Welcome};
 use tokio::sync::oneshot;
@@ -129,7 +130,7 @@ impl<D: VnicDevices> Control<D> {
         &mut self,
         connection: u64,
         request: Request,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<SentDescriptor>,
         answer: oneshot::Sender<Answer>,
     ) -> ControlFlow<()> {
         let stop = matches!(request, Request::Shutdown);
@@ -185,7 +186,7 @@ impl<D: VnicDevices> Control<D> {
         &mut self,
         connection: u64,
         request: Request,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<SentDescriptor>,
     ) -> Result<Answer, ErrorReply> {
         if let Request::Hello { protocol, client } = request {
             return self.hello(connection, protocol, client).map(Into::into);
@@ -249,14 +250,14 @@ impl<D: VnicDevices> Control<D> {
         &mut self,
         connection: u64,
         label: String,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<SentDescriptor>,
     ) -> Result<Reply, ErrorReply> {
         let invalid =
             |cause: String| refuse(ErrorKind::Invalid, "metrics page", cause, "make it with metrics::Page");
         if !is_name(&label) {
             return Err(invalid("the label is no name".to_owned()));
         }
-        let [page] = <[OwnedFd; 1]>::try_from(descriptors)
+        let [page] = <[SentDescriptor; 1]>::try_from(descriptors)
             .map_err(|given| invalid(format!("{} descriptors instead of one", given.len())))?;
         sietch_protocol::metrics::check_sealed(&page).map_err(|error| invalid(error.to_string()))?;
         let serves = self.serves(connection);

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use sietch_protocol::closer::SentDescriptor;
 use sietch_protocol::{ErrorReply, Notice, Reply, Request};
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,7 +20,12 @@ pub(crate) enum Event {
         outbox: mpsc::Sender<Outgoing>,
     },
     /// It sends a request.
-    Request { connection: u64, request: Request, descriptors: Vec<OwnedFd>, answer: oneshot::Sender<Answer> },
+    Request {
+        connection: u64,
+        request: Request,
+        descriptors: Vec<SentDescriptor>,
+        answer: oneshot::Sender<Answer>,
+    },
     /// It has disconnected.
     Disconnected { connection: u64 },
     /// A process has ended.

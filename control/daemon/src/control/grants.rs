@@ -13,6 +13,8 @@
 //! 5. *Checking rings.* A process whose rings make the kernel walk over invalid entries is killed,
 //!    and its VNIC stays revoked.
 
+use std::time::Instant;
+
 use sietch_protocol::{
     AdoptedGrant, ErrorKind, ErrorReply, HeldGrant, MemoryModel, Notice, Protection, QueueLayout, Reply,
     VnicGrant, VnicKind, VsaGrant,
@@ -24,6 +26,7 @@ use super::event::{Answer, Event};
 use super::tables::Pending;
 use crate::device::{OpenedVnic, RingViolation, VnicDevices, VnicPlan};
 use crate::identity::Process;
+use crate::log_budget;
 use crate::state::{Device, GrantRecord};
 use crate::volume::{AreaDescriptors, AreaPath};
 
@@ -135,10 +138,13 @@ impl<D: VnicDevices> Control<D> {
             self.forget(record.grant);
             return Err(refuse(ErrorKind::Failed, "state", error.cause, error.fix));
         }
-        match self.devices.open(plan).await {
+        let began = Instant::now();
+        let opened = self.devices.open(plan).await;
+        self.charge(uid, began);
+        match opened {
             Ok(opened) => {
                 self.counters.borrow_mut().grants += 1;
-                tracing::info!(grant = record.grant, name, pid = record.process.pid, "VNIC granted");
+                self.log_grant(&record, "VNIC granted");
                 self.record_opened(record.grant, opened.mtu, opened.cookie);
                 let user = vnic.served.then_some(vnic.uid);
                 Ok(vnic_answer(&record, plan, opened, user))
@@ -281,12 +287,7 @@ impl<D: VnicDevices> Control<D> {
                 match &attached {
                     Ok(_) => {
                         self.counters.borrow_mut().grants += 1;
-                        tracing::info!(
-                            grant,
-                            name,
-                            pid = record.process.pid,
-                            "VSA granted through the service core"
-                        );
+                        self.log_grant(&record, "VSA granted through the service core");
                     }
                     Err(_) => self.forget(grant),
                 }
@@ -294,7 +295,7 @@ impl<D: VnicDevices> Control<D> {
             }
             (Ok(opened), Some(record)) => {
                 self.counters.borrow_mut().grants += 1;
-                tracing::info!(grant, name, pid = record.process.pid, "VSA granted");
+                self.log_grant(&record, "VSA granted");
                 Ok(self.vsa_answer(&record, opened))
             }
             (Ok(_), None) => {
@@ -382,12 +383,15 @@ impl<D: VnicDevices> Control<D> {
         self.unmake(&record).await;
         self.forget(grant);
         self.counters.borrow_mut().grants_ended += 1;
-        tracing::info!(grant, name = record.name, why, "{} grant ended", record.device.sort());
+        if log_budget::admits(record.process.uid) {
+            tracing::info!(grant, name = record.name, why, "{} grant ended", record.device.sort());
+        }
         self.unwatch(&record.process);
     }
 
     /// Removes the device of a grant.
     pub(super) async fn unmake(&mut self, record: &GrantRecord) {
+        let began = Instant::now();
         let failed = match &record.device {
             Device::Vnic(plan) => self.devices.close(plan).await.err().map(|error| error.to_string()),
             Device::Link(plan) => {
@@ -404,8 +408,16 @@ impl<D: VnicDevices> Control<D> {
             }
             Device::Vsa { size } => self.check_size(&record.name, *size),
         };
+        self.charge(record.process.uid, began);
         if let Some(warning) = failed {
             self.warn(warning);
+        }
+    }
+
+    /// Logs that a process has a device.
+    pub(super) fn log_grant(&self, record: &GrantRecord, what: &str) {
+        if log_budget::admits(record.process.uid) {
+            tracing::info!(grant = record.grant, name = record.name, pid = record.process.pid, "{what}");
         }
     }
 

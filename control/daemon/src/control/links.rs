@@ -25,6 +25,7 @@ use super::tables::LinkPair;
 use crate::configuration::Link;
 use crate::device::VnicDevices;
 use crate::device::link::{LinkPlan, descriptors};
+use crate::log_budget;
 use crate::state::{Device, GrantRecord};
 
 impl<D: VnicDevices> Control<D> {
@@ -51,12 +52,7 @@ impl<D: VnicDevices> Control<D> {
         match self.take_side(&plan) {
             Ok(end) => {
                 self.counters.borrow_mut().grants += 1;
-                tracing::info!(
-                    grant = record.grant,
-                    name = plan.name,
-                    pid = record.process.pid,
-                    "end of a link granted"
-                );
+                self.log_grant(&record, "end of a link granted");
                 let body = Reply::Vnic(Box::new(plan.grant(record.grant, record.generation)));
                 Ok(Answer { body, descriptors: descriptors(end) })
             }
@@ -124,7 +120,9 @@ impl<D: VnicDevices> Control<D> {
             reason: why.to_owned(),
         };
         self.notify(&record.process, &notice);
-        tracing::info!(grant = record.grant, name = record.name, why, "grant of a link end revoked");
+        if log_budget::admits(record.process.uid) {
+            tracing::info!(grant = record.grant, name = record.name, why, "grant of a link end revoked");
+        }
         self.unwatch(&record.process);
     }
 

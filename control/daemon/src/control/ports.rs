@@ -68,12 +68,7 @@ impl<D: VnicDevices> Control<D> {
             return Err(refuse(ErrorKind::Failed, what, "the service core does not read", "restart it"));
         }
         self.counters.borrow_mut().grants += 1;
-        tracing::info!(
-            grant = record.grant,
-            name = plan.name,
-            pid = record.process.pid,
-            "port of the switch granted"
-        );
+        self.log_grant(&record, "port of the switch granted");
         let body = Reply::Vnic(Box::new(plan.grant(record.grant, record.generation)));
         Ok(Answer { body, descriptors: descriptors(pair.near) })
     }

@@ -2,7 +2,8 @@
 //! connection.
 
 use std::io::{Read, Write};
-use std::os::fd::AsFd as _;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -159,17 +160,21 @@ fn a_stopped_application_delays_no_other() {
     assert!(!scene.device().exists());
 }
 
+/// Sends bytes with descriptors, of which there may be more than a frame may carry.
+fn send_with(stream: &UnixStream, bytes: &[u8], sent: &[BorrowedFd<'_>]) -> std::io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(32))];
+    let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(sent)));
+    let bytes = [std::io::IoSlice::new(bytes)];
+    rustix::net::sendmsg(stream, &bytes, &mut control, rustix::net::SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
 /// Starts a frame that carries the most descriptors permitted, and sends no more.
 fn half_a_frame(stream: &UnixStream) -> std::io::Result<()> {
     let null = std::fs::File::open("/dev/null")?;
-    let sent = [null.as_fd(); sietch_protocol::frame::MAX_DESCRIPTORS];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
-    let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
-    assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&sent)));
     let begun = &frame(Request::Hello { protocol: PROTOCOL, client: "half".into() })[..8];
-    let bytes = [std::io::IoSlice::new(begun)];
-    rustix::net::sendmsg(stream, &bytes, &mut control, rustix::net::SendFlags::NOSIGNAL)?;
-    Ok(())
+    send_with(stream, begun, &[null.as_fd(); sietch_protocol::frame::MAX_DESCRIPTORS])
 }
 
 #[test]
@@ -203,4 +208,69 @@ fn half_sent_frames_of_two_users_leave_descriptors_for_acquiring_and_revoking() 
     assert!(lines[0].contains("taken from pid"), "{lines:?}");
     assert!(!scene.device().exists());
     drop(crowd);
+}
+
+/// A socket whose last close waits for an hour, and its peer, whose close ends that.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listening = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut one = TcpStream::connect(listening.local_addr().unwrap()).unwrap();
+    let (other, _) = listening.accept().unwrap();
+    one.set_nonblocking(true).unwrap();
+    while one.write(&[0; 65536]).is_ok() {}
+    one.set_nonblocking(false).unwrap();
+    rustix::net::sockopt::set_socket_linger(&one, Some(Duration::from_secs(3600))).unwrap();
+    (one, other)
+}
+
+/// Closes the copy of a descriptor that was sent: it may be the last one by now.
+fn close_aside(descriptor: TcpStream) {
+    std::thread::spawn(move || drop(descriptor));
+}
+
+#[test]
+fn a_descriptor_whose_close_hangs_delays_no_other_client() {
+    let scene = Scene::own("lingering");
+    let _daemon = scene.start();
+    let mut other = scene.connect();
+    let hello = frame(Request::Hello { protocol: PROTOCOL, client: "x".into() });
+    let page = frame(Request::PublishMetrics { label: "x".into() });
+    let garbage = b"\x04\x00\x00\x00nono".to_vec();
+    let mut peers = Vec::new();
+    // How often the descriptor is sent with the bytes, and whether the client then hangs up.
+    let cases = [
+        (frame(Request::Volumes), 1, false),
+        (page, 1, false),
+        (garbage.clone(), 1, false),
+        (hello[..7].to_vec(), 1, true),
+        // Too many, and in the middle of a frame: those are not received at all.
+        (hello.clone(), 17, false),
+        (hello[7..].to_vec(), 1, false),
+    ];
+    for (bytes, copies, ends) in cases {
+        let mut client = raw(&scene);
+        if bytes != hello[7..] {
+            client.write_all(&hello).unwrap();
+        } else {
+            client.write_all(&hello[..7]).unwrap();
+        }
+        let (lingers, peer) = lingering();
+        let sent = vec![lingers.as_fd(); copies];
+        send_with(&client, &bytes, &sent).unwrap();
+        close_aside(lingers);
+        peers.push((peer, (!ends).then_some(client)));
+        other.status().expect("the daemon serves others");
+    }
+    // The connection itself holds descriptors that are never read: it is refused, or the daemon has
+    // not come to them.
+    let mut crowd: Vec<_> = std::iter::repeat_with(|| raw(&scene)).take(40).collect();
+    for client in &mut crowd {
+        let (lingers, peer) = lingering();
+        // The daemon may have refused the connection and closed what was in it.
+        let _ = send_with(client, &garbage, &[lingers.as_fd()]);
+        close_aside(lingers);
+        peers.push((peer, None));
+    }
+    other.status().expect("the daemon serves others");
+    drop(crowd);
+    other.status().expect("the daemon serves others");
 }

@@ -31,6 +31,7 @@ use super::{
     ANSWER_MS, ARRIVAL_BYTES, Arrival, BacklogChange, Build, MAX_DESCRIPTORS, REPLY_BYTES,
     RESET_UNTIL_ACCEPTED, Reply, ReplyKind, Request, RequestKind, VERSION,
 };
+use crate::frame::MOST_IN_MESSAGE;
 
 /// The time before which the service counts as absent, in milliseconds of the monotonic clock, and
 /// the next duration. A service that did not answer is not called again at once, because each call
@@ -74,9 +75,6 @@ fn note(now: u64, timed_out: bool, until: &AtomicU64, pause: &AtomicU64) {
 
 /// The descriptors of a message: the first ones are filled.
 pub type Descriptors = [Option<OwnedFd>; MAX_DESCRIPTORS];
-
-/// The most descriptors that the kernel permits in a message (`SCM_MAX_FD`, unix(7)).
-const MOST_IN_MESSAGE: usize = 253;
 
 /// Sends a request to the service at `path` and waits for its answer.
 ///

@@ -13,9 +13,9 @@
 //! 4. An answer is checked against its query before it is passed on: kind, names, order, seals and
 //!    size. A mismatch is refused and logged with the holder's name. It affects only the requester.
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use sietch_protocol::closer::SentDescriptor;
 use sietch_protocol::view::{ViewError, ViewOperation, ViewReply, ViewRequest};
 use sietch_protocol::{ErrorKind, ErrorReply, Notice, Reply, sealed};
 use tokio::sync::oneshot;
@@ -24,6 +24,7 @@ use crate::control::controller::{Client, Control, refuse};
 use crate::control::event::{Answer, Event};
 use crate::control::tables::PendingView;
 use crate::device::VnicDevices;
+use crate::log_budget;
 use crate::state::GrantRecord;
 
 /// The time that a holder has to answer. An iteration of a busy data loop takes milliseconds.
@@ -121,7 +122,7 @@ impl<D: VnicDevices> Control<D> {
         connection: u64,
         id: u64,
         outcome: Result<ViewReply, ViewError>,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<SentDescriptor>,
     ) -> Result<Reply, ErrorReply> {
         if let Some(owed) = self.views.owed.get_mut(&connection) {
             *owed = owed.saturating_sub(1);
@@ -146,7 +147,9 @@ impl<D: VnicDevices> Control<D> {
         let (pid, client) = (record.process.pid, record.client.clone());
         let answered = match outcome {
             Ok(answer) => check(answer, question.operation, descriptors).map_err(|why| {
-                tracing::warn!(pid, client, area = question.path, why, "a view's answer is refused");
+                if log_budget::admits(record.process.uid) {
+                    tracing::warn!(pid, client, area = question.path, why, "a view's answer is refused");
+                }
                 self.counters.borrow_mut().view_answers_refused += 1;
                 let cause = format!("pid {pid} (`{client}`) answered with what is no answer: {why}");
                 refuse(ErrorKind::Failed, what, cause, "see what that program is")
@@ -203,7 +206,7 @@ impl<D: VnicDevices> Control<D> {
 }
 
 /// What is passed on, or what is wrong with it.
-fn check(answer: ViewReply, ask: ViewOperation, descriptors: Vec<OwnedFd>) -> Result<Answer, String> {
+fn check(answer: ViewReply, ask: ViewOperation, descriptors: Vec<SentDescriptor>) -> Result<Answer, String> {
     answer.check(ask)?;
     match (ask, &descriptors[..]) {
         (ViewOperation::Read { length, .. }, [bytes]) => {
@@ -212,5 +215,7 @@ fn check(answer: ViewReply, ask: ViewOperation, descriptors: Vec<OwnedFd>) -> Re
         (ViewOperation::Stat | ViewOperation::List { .. }, []) => {}
         _ => return Err(format!("{} descriptors came with it", descriptors.len())),
     }
+    // A sealed memfd of at most that length.
+    let descriptors = descriptors.into_iter().filter_map(SentDescriptor::into_trusted).collect();
     Ok(Answer { body: Reply::View(answer), descriptors })
 }
