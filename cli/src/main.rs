@@ -22,6 +22,7 @@ mod fs_media;
 mod fs_pin;
 mod fs_quota;
 mod generate;
+mod log_file;
 mod mount;
 mod output;
 mod paths;
@@ -148,7 +149,7 @@ fn log_to_stderr() {
     let colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(|| log_file::LogWriter)
         .with_ansi(colours)
         .with_max_level(tracing::Level::INFO)
         .with_target(false)

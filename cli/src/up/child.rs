@@ -7,7 +7,7 @@
 //!    which it reports once that it is ready.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child as Process, ChildStdout, Command};
 
 use crate::error::Error;
+use crate::log_file;
 
+/// For the kernel to end a process that was killed.
+const AFTER_KILL: Duration = Duration::from_secs(5);
 /// Lines of a log that are shown when its program ended early.
 const SHOWN_LINES: usize = 8;
 
@@ -42,10 +45,7 @@ impl Child {
     /// # Errors
     /// [`Error::File`] for its log; [`Error::Start`].
     pub(super) fn start(what: &'static str, arguments: Vec<OsString>, log: &Path) -> Result<Self, Error> {
-        let opened = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(log)
+        let opened = log_file::open(log)
             .map_err(Error::file(log, "name a folder that you may write to with `--data DIR`"))?;
         let log_start = opened.metadata().map_or(0, |metadata| metadata.len());
         let failed = |source| Error::Start { what, source };
@@ -119,8 +119,9 @@ impl Child {
         if tokio::time::timeout(grace, self.process.wait()).await.is_ok() {
             return true;
         }
-        // It can only fail if the process has just ended.
-        let _ = self.process.kill().await;
+        // It can only fail if the process has just ended. A process of which a thread hangs in the
+        // kernel, in the close of a descriptor that it was sent, ends later than this one may wait.
+        let _ = tokio::time::timeout(AFTER_KILL, self.process.kill()).await;
         false
     }
 
@@ -155,6 +156,8 @@ fn describe(status: ExitStatus) -> String {
 fn last_lines(log: &Path, start: u64) -> std::io::Result<String> {
     let mut file = File::open(log)?;
     let length = file.metadata()?.len();
+    // A log that was shortened since is all of this start.
+    let start = if start > length { 0 } else { start };
     file.seek(SeekFrom::Start(start.max(length.saturating_sub(SHOWN_BYTES)).min(length)))?;
     let mut bytes = Vec::new();
     file.take(SHOWN_BYTES).read_to_end(&mut bytes)?;

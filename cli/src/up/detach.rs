@@ -6,7 +6,6 @@
 //! 3. The first process copies the pipe to its output. At the zero byte it is done. If the pipe
 //!    ends without one, the other process has failed and said why on standard error.
 
-use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -14,6 +13,7 @@ use std::process::{Command, Stdio};
 
 use super::child::program;
 use crate::error::Error;
+use crate::log_file;
 use crate::output;
 
 /// Ends what is printed before the process is on its own.
@@ -74,7 +74,7 @@ pub(super) fn serve_alone(log: &Path) -> Result<(), Error> {
         Err(other) => return Err(other),
     }
     let failed = || Error::file(log, "name a folder that you may write to with `--data DIR`");
-    let file = OpenOptions::new().append(true).create(true).open(log).map_err(failed())?;
+    let file = log_file::open(log).map_err(failed())?;
     rustix::stdio::dup2_stdout(&file)
         .and_then(|()| rustix::stdio::dup2_stderr(&file))
         .map_err(|cause| failed()(cause.into()))

@@ -25,6 +25,7 @@ use super::plan::Plan;
 use super::{banner, detach};
 use crate::administration;
 use crate::error::Error;
+use crate::log_file;
 use crate::output;
 use crate::paths;
 use crate::style::Palette;
@@ -351,6 +352,7 @@ async fn daemon_ended(daemon: &mut Daemon) -> String {
 fn say(what: &str) {
     let error = std::io::stderr();
     let line = format!("sietch: {what}\n");
+    let _ = log_file::bound(&error);
     // A pipe that is ready takes a page at least (pipe(7)).
     let mut ready = [PollFd::new(&error, PollFlags::OUT)];
     if poll(&mut ready, Some(&Timespec::default())) == Ok(1) {
