@@ -10,7 +10,8 @@
 //! 6. [`counters`]: every counter of a `metrics.rs`, and of a log, is changed somewhere outside it,
 //!    and shown.
 //! 7. [`words`]: words of a private dialect, for each of which the field has a term.
-//! 8. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must
+//! 8. [`numbers`]: a number that a page repeats is the constant's in the code.
+//! 9. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must
 //!    detect.
 
 mod counters;
@@ -18,6 +19,7 @@ mod cycles;
 mod files;
 mod layers;
 mod links;
+mod numbers;
 mod references;
 mod words;
 
@@ -34,6 +36,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     files::check(&sources, &mut findings);
     links::check(&sources, &mut findings);
     references::check(&sources, &mut findings);
+    numbers::check(&sources, &mut findings);
     words::check(&sources, &mut findings);
     counters::check(&sources, &mut findings);
     crate::mutations::check(&sources, &mut findings);
