@@ -402,10 +402,8 @@ impl<D: DiskQueue> Digest<D> {
     /// And those of the values of attributes that go: they are far apart in the tree.
     fn cut_items(&mut self, states: &[(InodeNumber, State)]) -> Result<u64, Fault> {
         let mut items: u64 = 0;
-        for (inode, state) in states.iter().filter(|(_, state)| !state.is_new && flush::cuts(state)) {
-            let blocks = self.digested.inode(*inode)?.map_or(0, |old| old.blocks);
-            let most = if state.inode.is_none() { flush::REAPED as u64 } else { u64::MAX };
-            items = items.saturating_add(blocks.min(most).saturating_mul(2));
+        for (inode, state) in states.iter().filter(|(_, state)| !state.is_new) {
+            items = items.saturating_add(self.cut_extents(*inode, state)?.saturating_mul(2));
         }
         for (inode, state) in states.iter().filter(|(_, state)| !state.is_new && state.inode.is_some()) {
             for name in state.xattrs.keys() {
@@ -413,6 +411,22 @@ impl<D: DiskQueue> Digest<D> {
             }
         }
         Ok(items)
+    }
+
+    /// Extents that are cut, at most. Those of a file with a hole are counted in the hole: if all of
+    /// its blocks counted, each hole would be a batch of its own.
+    fn cut_extents(&mut self, inode: InodeNumber, state: &State) -> Result<u64, Fault> {
+        if state.inode.is_some() {
+            let mut left = MAX_BATCH_RECORDS;
+            for blocks in flush::cut_blocks(&state.ranges) {
+                self.digested.allocated(inode, blocks, &mut left)?;
+            }
+            if left > 0 {
+                return Ok(MAX_BATCH_RECORDS - left);
+            }
+        }
+        let blocks = self.digested.inode(inode)?.map_or(0, |old| old.blocks);
+        Ok(if state.inode.is_none() { blocks.min(flush::REAPED as u64) } else { blocks })
     }
 
     /// Reads the records of a batch into an overlay, `most` of them, as far as they are valid.

@@ -67,10 +67,17 @@ pub(super) fn demand(states: &[(InodeNumber, State)]) -> (u64, u64) {
     (bytes, blocks)
 }
 
-/// Whether extents of the base are cut, other than those that get new content.
-pub(super) fn cuts(state: &State) -> bool {
-    let is_shorter = !state.ranges.is_empty() && state.ranges.visible() != u64::MAX;
-    state.inode.is_none() || is_shorter || state.ranges.pieces().any(|(_, source)| source == Source::Hole)
+/// The blocks of the base that are cut, other than those that get new content.
+pub(super) fn cut_blocks(ranges: &Ranges) -> impl Iterator<Item = Range<u64>> {
+    let visible = Some(ranges.visible()).filter(|visible| *visible != u64::MAX);
+    let behind = visible.map(|visible| visible.div_ceil(BLOCK_BYTES)..u64::MAX);
+    let holes = ranges.pieces().filter(|(_, source)| *source == Source::Hole);
+    behind.into_iter().chain(holes.map(|(range, _)| whole_blocks(&range)).filter(|hole| !hole.is_empty()))
+}
+
+/// The blocks that are all in a range of bytes.
+fn whole_blocks(range: &Range<u64>) -> Range<u64> {
+    range.start.div_ceil(BLOCK_BYTES)..range.end / BLOCK_BYTES
 }
 
 /// The blocks that get new content: those with logged bytes, and those that are cut.
@@ -279,8 +286,8 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
             }
         }
         for (range, source) in ranges.pieces() {
-            let whole = range.start.div_ceil(BLOCK_BYTES)..range.end / BLOCK_BYTES;
-            if source == Source::Hole && whole.start < whole.end {
+            let whole = whole_blocks(&range);
+            if source == Source::Hole && !whole.is_empty() {
                 self.cut(inode, new, whole, usize::MAX)?;
             }
         }
