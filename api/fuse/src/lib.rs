@@ -51,6 +51,7 @@ mod session;
 mod set_id;
 mod stale;
 mod state;
+mod turns;
 
 pub use error::MountError;
 pub use mount::{Inner, Mount};

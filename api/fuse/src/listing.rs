@@ -6,6 +6,8 @@
 //!    cookie whatever was added or removed meanwhile.
 //! 3. A listing with attributes (`READDIRPLUS`) counts as a lookup of each entry in it, except `.`
 //!    and `..`.
+//! 4. A listing has a few entries at a time ([`ENTRIES_AT_ONCE`]). Between them other requests have
+//!    their turn.
 
 use fuser::{FileHandle, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use rustix::io::Errno;
@@ -20,8 +22,7 @@ use std::time::Duration;
 use crate::attributes::{file_attributes, file_type, inode, number};
 use crate::state::State;
 
-/// Entries that are read before they are added to a listing with attributes: about what fits the
-/// page that the kernel gives room for.
+/// Entries that are added in one turn: some ten microseconds.
 const ENTRIES_AT_ONCE: usize = 32;
 
 /// Cookies of the two entries that every directory has.
@@ -42,26 +43,41 @@ fn first_entries<F: FileSystem>(
         .filter(move |(cookie, ..)| *cookie > offset)
 }
 
-/// Adds entries behind `offset`.
+/// What is behind these entries.
+pub(crate) enum Rest {
+    /// Nothing, or nothing that there is room for.
+    Nothing,
+    /// Perhaps more, behind this offset.
+    Behind(u64),
+}
+
+/// Adds some entries behind `offset`.
 pub(crate) fn list<F: FileSystem>(
     state: &mut State<F>,
     directory: INodeNo,
     handle: FileHandle,
     offset: u64,
     reply: &mut ReplyDirectory,
-) -> Result<(), Errno> {
+) -> Result<Rest, Errno> {
     for (cookie, name, inode) in first_entries(state, inode(directory), offset) {
         if reply.add(number(inode), cookie, FileType::Directory, name) {
-            return Ok(());
+            return Ok(Rest::Nothing);
         }
     }
-    state.file_system.read_directory(Handle(handle.0), Cookie(offset.max(PARENT)), &mut |entry| {
+    let (mut last, mut left) = (offset.max(PARENT), ENTRIES_AT_ONCE);
+    state.file_system.read_directory(Handle(handle.0), Cookie(last), &mut |entry| {
         let DirectoryEntry { cookie, name, inode, kind } = entry;
-        !reply.add(number(inode), cookie.0, file_type(kind), OsStr::from_bytes(&name))
-    })
+        let takes =
+            left > 0 && !reply.add(number(inode), cookie.0, file_type(kind), OsStr::from_bytes(&name));
+        if takes {
+            (last, left) = (cookie.0, left - 1);
+        }
+        takes
+    })?;
+    Ok(if left == 0 { Rest::Behind(last) } else { Rest::Nothing })
 }
 
-/// Adds entries behind `offset`, with their attributes, which the kernel may keep for `keep`.
+/// Adds some entries behind `offset`, with their attributes, which the kernel may keep for `keep`.
 pub(crate) fn list_with_attributes<F: FileSystem>(
     state: &mut State<F>,
     directory: INodeNo,
@@ -69,35 +85,33 @@ pub(crate) fn list_with_attributes<F: FileSystem>(
     offset: u64,
     keep: Duration,
     reply: &mut ReplyDirectoryPlus,
-) -> Result<(), Errno> {
+) -> Result<Rest, Errno> {
     for (cookie, name, inode) in first_entries(state, inode(directory), offset) {
         let shown = file_attributes(&state.file_system.attributes(inode)?);
         if reply.add(number(inode), cookie, name, &keep, &shown, Generation(0)) {
-            return Ok(());
+            return Ok(Rest::Nothing);
         }
     }
-    let mut after = Cookie(offset.max(PARENT));
-    loop {
-        let mut entries = Vec::with_capacity(ENTRIES_AT_ONCE);
-        state.file_system.read_directory(Handle(handle.0), after, &mut |entry| {
-            let room = entries.len() < ENTRIES_AT_ONCE;
-            if room {
-                entries.push(entry);
-            }
-            room
-        })?;
-        let Some(last) = entries.last() else { return Ok(()) };
-        after = last.cookie;
-        for entry in entries {
-            // Another client may have removed it since.
-            let Ok(shown) = state.file_system.attributes(entry.inode) else { continue };
-            let Ok(shown) = state.retain(shown) else { continue };
-            let name = OsStr::from_bytes(&entry.name);
-            let number = number(entry.inode);
-            if reply.add(number, entry.cookie.0, name, &keep, &file_attributes(&shown), Generation(0)) {
-                state.forget(entry.inode, 1);
-                return Ok(());
-            }
+    let after = Cookie(offset.max(PARENT));
+    let mut entries = Vec::with_capacity(ENTRIES_AT_ONCE);
+    state.file_system.read_directory(Handle(handle.0), after, &mut |entry| {
+        let room = entries.len() < ENTRIES_AT_ONCE;
+        if room {
+            entries.push(entry);
+        }
+        room
+    })?;
+    let last = entries.last().filter(|_| entries.len() == ENTRIES_AT_ONCE).map(|last| last.cookie.0);
+    for entry in entries {
+        // Another client may have removed it since.
+        let Ok(shown) = state.file_system.attributes(entry.inode) else { continue };
+        let Ok(shown) = state.retain(shown) else { continue };
+        let name = OsStr::from_bytes(&entry.name);
+        let number = number(entry.inode);
+        if reply.add(number, entry.cookie.0, name, &keep, &file_attributes(&shown), Generation(0)) {
+            state.forget(entry.inode, 1);
+            return Ok(Rest::Nothing);
         }
     }
+    Ok(last.map_or(Rest::Nothing, Rest::Behind))
 }

@@ -72,7 +72,7 @@ impl<F: FileSystem> Inner<F> {
     /// Calls `work` when no request uses the file system; `false`: it is not mounted any more.
     pub fn with(&self, work: impl FnOnce(&mut F)) -> bool {
         let Some(shared) = self.0.upgrade() else { return false };
-        let done = shared.run(|state| {
+        let done = shared.run(None, |state| {
             work(&mut state.file_system);
             Ok(())
         });

@@ -7,14 +7,15 @@ use sietch_fs::FileSystem;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::file_system::{Allocation, AttributeChange, Handle, RenameMode, WriteAt};
 use sietch_fs::inode::{Attributes, Kind};
-use sietch_fs::limits::MAX_RECORD_DATA;
 
 use crate::attributes::inode;
 use crate::set_id;
 use crate::state::State;
 
 /// Most that one copy request copies before it answers; the program asks for the rest.
-const MAX_COPY: u64 = 16 << 20;
+pub(crate) const MAX_COPY: u64 = 16 << 20;
+/// What it copies in one turn: a part of a millisecond.
+pub(crate) const COPY_STEP: u64 = 128 << 10;
 
 /// The kernel has checked that the caller may do this.
 pub(crate) fn permitted(request: &Request) -> Credentials {
@@ -78,38 +79,20 @@ pub(crate) fn set_attributes<F: FileSystem>(
     state.file_system.set_attributes(caller, inode(number), handle, &change)
 }
 
-/// Copies between two files; each piece is atomic. Returns the bytes copied, fewer at the end of
-/// the source.
+/// Copies one piece between two files, which is atomic. Returns the bytes copied, fewer at the end
+/// of the source.
 pub(crate) fn copy<F: FileSystem>(
     state: &mut State<F>,
     caller: Caller<'_>,
     (from, from_offset): (Handle, u64),
     (to, to_offset): (Handle, u64),
-    length: u64,
-) -> Result<u32, Errno> {
-    let mut bytes = vec![0; length.min(MAX_RECORD_DATA as u64) as usize];
-    let length = length.min(MAX_COPY);
-    let mut copied = 0;
-    while copied < length {
-        let piece = (length - copied).min(bytes.len() as u64) as usize;
-        let result = state.file_system.read(from, from_offset.saturating_add(copied), &mut bytes[..piece]);
-        let result = result.and_then(|count| {
-            if count > 0 {
-                let at = WriteAt::Offset(to_offset.saturating_add(copied));
-                state.file_system.write(caller, to, at, &bytes[..count])?;
-            }
-            Ok(count as u64)
-        });
-        match result {
-            Ok(0) => break,
-            Ok(count) => copied += count,
-            // What was copied counts.
-            Err(_) if copied > 0 => break,
-            Err(error) => return Err(error),
-        }
+    bytes: &mut [u8],
+) -> Result<usize, Errno> {
+    let count = state.file_system.read(from, from_offset, bytes)?;
+    if count > 0 {
+        state.file_system.write(caller, to, WriteAt::Offset(to_offset), &bytes[..count])?;
     }
-    // At most MAX_COPY.
-    Ok(copied as u32)
+    Ok(count)
 }
 
 /// What `fallocate(2)` does with these flags, if it is supported.

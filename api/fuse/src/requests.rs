@@ -29,7 +29,7 @@ use sietch_fs::FileSystem;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::direct::{self, Way};
 use sietch_fs::file_system::{
-    AttributeChange, Handle, NewInode, OpenMode, Seek, SyncPoint, WriteAt, XattrMode, sync_shared,
+    AttributeChange, Handle, NewInode, OpenMode, Seek, Sought, SyncPoint, WriteAt, XattrMode, sync_shared,
 };
 use sietch_fs::inode::{Attributes, Kind};
 use sietch_fs::lease::Mode;
@@ -37,13 +37,15 @@ use sietch_fs::limits::MAX_RECORD_DATA;
 use sietch_fs::name::MAX_NAME;
 
 use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, now, permissions};
-use crate::listing::{list, list_with_attributes};
+use crate::listing::{Rest, list, list_with_attributes};
 use crate::operations::{
-    allocation, clear_set_id, content_changer, copy, permitted, rename_mode, set_attributes,
+    COPY_STEP, MAX_COPY, allocation, clear_set_id, content_changer, copy, permitted, rename_mode,
+    set_attributes,
 };
 use crate::options::Options;
 use crate::stale::Stale;
 use crate::state::{Shared, State};
+use crate::turns::User;
 
 /// Largest write and read: what one record of the log takes, so that a write is atomic.
 const MAX_TRANSFER: u32 = MAX_RECORD_DATA as u32;
@@ -92,8 +94,12 @@ impl<F: FileSystem> Requests<F> {
         Self { shared, stale, keep: *keep, service: service.clone(), syncs: *sync }
     }
 
-    fn run<T>(&self, operation: impl FnOnce(&mut State<F>) -> Result<T, Errno>) -> Result<T, fuser::Errno> {
-        self.shared.run(operation).map_err(errno)
+    fn run<T>(
+        &self,
+        request: &Request,
+        operation: impl FnOnce(&mut State<F>) -> Result<T, Errno>,
+    ) -> Result<T, fuser::Errno> {
+        self.shared.run(Some(request.uid()), operation).map_err(errno)
     }
 
     fn run_as<T>(
@@ -101,7 +107,9 @@ impl<F: FileSystem> Requests<F> {
         credentials: &Credentials,
         operation: impl FnOnce(&mut State<F>, Caller<'_>) -> Result<T, Errno>,
     ) -> Result<T, fuser::Errno> {
-        self.run(|state| operation(state, Caller { credentials, now: now() }))
+        let user = Some(credentials.uid);
+        let done = self.shared.run(user, |state| operation(state, Caller { credentials, now: now() }));
+        done.map_err(errno)
     }
 
     /// As [`Requests::run_as`], for an operation that changes something.
@@ -110,29 +118,30 @@ impl<F: FileSystem> Requests<F> {
         credentials: &Credentials,
         operation: impl FnOnce(&mut State<F>, Caller<'_>) -> Result<T, Errno>,
     ) -> Result<T, fuser::Errno> {
-        self.durable(self.run_as(credentials, operation))
+        self.durable(Some(credentials.uid), self.run_as(credentials, operation))
     }
 
     /// Makes what an operation changed durable, if each is to be when it returns.
-    fn durable<T>(&self, changed: Result<T, fuser::Errno>) -> Result<T, fuser::Errno> {
+    fn durable<T>(&self, user: User, changed: Result<T, fuser::Errno>) -> Result<T, fuser::Errno> {
         let value = changed?;
         if self.syncs {
-            self.sync()?;
+            self.sync(user)?;
         }
         Ok(value)
     }
 
     /// Makes everything durable. Other threads use the file system while this one waits.
-    fn sync(&self) -> Result<(), fuser::Errno> {
-        let begin = |point: &mut SyncPoint| self.shared.run(|state| state.file_system.begin_sync(point));
+    fn sync(&self, user: User) -> Result<(), fuser::Errno> {
+        let begin =
+            |point: &mut SyncPoint| self.shared.run(user, |state| state.file_system.begin_sync(point));
         sync_shared(begin).map_err(errno)
     }
 
     /// Makes durable what any client has changed of an inode: that of another one is when its lease
     /// has passed.
-    fn sync_inode(&self, number: INodeNo) -> Result<(), fuser::Errno> {
-        self.run(|state| state.file_system.hold(inode(number), Mode::Shared))?;
-        self.sync()
+    fn sync_inode(&self, request: &Request, number: INodeNo) -> Result<(), fuser::Errno> {
+        self.run(request, |state| state.file_system.hold(inode(number), Mode::Shared))?;
+        self.sync(Some(request.uid()))
     }
 
     /// Replies with an inode that the kernel knows from now on.
@@ -185,6 +194,22 @@ fn reply_value(value: Result<Vec<u8>, fuser::Errno>, room: u32, reply: ReplyXatt
     }
 }
 
+/// Adds entries behind `offset` to a listing, a few in each turn.
+fn in_turns(
+    mut offset: u64,
+    add: &mut dyn FnMut(u64) -> Result<Rest, fuser::Errno>,
+) -> Result<(), fuser::Errno> {
+    let first = offset;
+    loop {
+        match add(offset) {
+            Ok(Rest::Behind(last)) => offset = last,
+            // What was added counts.
+            Err(error) if offset == first => return Err(error),
+            Ok(Rest::Nothing) | Err(_) => return Ok(()),
+        }
+    }
+}
+
 impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let mut wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
@@ -226,14 +251,15 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
 
     fn forget(&self, _request: &Request, number: INodeNo, lookups: u64) {
         // After a panic nothing is left to release.
-        let _ = self.run(|state| {
+        let _ = self.shared.run(None, |state| {
             state.forget(inode(number), lookups);
             Ok(())
         });
     }
 
-    fn getattr(&self, _request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        self.reply_attributes(self.run(|state| state.file_system.attributes(inode(number))), reply);
+    fn getattr(&self, request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        let found = self.run(request, |state| state.file_system.attributes(inode(number)));
+        self.reply_attributes(found, reply);
     }
 
     fn setattr(
@@ -274,8 +300,8 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         self.reply_attributes(set, reply);
     }
 
-    fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
-        match self.run(|state| state.file_system.read_link(inode(number))) {
+    fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
+        match self.run(request, |state| state.file_system.read_link(inode(number))) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
         }
@@ -378,7 +404,8 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             let handle = state.file_system.open(caller, inode(number), mode)?;
             Ok(state.opened(handle))
         });
-        let opened = if has(flags, OFlags::TRUNC) { self.durable(opened) } else { opened };
+        let user = Some(request.uid());
+        let opened = if has(flags, OFlags::TRUNC) { self.durable(user, opened) } else { opened };
         match opened {
             Ok(handle) => reply.opened(FileHandle(handle.0), FopenFlags::empty()),
             Err(errno) => reply.error(errno),
@@ -419,7 +446,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         _number: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -434,7 +461,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
                 buffer.resize(size, 0);
             }
             let bytes = &mut buffer[..size];
-            match self.run(|state| state.file_system.read(Handle(handle.0), offset, bytes)) {
+            match self.run(request, |state| state.file_system.read(Handle(handle.0), offset, bytes)) {
                 Ok(count) => reply.data(&buffer[..count.min(size)]),
                 Err(errno) => reply.error(errno),
             }
@@ -458,15 +485,18 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let from_cache = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let append = has(flags, OFlags::APPEND) && !from_cache;
         let at = if append { WriteAt::End } else { WriteAt::Offset(offset) };
-        let written = self.run(|state| {
+        // The kernel writes back in its own name.
+        let user = (!from_cache).then_some(request.uid());
+        let written = self.shared.run(user, |state| {
             let credentials = content_changer(state, request, number, !kill)?;
             let caller = Caller { credentials: &credentials, now: now() };
             state.file_system.write(caller, Handle(handle.0), at, data)
         });
         // Not every kernel that has FUSE sends a request to sync after such a write.
         let is_sync = has(flags, OFlags::DSYNC) && !from_cache;
-        let written = written
-            .and_then(|start| if is_sync || self.syncs { self.sync().map(|()| start) } else { Ok(start) });
+        let written = written.map_err(errno).and_then(|start| {
+            if is_sync || self.syncs { self.sync(user).map(|()| start) } else { Ok(start) }
+        });
         match written {
             Ok(start) => {
                 // No longer than a request.
@@ -486,7 +516,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
 
     fn release(
         &self,
-        _request: &Request,
+        request: &Request,
         _number: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
@@ -494,15 +524,15 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let closed = self.run(|state| {
+        let closed = self.run(request, |state| {
             state.close(Handle(handle.0));
             Ok(())
         });
         reply_empty(closed, reply);
     }
 
-    fn fsync(&self, _: &Request, number: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply_empty(self.sync_inode(number), reply);
+    fn fsync(&self, request: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply_empty(self.sync_inode(request, number), reply);
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -519,13 +549,14 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
 
     fn readdir(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        match self.run(|state| list(state, number, handle, offset, &mut reply)) {
+        let mut add = |from| self.run(request, |state| list(state, number, handle, from, &mut reply));
+        match in_turns(offset, &mut add) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -533,14 +564,17 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
 
     fn readdirplus(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
         let keep = self.keep;
-        match self.run(|state| list_with_attributes(state, number, handle, offset, keep, &mut reply)) {
+        let mut add = |from| {
+            self.run(request, |state| list_with_attributes(state, number, handle, from, keep, &mut reply))
+        };
+        match in_turns(offset, &mut add) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -548,25 +582,25 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
 
     fn releasedir(
         &self,
-        _request: &Request,
+        request: &Request,
         _number: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        let closed = self.run(|state| {
+        let closed = self.run(request, |state| {
             state.close(Handle(handle.0));
             Ok(())
         });
         reply_empty(closed, reply);
     }
 
-    fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply_empty(self.sync_inode(number), reply);
+    fn fsyncdir(&self, request: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply_empty(self.sync_inode(request, number), reply);
     }
 
-    fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
-        match self.run(|state| Ok(state.file_system.usage())) {
+    fn statfs(&self, request: &Request, _number: INodeNo, reply: ReplyStatfs) {
+        match self.run(request, |state| Ok(state.file_system.usage())) {
             Ok(usage) => {
                 let (block, free) = (usage.block_bytes, usage.free);
                 // Inodes are limited by blocks alone.
@@ -651,17 +685,17 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     ) {
         let Some(allocation) = allocation(mode) else { return reply.error(fuser::Errno::EOPNOTSUPP) };
         let Some(end) = offset.checked_add(length) else { return reply.error(fuser::Errno::EFBIG) };
-        let allocated = self.run(|state| {
+        let allocated = self.run(request, |state| {
             let credentials = content_changer(state, request, number, request.uid() == 0)?;
             let caller = Caller { credentials: &credentials, now: now() };
             state.file_system.allocate(caller, Handle(handle.0), offset..end, allocation)
         });
-        reply_empty(self.durable(allocated), reply);
+        reply_empty(self.durable(Some(request.uid()), allocated), reply);
     }
 
     fn lseek(
         &self,
-        _request: &Request,
+        request: &Request,
         _number: INodeNo,
         handle: FileHandle,
         offset: i64,
@@ -674,11 +708,14 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             4 => Seek::Hole,
             _ => return reply.error(fuser::Errno::EINVAL),
         };
-        let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
-        match self.run(|state| state.file_system.seek(Handle(handle.0), offset, what)) {
-            // Within the largest file.
-            Ok(found) => reply.offset(found as i64),
-            Err(errno) => reply.error(errno),
+        let Ok(mut from) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
+        loop {
+            match self.run(request, |state| state.file_system.seek_step(Handle(handle.0), from, what)) {
+                // Within the largest file.
+                Ok(Sought::Found(at)) => return reply.offset(at as i64),
+                Ok(Sought::From(next)) => from = next,
+                Err(errno) => return reply.error(errno),
+            }
         }
     }
 
@@ -701,9 +738,9 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let inode = inode(number);
         let answer = match command {
             direct::WAY => self
-                .run(|state| Ok(Way { inode, is_mapped: state.ask_way(inode), folder }))
+                .run(request, |state| Ok(Way { inode, is_mapped: state.ask_way(inode), folder }))
                 .map(|way| way.to_bytes()),
-            direct::MAP => self.run(|state| state.map(inode)).map(|()| Vec::new()),
+            direct::MAP => self.run(request, |state| state.map(inode)).map(|()| Vec::new()),
             _ => Err(fuser::Errno::ENOTTY),
         };
         match answer {
@@ -726,14 +763,32 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let copied = self.run(|state| {
-            let credentials = content_changer(state, request, to, request.uid() == 0)?;
-            let caller = Caller { credentials: &credentials, now: now() };
-            let (from, to) = (Handle(from_handle.0), Handle(to_handle.0));
-            copy(state, caller, (from, from_offset), (to, to_offset), length)
-        });
-        match self.durable(copied) {
-            Ok(count) => reply.written(count),
+        let length = length.min(MAX_COPY);
+        let mut bytes = vec![0; length.min(COPY_STEP) as usize];
+        let mut copied = 0;
+        let result = loop {
+            if copied > 0 && copied == length {
+                break Ok(());
+            }
+            let piece = (length - copied).min(COPY_STEP) as usize;
+            let done = self.run(request, |state| {
+                let credentials = content_changer(state, request, to, request.uid() == 0)?;
+                let caller = Caller { credentials: &credentials, now: now() };
+                let from = (Handle(from_handle.0), from_offset.saturating_add(copied));
+                let to = (Handle(to_handle.0), to_offset.saturating_add(copied));
+                copy(state, caller, from, to, &mut bytes[..piece])
+            });
+            match done {
+                Ok(0) => break Ok(()),
+                Ok(count) => copied += count as u64,
+                // What was copied counts.
+                Err(_) if copied > 0 => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        match self.durable(Some(request.uid()), result) {
+            // At most MAX_COPY.
+            Ok(()) => reply.written(copied as u32),
             Err(errno) => reply.error(errno),
         }
     }

@@ -10,6 +10,8 @@ use sietch_fs::file_system::Handle;
 use sietch_fs::inode::{Attributes, InodeNumber};
 use sietch_fs::lease::Mode;
 
+use crate::turns::{Turns, User};
+
 /// A file system that is mounted.
 pub(crate) struct State<F> {
     /// The file system.
@@ -86,6 +88,8 @@ impl<F: FileSystem> State<F> {
 
 /// The state, for all threads.
 pub(crate) struct Shared<F> {
+    /// Each operation has a turn before it has the state.
+    turns: Turns,
     state: Mutex<State<F>>,
 }
 
@@ -93,7 +97,8 @@ impl<F: FileSystem> Shared<F> {
     /// Nothing of it is known to the kernel yet.
     pub(crate) fn new(file_system: F) -> Self {
         let (references, handles, mapped) = (HashMap::new(), HashSet::new(), HashSet::new());
-        Self { state: Mutex::new(State { file_system, references, handles, mapped, panicked: false }) }
+        let state = State { file_system, references, handles, mapped, panicked: false };
+        Self { turns: Turns::default(), state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<F>> {
@@ -101,14 +106,17 @@ impl<F: FileSystem> Shared<F> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one operation.
+    /// Runs one operation, or a step of one, in a turn of its user. What takes longer the larger its
+    /// arguments are is done in several steps.
     ///
     /// # Errors
     /// The operation's; `EIO` if it panics, or an earlier one did.
     pub(crate) fn run<T>(
         &self,
+        user: User,
         operation: impl FnOnce(&mut State<F>) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
+        let _turn = self.turns.take(user);
         let mut state = self.lock();
         if state.panicked {
             return Err(Errno::IO);
@@ -123,7 +131,7 @@ impl<F: FileSystem> Shared<F> {
 
     /// Releases what the kernel still has, and returns the file system; none if it panicked.
     pub(crate) fn end(self) -> Option<F> {
-        let released = self.run(|state| {
+        let released = self.run(None, |state| {
             state.release_all();
             Ok(())
         });

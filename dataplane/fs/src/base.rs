@@ -54,6 +54,17 @@ pub struct Entry {
     pub kind: Kind,
 }
 
+/// Data of a file that were looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// Here, in bytes: not necessarily all that follow each other.
+    Found(Range<u64>),
+    /// None is before this byte.
+    NotBefore(u64),
+    /// There are none.
+    None,
+}
+
 /// What is below the log. Methods take `&mut self`, because they fill caches.
 ///
 /// # Errors
@@ -83,9 +94,10 @@ pub trait Base {
     /// Reads data; holes are zeros.
     fn read(&mut self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<(), Fault>;
 
-    /// The first range with data that begins in `range` or reaches into it, in bytes; it may end
-    /// behind. What is reserved and was never written is not data.
-    fn data_in(&mut self, inode: InodeNumber, range: Range<u64>) -> Result<Option<Range<u64>>, Fault>;
+    /// The first data that begin in `range` or reach into it; they may end behind. What is reserved
+    /// and was never written is not data. At least one extent is looked at, and `extents` at most,
+    /// which is less by them.
+    fn data_in(&mut self, inode: InodeNumber, range: Range<u64>, extents: &mut u64) -> Result<Data, Fault>;
 
     /// Blocks for data that no file has, and blocks in all.
     fn free_blocks(&self) -> (u64, u64);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use sietch_disk::{Buffer, DiskQueue};
 
-use crate::base::{Base, Entry, Inode};
+use crate::base::{Base, Data, Entry, Inode};
 use crate::error::Fault;
 use crate::file_system::DirectoryEntry;
 use crate::heat::{self, Heat};
@@ -419,18 +419,22 @@ impl<S: Store> Base for Digested<S> {
         Ok(())
     }
 
-    fn data_in(&mut self, inode: InodeNumber, range: Range<u64>) -> Result<Option<Range<u64>>, Fault> {
+    fn data_in(&mut self, inode: InodeNumber, range: Range<u64>, extents: &mut u64) -> Result<Data, Fault> {
         let mut block = range.start / BLOCK as u64;
         while let Some(extent) = self.extent_from(inode, block)?
             && extent.first < range.end.div_ceil(BLOCK as u64)
         {
             if !extent.is_unwritten() {
                 let start = (extent.first * BLOCK as u64).max(range.start);
-                return Ok(Some(start..extent.end() * BLOCK as u64));
+                return Ok(Data::Found(start..extent.end() * BLOCK as u64));
             }
             block = extent.end();
+            *extents = extents.saturating_sub(1);
+            if *extents == 0 {
+                return Ok(Data::NotBefore(block * BLOCK as u64));
+            }
         }
-        Ok(None)
+        Ok(Data::None)
     }
 
     fn free_blocks(&self) -> (u64, u64) {

@@ -112,6 +112,15 @@ pub enum Seek {
     Hole,
 }
 
+/// Where a step of a search has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sought {
+    /// It is here.
+    Found(u64),
+    /// It is not before this byte: the next step goes on from there.
+    From(u64),
+}
+
 /// Whether `setxattr(2)` creates, replaces or does either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
@@ -356,6 +365,15 @@ pub trait FileSystem {
     /// # Errors
     /// `EBADF`, `ENXIO` (at or behind the end).
     fn seek(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<u64, Errno>;
+
+    /// A step of [`FileSystem::seek`], for front ends whose users share one: a file may have
+    /// millions of extents.
+    ///
+    /// # Errors
+    /// As there.
+    fn seek_step(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<Sought, Errno> {
+        self.seek(handle, offset, what).map(Sought::Found)
+    }
 
     /// Returns when everything that was done before survives what the medium promises.
     ///

@@ -8,17 +8,19 @@ use sietch_disk::nvm::Medium;
 use super::quota::Need;
 use super::{Client, Open, Service};
 use crate::access::{Caller, READ, WRITE};
-use crate::base::Base as _;
+use crate::base::{Base as _, Data};
 use crate::change::Change;
 use crate::change::blocks::covered;
 use crate::error::Fault;
-use crate::file_system::{Allocation, Handle, OpenMode, Seek, WriteAt};
+use crate::file_system::{Allocation, Handle, OpenMode, Seek, Sought, WriteAt};
 use crate::inode::{InodeNumber, Kind};
 use crate::lease::Mode;
 use crate::limits::{BLOCK, MAX_FILE, MAX_RECORD_DATA};
 use crate::overlay::ranges::Source;
 
 const BLOCK_BYTES: u64 = BLOCK as u64;
+/// Extents and pieces that a step of a search looks at: others have the file system between steps.
+const SEEK_STEP: u64 = 256;
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn open_inode(
@@ -179,7 +181,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         self.commit_charged(caller.now, change, &[], charge)
     }
 
-    pub(super) fn seek_to(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<u64, Errno> {
+    /// A step of a search: some hundred extents.
+    pub(super) fn seek_some(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<Sought, Errno> {
         let open = self.handle(handle)?;
         let found = self.inode(open.inode)?;
         if found.kind != Kind::File {
@@ -188,51 +191,61 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if offset >= found.size {
             return Err(Errno::NXIO);
         }
-        let mut at = offset;
-        loop {
-            let data = self.data_blocks(open.inode, at, found.size)?;
-            match (what, data) {
-                (Seek::Data, None) => return Err(Errno::NXIO),
-                (Seek::Data, Some(data)) => return Ok(data.start.max(offset)),
-                (Seek::Hole, Some(data)) if data.start <= at => at = data.end,
-                (Seek::Hole, _) => return Ok(at),
+        let (mut at, mut left) = (offset, SEEK_STEP);
+        while at < found.size {
+            if left == 0 {
+                return Ok(Sought::From(at));
             }
-            if at >= found.size {
-                return Ok(found.size);
+            match (what, self.data_blocks(open.inode, at..found.size, &mut left)?) {
+                (Seek::Data, Data::Found(data)) => return Ok(Sought::Found(data.start.max(offset))),
+                (Seek::Data, Data::NotBefore(next)) => at = at.max(next),
+                (Seek::Data, Data::None) => return Err(Errno::NXIO),
+                (Seek::Hole, Data::Found(data)) if data.start <= at => at = data.end,
+                (Seek::Hole, _) => return Ok(Sought::Found(at)),
             }
+            left = left.saturating_sub(1);
         }
+        // Data up to the end.
+        if what == Seek::Data { Err(Errno::NXIO) } else { Ok(Sought::Found(found.size)) }
     }
 
-    /// The first blocks with data at or behind `from`, in bytes: not necessarily all that follow
-    /// each other.
+    /// The first blocks with data in a range. It looks at about `most` extents and pieces at most,
+    /// of which it takes those away; at all that begin in the first block.
     pub(super) fn data_blocks(
         &mut self,
         inode: InodeNumber,
-        from: u64,
-        size: u64,
-    ) -> Result<Option<Range<u64>>, Errno> {
-        let from = from - from % BLOCK_BYTES;
+        range: Range<u64>,
+        most: &mut u64,
+    ) -> Result<Data, Errno> {
+        let from = range.start - range.start % BLOCK_BYTES;
         let whole = |range: Range<u64>| {
-            range.start - range.start % BLOCK_BYTES..range.end.next_multiple_of(BLOCK_BYTES)
+            Data::Found(range.start - range.start % BLOCK_BYTES..range.end.next_multiple_of(BLOCK_BYTES))
         };
         self.see(|overlay, base| {
             let Some(state) = overlay.state(inode) else {
-                return Ok(base.data_in(inode, from..size)?.map(whole));
+                return Ok(match base.data_in(inode, from..range.end, most)? {
+                    Data::Found(data) => whole(data),
+                    other => other,
+                });
             };
             // The end of the file may be inside a block.
-            for stretch in state.ranges.stretches(from..size.next_multiple_of(BLOCK_BYTES)) {
-                let range = stretch.range;
+            for stretch in state.ranges.stretches(from..range.end.next_multiple_of(BLOCK_BYTES)) {
+                let part = stretch.range;
+                if *most == 0 && part.start >= from + BLOCK_BYTES {
+                    return Ok(Data::NotBefore(part.start));
+                }
+                *most = most.saturating_sub(1);
                 match stretch.source {
-                    Some(Source::Log(_) | Source::Zeros) => return Ok(Some(whole(range))),
-                    None if !state.is_new => {
-                        if let Some(data) = base.data_in(inode, range.clone())? {
-                            return Ok(Some(whole(data.start..data.end.min(range.end))));
-                        }
-                    }
+                    Some(Source::Log(_) | Source::Zeros) => return Ok(whole(part)),
+                    None if !state.is_new => match base.data_in(inode, part.clone(), most)? {
+                        Data::Found(data) => return Ok(whole(data.start..data.end.min(part.end))),
+                        Data::NotBefore(next) if next < part.end => return Ok(Data::NotBefore(next)),
+                        Data::NotBefore(_) | Data::None => {}
+                    },
                     Some(Source::Hole) | None => {}
                 }
             }
-            Ok(None)
+            Ok(Data::None)
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::access::Caller;
 use crate::base::Base as _;
 use crate::file_system::{
     Allocation, AttributeChange, DirectoryEntry, FileSystem, Handle, Leased, NewInode, OpenMode, PendingSync,
-    RenameMode, Seek, SyncPoint, Usage, WriteAt, XattrMode, sync_shared,
+    RenameMode, Seek, Sought, SyncPoint, Usage, WriteAt, XattrMode, sync_shared,
 };
 use crate::inode::{Attributes, InodeNumber, Kind};
 use crate::lease::Mode;
@@ -157,7 +157,17 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
     }
 
     fn seek(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<u64, Errno> {
-        self.operation(|client| client.seek_to(handle, offset, what))
+        let mut from = offset;
+        loop {
+            match self.seek_step(handle, from, what)? {
+                Sought::Found(at) => return Ok(at),
+                Sought::From(next) => from = next,
+            }
+        }
+    }
+
+    fn seek_step(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<Sought, Errno> {
+        self.operation(|client| client.seek_some(handle, offset, what))
     }
 
     fn sync(&mut self) -> Result<(), Errno> {

@@ -27,7 +27,7 @@ use sietch_disk::nvm::Medium;
 use super::charges::Charge;
 use super::{Client, ROOM_WAITS, Service};
 use crate::access::{Caller, Credentials};
-use crate::base::Base as _;
+use crate::base::{Base as _, Data};
 use crate::change::{Change, NewAttributes};
 use crate::file_system::XattrMode;
 use crate::inode::{InodeNumber, Kind, Timestamp};
@@ -280,7 +280,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             let start = edge - edge % BLOCK_BYTES;
             let block = start..start + BLOCK_BYTES;
             if self.has_blocks(inode, block.clone())?
-                && self.data_blocks(inode, block.start, block.end)?.is_none()
+                && !matches!(self.data_blocks(inode, block, &mut 1)?, Data::Found(_))
             {
                 return Ok(true);
             }

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::base::{Base, Inode};
+use crate::base::{Base, Data, Inode};
 use crate::change::{Change, NewAttributes, Place, Record};
 use crate::error::Fault;
 use crate::inode::{InodeNumber, Kind, MODE_BITS};
@@ -516,7 +516,7 @@ impl<B: Base> Work<'_, '_, B> {
     fn has_data(&mut self, inode: InodeNumber, block: u64) -> Result<bool, Fault> {
         let range = block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES;
         let Some(state) = self.overlay.inodes.get(&inode) else {
-            return Ok(self.base.data_in(inode, range)?.is_some());
+            return base_has_data(self.base, inode, range);
         };
         for stretch in state.ranges.stretches(range) {
             let range = stretch.range;
@@ -524,7 +524,7 @@ impl<B: Base> Work<'_, '_, B> {
                 Some(Source::Log(_) | Source::Zeros) => true,
                 Some(Source::Hole) => false,
                 None if state.is_new => false,
-                None => self.base.data_in(inode, range)?.is_some(),
+                None => base_has_data(self.base, inode, range)?,
             };
             if found {
                 return Ok(true);
@@ -532,4 +532,10 @@ impl<B: Base> Work<'_, '_, B> {
         }
         Ok(false)
     }
+}
+
+/// Whether the base has data in a part of one block.
+fn base_has_data(base: &mut impl Base, inode: InodeNumber, part: Range<u64>) -> Result<bool, Fault> {
+    // A block is in one extent.
+    Ok(matches!(base.data_in(inode, part, &mut 2)?, Data::Found(_)))
 }

@@ -4,6 +4,7 @@
 mod coalescing;
 mod crash;
 mod faults;
+mod fragments;
 mod full;
 mod hostile;
 mod log;
