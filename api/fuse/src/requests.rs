@@ -485,10 +485,13 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let from_cache = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let append = has(flags, OFlags::APPEND) && !from_cache;
         let at = if append { WriteAt::End } else { WriteAt::Offset(offset) };
-        // The kernel writes back in its own name.
+        // The kernel writes back in its own name, as user 0, whom no limit binds.
         let user = (!from_cache).then_some(request.uid());
         let written = self.shared.run(user, |state| {
-            let credentials = content_changer(state, request, number, !kill)?;
+            let mut credentials = content_changer(state, request, number, !kill)?;
+            if from_cache {
+                credentials.uid = state.file_system.attributes(inode(number))?.uid;
+            }
             let caller = Caller { credentials: &credentials, now: now() };
             state.file_system.write(caller, Handle(handle.0), at, data)
         });

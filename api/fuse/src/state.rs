@@ -106,8 +106,8 @@ impl<F: FileSystem> Shared<F> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one operation, or a step of one, in a turn of its user. What takes longer the larger its
-    /// arguments are is done in several steps.
+    /// Runs one operation, or a step of one, in a turn of its user. An operation whose time grows
+    /// with its arguments has several steps.
     ///
     /// # Errors
     /// The operation's; `EIO` if it panics, or an earlier one did.

@@ -17,7 +17,7 @@ use std::thread::Thread;
 /// Whose request it is; `None`: work of the mount, and what the kernel does for no user.
 pub(crate) type User = Option<u32>;
 
-/// What a thread that waits was told.
+/// What a waiting thread is notified of.
 const NOTHING: u8 = 0;
 /// It has the turn.
 const HAS_TURN: u8 = 1;
@@ -26,20 +26,20 @@ const TRY_AGAIN: u8 = 2;
 
 struct Waiter {
     thread: Thread,
-    told: AtomicU8,
+    notice: AtomicU8,
 }
 
 impl Waiter {
     fn tell(&self, what: u8) {
-        self.told.store(what, Ordering::Release);
+        self.notice.store(what, Ordering::Release);
         self.thread.unpark();
     }
 
     fn wait(&self) -> u8 {
         loop {
-            match self.told.load(Ordering::Acquire) {
+            match self.notice.load(Ordering::Acquire) {
                 NOTHING => std::thread::park(),
-                told => return told,
+                notice => return notice,
             }
         }
     }
@@ -91,7 +91,7 @@ impl Turns {
     pub(crate) fn take(&self, user: User) -> Turn<'_> {
         let mut queue = self.lock();
         while queue.is_taken {
-            let waiter = Arc::new(Waiter { thread: std::thread::current(), told: AtomicU8::new(NOTHING) });
+            let waiter = Arc::new(Waiter { thread: std::thread::current(), notice: AtomicU8::new(NOTHING) });
             queue.push(user, Arc::clone(&waiter));
             drop(queue);
             if waiter.wait() == HAS_TURN {

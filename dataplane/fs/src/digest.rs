@@ -413,8 +413,8 @@ impl<D: DiskQueue> Digest<D> {
         Ok(items)
     }
 
-    /// Extents that are cut, at most. Those of a file with a hole are counted in the hole: if all of
-    /// its blocks counted, each hole would be a batch of its own.
+    /// Extents that are cut, at most. Those of a file with a hole are counted in the hole: if all
+    /// of its blocks counted, each hole would be a batch of its own.
     fn cut_extents(&mut self, inode: InodeNumber, state: &State) -> Result<u64, Fault> {
         if state.inode.is_some() {
             let mut left = MAX_BATCH_RECORDS;

@@ -28,6 +28,8 @@ pub(crate) struct Inside {
     pub(crate) handles: HashSet<Handle>,
     /// Calls of `sync`.
     pub(crate) syncs: usize,
+    /// A user whose limit is reached: it writes nothing more.
+    pub(crate) at_limit: Option<u32>,
 }
 
 /// The model. Clones are the same one.
@@ -184,7 +186,11 @@ impl FileSystem for Beside {
     }
 
     fn write(&mut self, caller: Caller<'_>, handle: Handle, at: WriteAt, bytes: &[u8]) -> Result<u64, Errno> {
-        self.inside().model.write(caller, handle, at, bytes)
+        let mut inside = self.inside();
+        if inside.at_limit == Some(caller.credentials.uid) {
+            return Err(Errno::DQUOT);
+        }
+        inside.model.write(caller, handle, at, bytes)
     }
 
     fn allocate(

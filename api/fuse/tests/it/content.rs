@@ -7,6 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FallocateFlags, SeekFrom as At, Timespec, Timestamps};
 use rustix::io::Errno;
+use sietch_fs::FileSystem as _;
+use sietch_fs::file_system::OpenMode;
 
 use crate::mounted::Mounted;
 use crate::shared_page::SharedPage;
@@ -87,6 +89,38 @@ fn what_is_written_through_a_shared_mapping_is_in_the_file_and_the_reverse() {
     (&second).read_to_end(&mut bytes).expect("read");
     assert_eq!(bytes.len(), 6000);
     assert_eq!(bytes[9..14], [1, 2, 3, 4, 1]);
+}
+
+/// The kernel writes pages back in its own name. They count at the file's owner, who may have a
+/// limit: the program that waits for them gets the error, and what exceeds it is not written.
+#[test]
+fn pages_of_a_mapping_are_written_back_for_the_owner_of_the_file() {
+    const OWNER: u32 = 54_321;
+    let Some(mounted) = Mounted::new("written-back") else { return };
+    let path = mounted.path("file");
+    let file = File::options().read(true).write(true).create_new(true).open(&path).expect("created");
+    file.set_len(4096).expect("a size");
+    std::os::unix::fs::chown(&path, Some(OWNER), None).expect("root may");
+    let page = SharedPage::of(&file);
+    page.write(0, 1);
+    page.flush();
+    mounted.model.inside().at_limit = Some(OWNER);
+    page.write(1, 2);
+    assert_eq!(page.try_flush(), Err(Errno::DQUOT));
+    drop(page);
+    // Root itself has no limit.
+    file.write_all_at(&[3], 2).expect("written");
+    mounted.model.inside().at_limit = None;
+    let found = mounted.model.find("file");
+    let read = mounted.model.client(|model, caller| {
+        let mode = OpenMode { read: true, ..OpenMode::default() };
+        let handle = model.open(caller, found, mode)?;
+        let mut bytes = [0; 3];
+        model.read(handle, 0, &mut bytes)?;
+        model.close(handle);
+        Ok(bytes)
+    });
+    assert_eq!((read[0], read[2]), (1, 3));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 /// A page that several see.
@@ -31,8 +32,12 @@ impl SharedPage {
     }
 
     pub(crate) fn flush(&self) {
+        self.try_flush().expect("flushed");
+    }
+
+    pub(crate) fn try_flush(&self) -> Result<(), Errno> {
         // SAFETY: exactly the mapping.
-        unsafe { rustix::mm::msync(self.0.cast(), Self::LENGTH, MsyncFlags::SYNC) }.expect("flushed");
+        unsafe { rustix::mm::msync(self.0.cast(), Self::LENGTH, MsyncFlags::SYNC) }
     }
 }
 
