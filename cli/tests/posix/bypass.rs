@@ -92,6 +92,22 @@ fn bytes_written_past_the_library_reset_the_connection() {
 }
 
 #[test]
+fn a_shutdown_past_the_library_resets_the_connection() {
+    both(&["cc"], |testbed| {
+        let program = compile(testbed, "past", include_str!("scripts/past.c"), &["-pthread"]);
+        let expected = "client -1 Connection reset by peer\n\
+             server -1 Connection reset by peer\n\
+             past the library Broken pipe\n";
+        for how in ["recv", "poll", "select", "epoll", "edge", "exclusive", "nested"] {
+            assert_eq!(run_program(testbed, &program, &[how, "shutdown"]), expected, "{how}");
+            let mixed = run_program(testbed, &program, &[how, "shutdown", "mixed"]);
+            assert_eq!(mixed, expected, "{how} beside the library");
+        }
+        assert_eq!(run_program(testbed, &program, &["crowd", "shutdown"]), "all were notified\n");
+    });
+}
+
+#[test]
 fn a_call_that_a_handler_jumps_out_of_leaves_nothing_behind() {
     both(&["cc"], |testbed| {
         let program = compile(testbed, "jumps", include_str!("scripts/jumps.c"), &[]);

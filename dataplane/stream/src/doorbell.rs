@@ -8,8 +8,8 @@
 
 use sietch_ring::stream::{Endpoint, Taken};
 
-use crate::foreign_bytes;
 use crate::placeholder::Placeholder;
+use crate::{foreign_bytes, peer};
 
 /// Bytes that may be in a placeholder before they are taken out: between half and three halves of
 /// this, depending on its number. A placeholder holds some two hundred bytes, and no notification
@@ -74,6 +74,11 @@ fn take<P: Placeholder>(placeholder: P, end: &Endpoint, leave: bool) -> Option<T
         all = all.saturating_add(got.len());
         foreign_bytes::check(placeholder, end, got, foreign_bytes::Found { all, drained });
         match taken {
+            // The end of the stream, which stays: no byte will ever end a sleep here.
+            Ok(0) => {
+                peer::check_peer_closed(placeholder, end);
+                break;
+            }
             Ok(got) if got == wanted => room -= got,
             _ => break,
         }

@@ -7,13 +7,11 @@
 //!    placeholder, and more bytes than were counted, come from such a program. The connection is
 //!    reset and the placeholder shut down, so that both programs get an error instead of waiting
 //!    for each other.
-//! 3. Bytes are checked when they are taken ([`check`]). Where they still are on the placeholder, a
+//! 3. A program that shuts such a placeholder down bypasses the library as well
+//!    ([`crate::peer::check_peer_closed`]).
+//! 4. Bytes are checked when they are taken ([`check`]). Where they still are on the placeholder, a
 //!    call that was woken and found nothing checks them ([`examine`]).
 
-use std::sync::atomic::Ordering::Release;
-
-use rustix::io::Errno;
-use rustix::net::Shutdown;
 use sietch_ring::stream::{Endpoint, flag};
 
 use crate::peer::{self, DOORBELL};
@@ -49,7 +47,8 @@ pub fn check<P: Placeholder>(placeholder: P, end: &Endpoint, bytes: &[u8], found
     // A service core sends further doorbells, and does not count those.
     let surplus = found.all > counted.saturating_add(MAX_UNCOUNTED) && !end.private().has(flag::SERVED);
     if surplus || bytes.iter().any(|byte| *byte != DOORBELL) {
-        refuse(placeholder, end);
+        let why = "a program bypassed the library and wrote to a connection; the connection is reset";
+        peer::refuse(placeholder, end, why);
     }
 }
 
@@ -60,22 +59,12 @@ pub fn examine<P: Placeholder>(placeholder: P, end: &Endpoint) {
     if P::is_restricted() || end.private().has(flag::RESET) {
         return;
     }
+    // The end of the stream comes behind bytes, which may have to stay.
+    if peer::check_peer_closed(placeholder, end) {
+        return;
+    }
     let drained = end.drained();
     let mut bytes = [0_u8; MAX_EXAMINED];
     let all = placeholder.peek(&mut bytes).unwrap_or(0);
     check(placeholder, end, bytes.get(..all).unwrap_or_default(), Found { all, drained });
-}
-
-/// Resets the connection, for both programs.
-#[cold]
-fn refuse<P: Placeholder>(placeholder: P, end: &Endpoint) {
-    P::report(
-        "a program bypassed the library and wrote to a connection; the connection is reset",
-        Errno::CONNRESET,
-    );
-    end.reset();
-    end.private().error.store(Errno::CONNRESET.raw_os_error().cast_unsigned(), Release);
-    peer::notify(placeholder, end, end.data_notification());
-    // A program that bypasses the library learns of it by this alone.
-    placeholder.shut_down(Shutdown::Both);
 }

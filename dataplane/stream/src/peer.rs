@@ -4,16 +4,21 @@
 //!    end.
 //! 2. The end of the stream, or an error, on a placeholder does not prove that the peer is closed:
 //!    it may have shut down reading. A hang-up does ([`check_peer_closed`]).
+//! 3. The end of the stream without a hang-up is no end of a connection: an end finishes in the
+//!    common memory and shuts only its own reading down. A program has called `shutdown` past its
+//!    library, so the connection is reset ([`refuse`]). A reader that took this for "no byte" would
+//!    poll in a loop as long as that program lives.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::io::Errno;
+use rustix::net::Shutdown;
 use sietch_ring::spin::CONTENDED;
 use sietch_ring::stream::{Endpoint, Notification, flag, state};
 
 use crate::flags::PEER_SHUT_READ;
-use crate::placeholder::Placeholder;
+use crate::placeholder::{OtherEnd, Placeholder};
 
 /// Yields to a service that has still to close a descriptor.
 const MAX_YIELDS: u32 = 4;
@@ -69,7 +74,7 @@ fn notify_now<P: Placeholder>(placeholder: P, end: &Endpoint, due: Notification)
 }
 
 /// Asks the kernel whether any process still holds the other end, and records the answer. True:
-/// none does.
+/// none does, or the connection was reset for [`OtherEnd::SilentForGood`].
 #[cold]
 pub fn check_peer_closed<P: Placeholder>(placeholder: P, end: &Endpoint) -> bool {
     if end.private().has(flag::HUNG_UP) {
@@ -80,32 +85,56 @@ pub fn check_peer_closed<P: Placeholder>(placeholder: P, end: &Endpoint) -> bool
         return true;
     }
     let (hinted, hint) = (end.may_be_hung_up(), end.hint());
-    let mut hung_up = placeholder.has_hung_up();
+    let mut other = placeholder.other_end();
     // The service closes a new connection's descriptors just after it has passed them on; a program
     // that closes at once may be faster.
     for _ in 0..if hinted { MAX_YIELDS } else { 0 } {
-        if hung_up {
+        if other != OtherEnd::Open {
             break;
         }
         let began = P::now();
         if !P::yield_now() {
             break;
         }
-        hung_up = placeholder.has_hung_up();
+        other = placeholder.other_end();
         // Other threads need the processor: the service has run too, or will not run soon.
         if P::now().saturating_sub(began) > CONTENDED {
             break;
         }
     }
-    if hung_up {
-        end.hung_up();
-        return true;
+    match other {
+        OtherEnd::HungUp => {
+            end.hung_up();
+            return true;
+        }
+        // The flag of the own shutdown is set before the placeholder is shut down.
+        OtherEnd::SilentForGood if !end.private().has(flag::SHUT_RD) => {
+            refuse(
+                placeholder,
+                end,
+                "a program bypassed the library and shut down a connection; the connection is reset",
+            );
+            return true;
+        }
+        OtherEnd::SilentForGood | OtherEnd::Open => {}
     }
     if hinted && end.finished_by_peer() && refuses_bytes(placeholder) {
         end.private().set(PEER_SHUT_READ);
     }
     end.still_there(hint);
     false
+}
+
+/// Resets the connection for both programs, because one of them bypassed its library. `why` is what
+/// a user reads.
+#[cold]
+pub(crate) fn refuse<P: Placeholder>(placeholder: P, end: &Endpoint, why: &str) {
+    P::report(why, Errno::CONNRESET);
+    end.reset();
+    end.private().error.store(Errno::CONNRESET.raw_os_error().cast_unsigned(), Release);
+    notify(placeholder, end, end.data_notification());
+    // A program that bypasses the library learns of it by this alone.
+    placeholder.shut_down(Shutdown::Both);
 }
 
 /// Whether the other end has shut down reading.

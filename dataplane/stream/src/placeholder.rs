@@ -10,6 +10,29 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
+/// The other end of a placeholder, as `poll(2)` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherEnd {
+    /// Neither of the following.
+    Open,
+    /// No byte comes any more, and the placeholder has not hung up (`POLLRDHUP` alone): this end
+    /// has shut down reading, or a program has called `shutdown` past its library.
+    SilentForGood,
+    /// No process holds it any more (`POLLHUP`), or both directions are shut down.
+    HungUp,
+}
+
+impl OtherEnd {
+    /// Of `poll(2)`'s events.
+    pub const fn of(events: i16) -> Self {
+        match events {
+            events if events & libc::POLLHUP != 0 => Self::HungUp,
+            events if events & libc::POLLRDHUP != 0 => Self::SilentForGood,
+            _ => Self::Open,
+        }
+    }
+}
+
 /// A placeholder as the protocol uses it.
 pub trait Placeholder: Copy {
     /// Its number: a hint that differs between the placeholders of a process.
@@ -36,8 +59,8 @@ pub trait Placeholder: Copy {
     /// The number of bytes that are there, if the process may ask.
     fn queued(self) -> Option<usize>;
 
-    /// Whether no process holds the other end any more.
-    fn has_hung_up(self) -> bool;
+    /// What the kernel says of the other end.
+    fn other_end(self) -> OtherEnd;
 
     /// Shuts one direction or both down.
     fn shut_down(self, how: Shutdown);
@@ -82,10 +105,11 @@ impl Placeholder for Direct<'_> {
         rustix::io::ioctl_fionread(self.0).ok().and_then(|bytes| usize::try_from(bytes).ok())
     }
 
-    fn has_hung_up(self) -> bool {
-        let mut entry = [PollFd::from_borrowed_fd(self.0, PollFlags::empty())];
+    fn other_end(self) -> OtherEnd {
+        let mut entry = [PollFd::from_borrowed_fd(self.0, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut entry, Some(&now)) == Ok(1) && entry[0].revents().contains(PollFlags::HUP)
+        let answered = poll(&mut entry, Some(&now)) == Ok(1);
+        if answered { OtherEnd::of(entry[0].revents().bits().cast_signed()) } else { OtherEnd::Open }
     }
 
     fn shut_down(self, how: Shutdown) {

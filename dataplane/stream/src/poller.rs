@@ -280,10 +280,10 @@ impl Slot {
                     kernel.writable.set(kernel.writable.get() || ended || events.contains(EventFlags::OUT));
                 }
                 Transport::Memory { placeholder, end } => {
-                    if events.contains(EventFlags::HUP) {
-                        end.hung_up();
-                    }
                     let placeholder = Direct(placeholder.as_fd());
+                    if events.intersects(EventFlags::HUP | EventFlags::RDHUP) {
+                        peer::check_peer_closed(placeholder, end);
+                    }
                     if doorbell::is_crowded(placeholder, end) {
                         doorbell::thin(placeholder, end);
                     }

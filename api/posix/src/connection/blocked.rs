@@ -103,7 +103,7 @@ pub(crate) fn sleep_until(
         want == Want::Data && restart && quiet && !shut_read && limit.is_none() && !call.is_closed();
     let mut slept = match edges {
         _ if natively => sleep_in_receive(fd, end),
-        Some(edges) if !shut_read => sleep_beside(&edges, end, how, limit),
+        Some(edges) if !shut_read => sleep_beside(&edges, fd, end, how, limit),
         _ => sleep_in_poll(fd, end, how, (shut_read, quiet, limit)),
     };
     drop(armed);
@@ -314,13 +314,21 @@ fn edges_of(fd: c_int, end: &Endpoint) -> Option<Edges> {
 }
 
 #[cold]
-fn sleep_beside(edges: &Edges, end: &Endpoint, how: SleepOptions, limit: Option<u64>) -> Result<bool, Errno> {
+fn sleep_beside(
+    edges: &Edges,
+    fd: c_int,
+    end: &Endpoint,
+    how: SleepOptions,
+    limit: Option<u64>,
+) -> Result<bool, Errno> {
     let slice = longest(how, (false, true, limit))?;
     match edges.wait((slice != u64::MAX).then_some(slice))? {
         None => Ok(false),
         Some(events) => {
             if events & libc::EPOLLHUP as u32 != 0 {
                 end.hung_up();
+            } else if events & libc::EPOLLRDHUP as u32 != 0 {
+                check_peer_closed(fd, end);
             }
             Ok(true)
         }
@@ -358,7 +366,11 @@ fn sleep_in_poll(fd: c_int, end: &Endpoint, how: SleepOptions, at: Circumstances
         tv_sec: (slice / 1_000_000_000).cast_signed(),
         tv_nsec: (slice % 1_000_000_000).cast_signed(),
     });
-    let events = if shut_read || !quiet { 0 } else { libc::POLLIN };
+    let events = match (shut_read, quiet) {
+        (true, _) => 0,
+        (false, true) => libc::POLLIN | libc::POLLRDHUP,
+        (false, false) => libc::POLLRDHUP,
+    };
     let mut entry = [libc::pollfd { fd, events, revents: 0 }];
     if kernel::poll(&mut entry, timeout)? == 0 {
         return Ok(false);
@@ -369,6 +381,8 @@ fn sleep_in_poll(fd: c_int, end: &Endpoint, how: SleepOptions, at: Circumstances
     }
     if seen & libc::POLLHUP != 0 {
         end.hung_up();
+    } else if seen & libc::POLLRDHUP != 0 {
+        check_peer_closed(fd, end);
     }
     Ok(true)
 }

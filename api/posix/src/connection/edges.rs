@@ -55,7 +55,7 @@ impl Edges {
 
     /// Watches a placeholder, too. False: the kernel refuses.
     pub(crate) fn add(&mut self, fd: c_int) -> bool {
-        let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
+        let events = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
         let event = libc::epoll_event { events, u64: 0 };
         // SAFETY: the event outlives the call.
         match unsafe { multiplexing::epoll_ctl(self.fd, libc::EPOLL_CTL_ADD, fd, &raw const event) } {
@@ -77,8 +77,8 @@ impl Edges {
         let _ = self.wait(Some(0));
     }
 
-    /// Sleeps until a byte is written or an end hangs up. The events of one placeholder; none at
-    /// the end of the time.
+    /// Sleeps until a byte is written, or an end hangs up or is shut down. The events of one
+    /// placeholder; none at the end of the time.
     ///
     /// # Errors
     /// `EINTR`.

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 
 use rustix::io::Errno;
 use rustix::net::Shutdown;
-use sietch_stream::placeholder::Placeholder;
+use sietch_stream::placeholder::{OtherEnd, Placeholder};
 
 use crate::context;
 use crate::system::sys::{self, Outcome};
@@ -49,10 +49,10 @@ impl Placeholder for Number {
         asked.ok().and_then(|_| usize::try_from(count).ok())
     }
 
-    fn has_hung_up(self) -> bool {
-        let mut entry = [libc::pollfd { fd: self.0, events: 0, revents: 0 }];
+    fn other_end(self) -> OtherEnd {
+        let mut entry = [libc::pollfd { fd: self.0, events: libc::POLLRDHUP, revents: 0 }];
         let answered = kernel::poll(&mut entry, Some(libc::timespec { tv_sec: 0, tv_nsec: 0 }));
-        answered == Ok(1) && entry[0].revents & libc::POLLHUP != 0
+        if answered == Ok(1) { OtherEnd::of(entry[0].revents) } else { OtherEnd::Open }
     }
 
     fn shut_down(self, how: Shutdown) {

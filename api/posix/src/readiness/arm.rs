@@ -11,7 +11,9 @@ use sietch_stream::foreign_bytes::EXAMINED_DOORBELLS;
 
 use crate::connection::doorbell;
 use crate::descriptor::table;
-use crate::readiness::check::{self, ALWAYS, EDGE, HANGUP, INPUT, OUTPUT, has_shut_read, readiness};
+use crate::readiness::check::{
+    self, ALWAYS, EDGE, EXCLUSIVE, HANGUP, INPUT, OUTPUT, has_shut_read, readiness,
+};
 use crate::readiness::nested;
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{SlotKind, bit};
@@ -126,7 +128,7 @@ impl Registrations {
         match slot.kind() {
             SlotKind::Stream | SlotKind::Dormant => {
                 if let Some(end) = held.end() {
-                    if events & HANGUP != 0 {
+                    if events & (HANGUP | libc::EPOLLRDHUP as u32) != 0 {
                         check::has_hung_up(slot.fd, held, end);
                     }
                     end.withdraw_request(Want::Room);
@@ -140,7 +142,10 @@ impl Registrations {
                         if events & libc::EPOLLIN as u32 != 0 {
                             if nothing() {
                                 doorbell::examine(slot.fd, end);
-                            } else if end.notified_since(0) < EXAMINED_DOORBELLS {
+                            } else if end.notified_since(0) < EXAMINED_DOORBELLS
+                                || slot.events & EXCLUSIVE != 0
+                            {
+                                // The kernel reports no end of an exclusive registration.
                                 slot.state |= bit::EXAMINE;
                             }
                         }

@@ -51,6 +51,9 @@ const FORCING_PERIOD: u64 = 1 << 23;
 /// The bits that a modified registration keeps: a scan checks nothing else.
 const INPUT_EDGE: u32 = libc::EPOLLIN as u32 | EDGE;
 
+/// The end of what a placeholder carries. The kernel refuses it with [`EXCLUSIVE`].
+const SILENT_FOR_GOOD: u32 = libc::EPOLLRDHUP as u32;
+
 /// `epoll_create1(2)`.
 pub(crate) fn create(flags: c_int) -> Outcome {
     let epfd = multiplexing::epoll_create(flags)?;
@@ -88,7 +91,8 @@ impl Registrations {
             SlotKind::Stream | SlotKind::Dormant | SlotKind::Nested => {
                 let encoded = tag::encoded(slot.events);
                 let spent = what == SlotKind::Nested && slot.state & bit::SILENT != 0;
-                let watched = if spent { EDGE } else { INPUT_EDGE | encoded };
+                let end = if slot.events & EXCLUSIVE == 0 { SILENT_FOR_GOOD } else { 0 };
+                let watched = if spent { EDGE } else { INPUT_EDGE | end | encoded };
                 let forced = if slot.state & bit::FORCED != 0 { libc::EPOLLOUT as u32 } else { 0 };
                 let events = watched | forced | slot.events & (EXCLUSIVE | WAKEUP);
                 libc::epoll_event { events, u64: tagged(number, slot.data) }

@@ -266,7 +266,7 @@ impl Set<'_> {
             let now = match held.end() {
                 Some(end) => {
                     check::check_hinted(one.fd, end);
-                    if said && other.revents & libc::POLLHUP != 0 {
+                    if said && other.revents & (libc::POLLHUP | libc::POLLRDHUP) != 0 {
                         check::has_hung_up(one.fd, held, end);
                     }
                     self.peer = self.peer.or(end.peer_cpu());
@@ -341,13 +341,17 @@ impl Set<'_> {
         ready
     }
 
-    /// Polls the kernel for hang-ups of our streams, which only the kernel knows.
+    /// Polls the kernel for hang-ups of our streams, which only the kernel knows, and for
+    /// placeholders that were shut down past the library.
     fn watch_for_hangups(&mut self) {
         for ((one, our), other) in self.requested.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
             let Some(held) = &our.held else { continue };
             let closed = held.end().is_some_and(is_hung_up);
             other.fd = if closed { -1 } else { one.fd };
             other.events = of_kernel(one, held).1;
+            if held.end().is_some_and(|end| !check::has_shut_read(end)) {
+                other.events = libc::POLLRDHUP;
+            }
         }
     }
 
@@ -395,7 +399,7 @@ impl Set<'_> {
             }
             let woken = std::mem::take(&mut our.woken);
             if !(woken || end.undrained() != 0) || doorbell::quieten(one.fd, end) {
-                other.events = libc::POLLIN;
+                other.events |= libc::POLLIN;
                 continue;
             }
             doorbell::thin(one.fd, end);

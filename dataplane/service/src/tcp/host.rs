@@ -287,7 +287,12 @@ impl<C: Channel> Host<C> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.channel.clear_notification();
         self.counters.notifications += 1;
-        self.activate(key);
+        match connection.phase {
+            // It is not relayed, so nothing else would end it before the engine does.
+            Phase::Connecting if connection.channel.is_broken() => self.reset(key, Errno::CONNRESET),
+            Phase::Closed if connection.channel.is_broken() => self.remove(key),
+            _ => self.activate(key),
+        }
     }
 
     /// Handles the hang-up of a connection: the last holder of the application's end has closed it.

@@ -19,6 +19,7 @@ use sietch_ring::stream::{
     refused_pages, set_served, state, waiters::NotifiedSleeps,
 };
 use sietch_ring::{Untrusted, socket_pair};
+use sietch_socket::kernel::is_hung_up;
 
 use super::channel::{Channel, WakeOn};
 use super::socket_options::{Family, SocketOptions};
@@ -157,9 +158,16 @@ impl StreamChannel {
     }
 
     /// Reads what is queued in the placeholder, and checks it. Returns whether there was anything.
+    ///
+    /// The end of the stream without a hang-up is `shutdown(2)` past the library, which no library
+    /// calls for writing. It would be reported in every poll, so it breaks the connection.
     fn take_notifications(&mut self) -> bool {
         let mut bytes = [0_u8; NOTIFICATIONS];
         let taken = match self.placeholder.take(&mut bytes) {
+            Ok(0) => {
+                self.bypassed |= !is_hung_up(&self.placeholder);
+                return false;
+            }
             Ok(taken) => bytes.get(..taken).unwrap_or_default(),
             // Descriptors came with it: nothing that a library sends.
             Err(Errno::PROTO) => {

@@ -256,6 +256,47 @@ fn a_program_that_writes_to_its_placeholder_is_reset_on_both_sides() {
     assert_eq!(scene.closed.last(), Some(&(closed, CloseReason::Reset)));
 }
 
+/// Shuts writing down past the library. Nothing is reported in each poll afterwards.
+fn shut_down_past_the_library(scene: &mut Scene, placeholder: &OwnedFd) {
+    rustix::net::shutdown(placeholder, rustix::net::Shutdown::Write).expect("the service holds it");
+    scene.run();
+    let before = scene.vnic.report().0.notifications;
+    scene.run();
+    assert_eq!(scene.vnic.report().0.notifications, before);
+}
+
+#[test]
+fn a_program_that_shuts_its_placeholder_down_is_reset_in_every_phase() {
+    let mut scene = Scene::new();
+    let listener = scene.listen(80);
+    let open = scene.peer_connects(80);
+    let (placeholder, end) = accept(&listener);
+    assert_eq!(end.send().expect("no other user").write(b"first"), 5);
+    shut_down_past_the_library(&mut scene, &placeholder);
+    assert_eq!(scene.closed, [(open, CloseReason::Reset)]);
+    assert_eq!(end.hung_up(), Hangup::Reset);
+
+    // Before the handshake is complete: nothing answers at that address.
+    let nowhere = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 77), 9000));
+    let to_nowhere = |request: &mut Request| request.remote = Name::from(nowhere);
+    let (reply, received) = scene.call(1000, RequestKind::Connect, to_nowhere, None);
+    assert_eq!(reply.kind(), ReplyKind::Connecting);
+    let (placeholder, end) = stream(received);
+    shut_down_past_the_library(&mut scene, &placeholder);
+    assert_eq!(end.private().take_error(), Errno::CONNRESET.raw_os_error() as u32);
+
+    // After both sides have ended their streams.
+    let closed = scene.peer_connects(80);
+    let (placeholder, end) = accept(&listener);
+    scene.peer.close(closed);
+    scene.run();
+    end.finish();
+    rustix::net::send(&placeholder, &[0], SendFlags::NOSIGNAL).expect("the service holds it");
+    scene.run();
+    shut_down_past_the_library(&mut scene, &placeholder);
+    assert_eq!(scene.vnic.report().0.connections, 0);
+}
+
 #[test]
 fn a_slow_reader_reads_all_that_came_before_a_reset() {
     let mut scene = Scene::new();
