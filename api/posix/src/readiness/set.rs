@@ -15,7 +15,9 @@
 //!    the holder's mark. A handler that was installed with a raw system call, and interrupted the
 //!    holder, gets an error instead of waiting for its own thread. There are two locks: one among
 //!    the threads of this process, which no other process can take, and one among related
-//!    processes, for which no thread waits longer than [`MAX_WAIT`].
+//!    processes, for which no thread waits longer than [`MAX_WAIT`]. A relative that holds it
+//!    longer is stopped or hostile. The process then goes on without its relatives, with a copy of
+//!    what it knows ([`EpollSet::leave_relatives`]): the wait is paid once.
 //! 5. A child of fork shares the registrations, as it shares the kernel's epoll: edges, one-shots
 //!    and changes apply to all. Most children do not touch an inherited epoll; such a child leaves
 //!    it alone, closes included ([`EpollSet::is_inherited`]). A child that uses it joins
@@ -297,11 +299,27 @@ impl EpollSet {
         if !take(&self.owner, own, u64::MAX) {
             return None;
         }
-        if !take(self.arrays.owner(), own, MAX_WAIT) {
+        if !take(self.arrays.owner(), own, MAX_WAIT) && !self.leave_relatives(own) {
             self.owner.store(0, Release);
             return None;
         }
         Some(Locked { behind: self, _section: section })
+    }
+
+    /// A relative does not release the lock among relatives: this process has memory of its own
+    /// from now on, and the lock there. Both still share the kernel's epoll, so a report for one
+    /// may reach the other. As in any set of several processes, all registrations are checked ten
+    /// times a second. False: there is no memory. Only for the holder of the lock of this process.
+    #[cold]
+    fn leave_relatives(&self, own: u32) -> bool {
+        // SAFETY: the lock among the threads of this process is held, and no `Locked` exists. What
+        // relatives write there meanwhile is as for any holder.
+        let registrations = unsafe { &mut *self.locked.get() };
+        let left = registrations.leave_relatives(|| self.arrays.renew());
+        if left {
+            self.arrays.owner().store(own, Relaxed);
+        }
+        left
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
 
@@ -18,6 +18,7 @@ use crate::readiness::check::{OUTPUT, Seen, is_quiet};
 use crate::readiness::set::shared::{ArrayViews, Flag, Slot, SlotKind, State, bit};
 use crate::readiness::set::sharing;
 use crate::readiness::tag::{self, TAG, TAG_MASK};
+use crate::system::memory::map;
 
 /// The private state of this process about a slot.
 #[derive(Debug)]
@@ -27,6 +28,43 @@ pub(crate) struct Known {
     /// The mark of the registration: another mark in [`ArrayViews::makers`] means that it was
     /// removed, and the slot is another's.
     mark: u64,
+}
+
+/// Registrations that are kept while the memory of relatives is replaced.
+struct Kept {
+    slots: NonNull<Slot>,
+    count: usize,
+}
+
+impl Kept {
+    /// Room for so many; all are empty. None: there is no memory.
+    fn map(count: usize) -> Option<Self> {
+        let slots = map(ptr::null_mut(), Self::length(count), libc::MAP_PRIVATE)?.cast();
+        Some(Self { slots, count })
+    }
+
+    const fn length(count: usize) -> usize {
+        if count == 0 { size_of::<Slot>() } else { count * size_of::<Slot>() }
+    }
+
+    fn put(&self, number: u32, slot: Slot) {
+        assert!((number as usize) < self.count);
+        // SAFETY: within the mapping.
+        unsafe { self.slots.add(number as usize).write(slot) };
+    }
+
+    fn take(&self, number: u32) -> Slot {
+        assert!((number as usize) < self.count);
+        // SAFETY: within the mapping, which began with zeros: empty registrations.
+        unsafe { self.slots.add(number as usize).read() }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `map` made.
+        unsafe { libc::munmap(self.slots.as_ptr().cast(), Self::length(self.count)) };
+    }
 }
 
 /// A registration that is on the list.
@@ -482,6 +520,61 @@ impl Registrations {
             self.unnumber();
             self.wake_another();
         }
+    }
+
+    /// Moves what this process knows to memory that no relative has: `renew` puts it, empty, in the
+    /// place of the shared one. False: there is none.
+    ///
+    /// The relatives' memory still has the requests that were counted, and they may withdraw them.
+    /// So those requests stay theirs: everything is armed anew.
+    #[cold]
+    pub(crate) fn leave_relatives(&mut self, renew: impl FnOnce() -> bool) -> bool {
+        const THEIRS: u16 = bit::LISTED | bit::DATA | bit::ROOM | bit::AMONG_MANY | bit::PENDING;
+        let numbers = self.numbers();
+        let Some(kept) = Kept::map(numbers.end as usize) else { return false };
+        for number in numbers.clone() {
+            if self.is_known(number) {
+                let slot = *self.slot(number);
+                kept.put(number, slot);
+            }
+        }
+        let before = &*self.views.state;
+        let state = State {
+            sleepers: before.sleepers,
+            used: numbers.end,
+            shared: Flag::YES,
+            multi_process: Flag::YES,
+            survives: before.survives,
+            has_watchers: before.has_watchers,
+            edges: before.edges,
+            ..State::default()
+        };
+        if !renew() {
+            return false;
+        }
+        *self.views.state = state;
+        for number in numbers {
+            let (slot, index) = (kept.take(number), self.index(number));
+            let fd = slot.fd.cast_unsigned() as usize;
+            let (Some(known), true) =
+                (&self.known[index], slot.kind() != SlotKind::Nothing && fd < self.views.first.len())
+            else {
+                self.forget(number);
+                let free = std::mem::replace(&mut self.free, number + 1);
+                self.slot(number).next = free;
+                continue;
+            };
+            self.views.makers[index] = known.mark;
+            let next = std::mem::replace(&mut self.views.first[fd], number + 1);
+            let state = slot.state & !THEIRS | bit::NOTIFIED;
+            *self.slot(number) = Slot { next, state, ..slot };
+            self.left_open += u32::from(state & bit::LEFT_OPEN != 0);
+            self.count(slot.kind(), true);
+            if slot.kind() != SlotKind::Native {
+                self.put_on_list(number);
+            }
+        }
+        true
     }
 
     /// From now on several use it.

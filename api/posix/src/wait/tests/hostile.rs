@@ -64,16 +64,60 @@ fn corrupted_memory_of_relatives_leads_nowhere() {
 }
 
 #[test]
-fn a_lock_that_a_relative_never_releases_is_not_waited_for_forever() {
-    let (stream, _peer) = pair();
+fn a_lock_that_a_relative_never_releases_is_waited_for_once() {
+    let streams: Vec<_> = (0..3).map(|_| pair()).collect();
     let epoll = Epoll::new();
-    epoll.add(stream.0, IN, 1);
-    let word = set(&epoll).owner_among_relatives();
-    // A thread that runs and is none of this process: the first of the machine.
-    word.store(1, SeqCst);
-    assert_eq!(epoll.try_wait(4, 0), Err(libc::EINTR));
-    word.store(0, SeqCst);
+    epoll.add(streams[0].0.0, IN, 0);
+    epoll.add(streams[1].0.0, IN | EDGE, 1);
+    // Removed, so that its slot is free.
+    epoll.add(streams[2].0.0, IN, 2);
+    epoll.remove(streams[2].0.0).expect("it is there");
+    let set = set(&epoll);
+    let mut pipe = [0; 2];
+    // SAFETY: the kernel writes two numbers.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    hooks::before_fork();
+    // SAFETY: the child calls what may be called in a child of a process with threads: no
+    // allocation, no lock of the C library.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        hooks::after_fork();
+        let _held = set.lock();
+        // SAFETY: writes one byte; sleeps until it is killed; ends the child.
+        unsafe {
+            libc::write(pipe[1], [0_u8].as_ptr().cast(), 1);
+            libc::pause();
+            libc::_exit(0);
+        }
+    }
+    // SAFETY: reads one byte.
+    assert_eq!(unsafe { libc::read(pipe[0], [0_u8].as_mut_ptr().cast(), 1) }, 1);
+    assert_ne!(set.owner_among_relatives().load(SeqCst), 0, "the child has the lock");
     assert_eq!(epoll.wait(0), []);
+    assert_eq!(set.owner_among_relatives().load(SeqCst), 0, "it has the lock of its own memory");
+    for (number, (stream, peer)) in streams.iter().enumerate().take(2) {
+        peer.send(b"x");
+        assert_eq!(epoll.wait(-1), [(number as u64, IN)]);
+        assert_eq!(stream.receive(), 1);
+    }
+    epoll.add(streams[2].0.0, IN, 2);
+    streams[2].1.send(b"x");
+    assert_eq!(epoll.wait(-1), [(2, IN)]);
+    assert_eq!(epoll.control(libc::EPOLL_CTL_ADD, streams[0].0.0, IN, 0), Err(libc::EEXIST));
+    epoll.remove(streams[0].0.0).expect("it is known");
+    let mut status = 0;
+    // SAFETY: the child of above; the ends of the pipe.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        pipe.iter().for_each(|end| assert_eq!(libc::close(*end), 0));
+    }
+}
+
+#[test]
+fn a_process_without_limits_has_room_for_a_connection_and_an_epoll_set() {
+    assert!(sietch_ring::stream::is_mappable(RegionSizes::default(), EpollSet::length()));
+    assert!(!sietch_ring::stream::is_mappable(RegionSizes::default(), 1 << 47));
 }
 
 #[test]
