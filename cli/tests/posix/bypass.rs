@@ -129,6 +129,18 @@ fn a_listeners_name_is_free_whatever_call_closed_it() {
     });
 }
 
+#[test]
+fn tcp_info_counts_bytes_as_the_kernel_does() {
+    both(&["cc"], |testbed| {
+        let program = compile(testbed, "tcp_info", include_str!("scripts/tcp_info.c"), &[]);
+        let printed = as_on_the_kernel(testbed, &program);
+        assert!(
+            printed.starts_with("client: state 1, 1 bytes, acknowledged 70, received 30000"),
+            "{printed}"
+        );
+    });
+}
+
 /// A program prints the same under Sietch as on the kernel's sockets; returns that output.
 fn as_on_the_kernel(testbed: &Testbed, program: &str) -> String {
     let kernel = testbed.start(testbed.kernel_command(program, &[]), "kernel's").succeed().text();
