@@ -151,6 +151,24 @@ fn as_on_the_kernel(testbed: &Testbed, program: &str) -> String {
 }
 
 #[test]
+fn a_program_that_can_map_nothing_more_is_on_kernel_sockets() {
+    both(&["cc"], |testbed| {
+        let program = compile(testbed, "short_of_memory", include_str!("scripts/short_of_memory.c"), &[]);
+        for who in ["server", "client"] {
+            for resource in ["space", "mappings", "locked"] {
+                let expected = format!("{who} without {resource}: 25 answered, 0 without a client\n");
+                let arguments = [who, resource];
+                let kernel = testbed.kernel_command(&program, &arguments);
+                assert_eq!(testbed.start(kernel, "kernel's").succeed().text(), expected);
+                assert_eq!(run_program(testbed, &program, &arguments), expected);
+            }
+        }
+        // The kernel's bytes have passed over its loopback.
+        testbed.skip_byte_check();
+    });
+}
+
+#[test]
 fn buffers_that_are_not_mapped_are_efault_and_nothing_is_taken() {
     both(&["cc"], |testbed| {
         let program = compile(testbed, "unmapped", include_str!("scripts/unmapped.c"), &[]);

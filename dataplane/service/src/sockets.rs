@@ -30,7 +30,7 @@
 //! listeners  listeners/{backlog,publish}  deliver connections
 //! state                                   the state of the loop
 //! answer  commands  listeners/entry       what the state consists of
-//! registry  table  kernel                 memory, names, sockets of the kernel
+//! registry  table  kernel  relays         memory, names, sockets of the kernel
 //! limits  metrics  build
 //! ```
 
@@ -43,6 +43,7 @@ pub mod limits;
 mod listeners;
 mod metrics;
 mod registry;
+mod relays;
 mod requests;
 mod run;
 mod state;

@@ -400,6 +400,11 @@ impl Connection {
         Self::new(Transport::Memory { placeholder, end }, local, peer)
     }
 
+    /// A connection that the kernel is setting up.
+    pub(crate) fn connecting(socket: OwnedFd) -> Self {
+        Self::of_kernel(socket, false)
+    }
+
     /// A connection that the kernel accepted.
     pub(crate) fn accepted_by_kernel(socket: OwnedFd) -> Self {
         Self::of_kernel(socket, true)
@@ -425,7 +430,7 @@ impl Connection {
         match rustix::net::connect(&socket, &remote) {
             Ok(()) => Ok(Self::of_kernel(socket, true)),
             Err(Errno::INPROGRESS | Errno::INTR) => {
-                let mut connection = Self::of_kernel(socket, false);
+                let mut connection = Self::connecting(socket);
                 connection.peer = Some(remote);
                 Ok(connection)
             }
@@ -645,6 +650,13 @@ impl Connection {
                 kernel.flush()?;
                 Ok(rustix::net::shutdown(&kernel.socket, Shutdown::Write)?)
             }
+        }
+    }
+
+    /// Makes the close that follows a normal end, which it is unless the service says otherwise.
+    pub(crate) fn close_normally(&self) {
+        if let Transport::Memory { end, .. } = &self.transport {
+            end.abort_on_close(false);
         }
     }
 

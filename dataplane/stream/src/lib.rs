@@ -19,7 +19,9 @@
 //! 5. **Outcomes** ([`outcome`]). What a send, a receive or a shutdown returns in each state, in
 //!    the order of Linux: bytes first, then the error once, then the end.
 //! 6. **Readiness** ([`readiness`]). What `poll(2)` would return, from memory alone.
-//! 7. **Foreign bytes** ([`foreign_bytes`]). Bytes on a placeholder that no end has written prove a
+//! 7. **Shortage** ([`relay`](mod@relay)). A program that cannot map a connection has a kernel's
+//!    socket instead, to which the service relays.
+//! 8. **Foreign bytes** ([`foreign_bytes`]). Bytes on a placeholder that no end has written prove a
 //!    program that bypasses its library. The connection is reset.
 //!
 //! Programs that link Sietch use these rules through [`Connection`], [`Listener`] and
@@ -50,11 +52,13 @@ pub mod placeholder;
 pub mod poller;
 pub mod readiness;
 pub mod registration;
+mod relay;
 pub mod service;
 
 pub use connection::{Connection, MOST_WAITING, Path, Space};
 pub use flags::PEER_SHUT_READ;
 pub use listener::{Arrived, Listener};
+pub use relay::relay;
 
 #[cfg(test)]
 mod tests;

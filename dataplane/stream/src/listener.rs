@@ -268,9 +268,14 @@ impl Listener {
                 Source::Service(placeholder) => {
                     let mut received = Descriptors::default();
                     match self.receive(placeholder.as_fd(), &mut received)? {
-                        Incoming::Arrived(arrival) => {
-                            return Ok(arrived(&arrival, &mut received)?);
-                        }
+                        Incoming::Arrived(arrival) => match arrived(&self.service, &arrival, &mut received) {
+                            Err(Errno::NOMEM) => {
+                                let unmapped = received[0].take().ok_or(Errno::CONNABORTED)?;
+                                service::relay(&*self.service, placeholder.as_fd(), unmapped.as_fd())
+                                    .map_err(|_| Errno::CONNABORTED)?;
+                            }
+                            arrived => return Ok(arrived?),
+                        },
                         Incoming::NoRoom => return Err(Errno::MFILE.into()),
                         Incoming::Damaged => {}
                         Incoming::Closed => self.lost(),
@@ -319,12 +324,15 @@ fn offer(
 /// What arrived with these descriptors.
 ///
 /// # Errors
-/// `ECONNABORTED`: they are not those of a connection.
-fn arrived(arrival: &Arrival, received: &mut Descriptors) -> Result<Arrived, Errno> {
+/// `ECONNABORTED`: they are not those of a connection. `ENOMEM`: it cannot be mapped; its
+/// placeholder is left.
+fn arrived(service: &DirectService, arrival: &Arrival, received: &mut Descriptors) -> Result<Arrived, Errno> {
     match arrival.kind() {
         ArrivalKind::Kernel => Ok(Arrived::Kernel(protocol::take_kernel_socket(arrival, received)?)),
         ArrivalKind::Stream => {
-            let (placeholder, end) = service::take_stream(received).map_err(|_| Errno::CONNABORTED)?;
+            let taken = service::take_stream(service, received);
+            let (placeholder, end) =
+                taken.map_err(|errno| if errno == Errno::NOMEM { errno } else { Errno::CONNABORTED })?;
             // Until now closing this end would have been a reset, because the connection was not
             // accepted.
             end.abort_on_close(false);

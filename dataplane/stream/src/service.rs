@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect as connect_soc
 use sietch_protocol::socket_service::{
     self as protocol, Descriptors, Name, Reply, ReplyKind, Request, RequestKind,
 };
-use sietch_ring::stream::Endpoint;
+use sietch_ring::stream::{AttachError, Endpoint, RegionSizes, is_mappable};
 
 /// The socket service as one program reaches it.
 pub trait SocketService {
@@ -39,6 +39,11 @@ pub trait SocketService {
 
     /// Waits for a millisecond.
     fn pause(&self);
+
+    /// Bytes of address space that must be left to the process beside a new connection.
+    fn beside(&self) -> usize {
+        0
+    }
 }
 
 /// The service at a path, for a program that may make any system call. Host addressing.
@@ -180,17 +185,57 @@ pub fn bind(service: &impl SocketService, local: Name, flags: u32) -> Result<(Na
 
 fn attach(common: Option<OwnedFd>, private: Option<OwnedFd>) -> Result<Endpoint, Errno> {
     let (Some(common), Some(private)) = (common, private) else { return Err(Errno::PROTO) };
-    Endpoint::attach(common.as_fd(), private.as_fd()).map_err(|_| Errno::NOMEM)
+    Endpoint::attach(common.as_fd(), private.as_fd()).map_err(|error| match error {
+        AttachError::Io(_) => Errno::NOMEM,
+        AttachError::NotSealed | AttachError::Version => Errno::PROTO,
+    })
+}
+
+/// Maps the memory of the stream whose three descriptors were received. The placeholder stays
+/// there.
+///
+/// # Errors
+/// `EPROTO`: there are fewer descriptors, or they are none of a stream. `ENOMEM`: the memory cannot
+/// be mapped ([`relay`]).
+pub fn map_stream(service: &impl SocketService, received: &mut Descriptors) -> Result<Endpoint, Errno> {
+    if service.beside() != 0 && !is_mappable(RegionSizes::default(), service.beside()) {
+        return Err(Errno::NOMEM);
+    }
+    let [_, common, private, _] = received;
+    attach(common.take(), private.take())
 }
 
 /// Takes the three descriptors of a stream.
 ///
 /// # Errors
-/// `EPROTO`: there are fewer; `ENOMEM`: the memory cannot be mapped, or is none of a stream.
-pub fn take_stream(received: &mut Descriptors) -> Result<(OwnedFd, Endpoint), Errno> {
-    let [placeholder, common, private, _] = received;
-    let (placeholder, end) = (placeholder.take(), attach(common.take(), private.take())?);
-    Ok((placeholder.ok_or(Errno::PROTO)?, end))
+/// As [`map_stream`].
+pub fn take_stream(
+    service: &impl SocketService,
+    received: &mut Descriptors,
+) -> Result<(OwnedFd, Endpoint), Errno> {
+    let end = map_stream(service, received)?;
+    Ok((received[0].take().ok_or(Errno::PROTO)?, end))
+}
+
+/// This process cannot map a connection that arrived at `listener`. Has the service relay it
+/// through a kernel's socket, which arrives there in its place, and leave later clients of the
+/// listener to the kernel.
+///
+/// # Errors
+/// The service's absence or refusal: the connection is lost.
+pub fn relay(
+    service: &impl SocketService,
+    listener: BorrowedFd<'_>,
+    placeholder: BorrowedFd<'_>,
+) -> Result<(), Errno> {
+    // Those of a VNIC have no kernel's socket.
+    let request = Request::new(RequestKind::Relay, service.application());
+    let reply = service.call(&request, &[placeholder, listener], &mut Descriptors::default())?;
+    match reply.kind() {
+        ReplyKind::Done => Ok(()),
+        ReplyKind::Refused => Err(reply.error()),
+        _ => Err(Errno::PROTO),
+    }
 }
 
 /// Asks for a connection to the listener at `remote`. Asks again while the service is closing the
@@ -199,13 +244,19 @@ pub fn take_stream(received: &mut Descriptors) -> Result<(OwnedFd, Endpoint), Er
 /// if it has one.
 ///
 /// # Errors
-/// The service's absence; the caller goes to the kernel, unless `remote` is beyond a VNIC.
+/// The service's absence; `ENOMEM`: this process cannot map a connection. The caller goes to the
+/// kernel, unless `remote` is beyond a VNIC.
 pub fn connect(
     service: &impl SocketService,
     socket: Option<BorrowedFd<'_>>,
     local: Name,
     remote: Name,
 ) -> Result<Connected, Errno> {
+    // Before the request: a connection that is made waits at its listener, and has no client if it
+    // cannot be mapped here.
+    if !is_mappable(RegionSizes::default(), service.beside()) {
+        return Err(Errno::NOMEM);
+    }
     let mut request = addressed(service, RequestKind::Connect, &remote);
     (request.remote, request.local) = (remote, local);
     let mut received = Descriptors::default();
@@ -219,7 +270,7 @@ pub fn connect(
     }
     match reply.kind() {
         kind @ (ReplyKind::Connected | ReplyKind::Connecting) => {
-            let (placeholder, end) = take_stream(&mut received)?;
+            let (placeholder, end) = take_stream(service, &mut received)?;
             Ok(Connected::Made(Made { placeholder, end, connecting: kind == ReplyKind::Connecting }))
         }
         ReplyKind::Refused => Ok(Connected::Refused(reply.error())),

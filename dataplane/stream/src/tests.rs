@@ -1,7 +1,7 @@
 //! Two connections of one process, joined by memory, with a poller each where one sleeps.
 
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,10 +13,14 @@ use sietch_ring::stream::{Endpoint, Memory, Names, RegionSizes};
 use sietch_structures::XorShift64;
 
 use crate::connection::{Connection, Transport};
+use crate::placeholder::{Direct, OtherEnd, Placeholder as _};
 use crate::poller::{Event, Interest, Poller, SleepLimit};
+use crate::relay;
 use crate::service::{self, SocketService};
+use crate::{outcome, peer};
 
-fn pair() -> [Rc<Connection>; 2] {
+/// The placeholders and ends of a connection.
+fn ends() -> [(OwnedFd, Endpoint); 2] {
     let memory = Memory::create(RegionSizes::default(), [Names::default(); 2]).expect("memfds");
     let (first, second) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .expect("a pair of sockets");
@@ -24,7 +28,23 @@ fn pair() -> [Rc<Connection>; 2] {
         .private
         .each_ref()
         .map(|private| Endpoint::attach(memory.common.as_fd(), private.as_fd()).expect("its own memory"));
-    [Rc::new(Connection::of_memory(first, zero)), Rc::new(Connection::of_memory(second, one))]
+    [(first, zero), (second, one)]
+}
+
+fn pair() -> [Rc<Connection>; 2] {
+    ends().map(|(placeholder, end)| Rc::new(Connection::of_memory(placeholder, end)))
+}
+
+/// A client whose server cannot map the connection: the client, the kernel's socket that the server
+/// has, and the thread that relays.
+fn relayed() -> (Connection, std::net::TcpStream, std::thread::JoinHandle<io::Result<()>>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let socket = std::net::TcpStream::connect(listener.local_addr().expect("a name")).expect("it listens");
+    socket.set_nonblocking(true).expect("a socket");
+    let (accepted, _) = listener.accept().expect("it has connected");
+    let [(client, own), (placeholder, end)] = ends();
+    let relaying = std::thread::spawn(move || relay(placeholder, end, socket.into()));
+    (Connection::of_memory(client, own), accepted, relaying)
 }
 
 fn kind<T: std::fmt::Debug>(result: io::Result<T>) -> io::ErrorKind {
@@ -132,6 +152,65 @@ fn bytes_go_from_ring_to_ring() {
         copy.extend_from_slice(&out[..got]);
     }
     assert!(copy == bytes);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "TCP")]
+fn a_relayed_connection_carries_bytes_and_ends_both_ways() {
+    let (client, mut accepted, relaying) = relayed();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let expected = bytes.clone();
+    let peer = std::thread::spawn(move || {
+        let mut read = Vec::new();
+        accepted.read_to_end(&mut read).expect("no reset");
+        accepted.write_all(&read).expect("the client reads");
+    });
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match client.try_write(&bytes[sent..]) {
+            Ok(more) => sent += more,
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        }
+        std::thread::yield_now();
+    }
+    client.try_shutdown().expect("it is open");
+    let (mut read, mut out) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        match client.try_read(&mut out) {
+            Ok(0) => break,
+            Ok(more) => read.extend_from_slice(&out[..more]),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        }
+        std::thread::yield_now();
+    }
+    assert!(read == expected);
+    peer.join().expect("no panic");
+    relaying.join().expect("no panic").expect("no error");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "TCP")]
+fn a_relayed_connection_is_reset_with_either_side() {
+    for resets in ["the client", "the kernel's peer"] {
+        let (client, mut accepted, relaying) = relayed();
+        if resets == "the client" {
+            client.abort_on_close();
+            drop(client);
+            let error = accepted.read(&mut [0; 1]).expect_err("a reset");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        } else {
+            rustix::net::sockopt::set_socket_linger(&accepted, Some(std::time::Duration::ZERO)).expect("TCP");
+            drop(accepted);
+            let error = loop {
+                match client.try_read(&mut [0; 1]) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                    other => break other.expect_err("a reset"),
+                }
+            };
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
+        relaying.join().expect("no panic").expect_err("a reset");
+    }
 }
 
 #[test]
@@ -271,6 +350,38 @@ fn a_byte_past_the_library_resets_both_ends() {
     assert_eq!(sleeper.poll(), [Interest::DATA]);
     assert_eq!(kind(other.try_read(&mut [0; 10])), io::ErrorKind::ConnectionReset);
     assert_eq!(kind(one.try_read(&mut [0; 10])), io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_shutdown_past_the_library_resets_both_ends() {
+    for unread in [&b""[..], &[0]] {
+        let [one, other] = pair();
+        let mut sleeper = Sleeper::new();
+        let token = sleeper.poller.add_connection(&other).expect("it is watched");
+        sleeper.poller.want(token, Interest::DATA, 0);
+        assert_eq!(sleeper.poller.prepare_sleep(), SleepLimit::Unlimited);
+        let Transport::Memory { placeholder, .. } = &one.transport else {
+            unreachable!("it is through memory")
+        };
+        rustix::net::send(placeholder, unread, SendFlags::empty()).expect("a socket");
+        rustix::net::shutdown(placeholder, rustix::net::Shutdown::Write).expect("a socket");
+        assert!(sleeper.is_woken());
+        assert_eq!(sleeper.poll(), [Interest::DATA]);
+        assert_eq!(kind(other.try_read(&mut [0; 10])), io::ErrorKind::ConnectionReset);
+        assert_eq!(kind(one.try_read(&mut [0; 10])), io::ErrorKind::ConnectionReset);
+    }
+}
+
+#[test]
+fn an_end_that_reads_no_more_is_not_taken_for_a_shutdown_past_the_library() {
+    let [one, other] = pair();
+    let Transport::Memory { placeholder, end } = &one.transport else { unreachable!("it is through memory") };
+    let placeholder = Direct(placeholder.as_fd());
+    outcome::shut_down(placeholder, end, rustix::net::Shutdown::Read, |change| change()).expect("connected");
+    assert_eq!(placeholder.other_end(), OtherEnd::SilentForGood);
+    assert!(!peer::check_peer_closed(placeholder, end));
+    assert_eq!(one.try_write(b"still").expect("there is room"), 5);
+    assert_eq!(other.try_read(&mut [0; 10]).expect("bytes"), 5);
 }
 
 #[test]

@@ -86,7 +86,7 @@ pub use layout::{MAGIC, Names, RegionSizes};
 #[cfg(not(loom))]
 pub use lock::{after_fork, holder, is_dead, is_running, own as thread, restrict_system_calls};
 #[cfg(not(loom))]
-pub use memory::{AttachError, Memory, check_overcommit, set_served};
+pub use memory::{AttachError, Memory, check_overcommit, is_mappable, set_served};
 #[cfg(not(loom))]
 pub use notify::{Notification, Taken, Want};
 #[cfg(not(loom))]

@@ -281,6 +281,14 @@ unsafe fn control_any(epfd: c_int, call: c_int, fd: c_int, event: *const libc::e
     };
     let epoll = match of(epfd, what, call) {
         Ok(Some(epoll)) if epfd != fd => epoll,
+        // Without memory for a set it is a socket of the kernel, which becomes no stream.
+        Err(libc::ENOMEM) if what == SlotKind::Native => {
+            if target.kind() == Kind::Pending {
+                drop(table::remove(fd));
+            }
+            // SAFETY: the caller upholds this function's contract.
+            return unsafe { control_kernel(epfd, call, fd, event) };
+        }
         // SAFETY: the caller upholds this function's contract.
         Ok(_) => return unsafe { control_kernel(epfd, call, fd, event) },
         Err(errno) => return Err(errno),

@@ -87,6 +87,9 @@ pub(crate) unsafe fn release(attached: *mut Attached) {
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
+/// Bytes of the largest page of any machine.
+const LARGEST_PAGE: usize = 64 << 10;
+
 /// A thread in [`EpollSet::missed`], of which the lower half counts sleepers.
 const MISSED: u64 = 1 << 32;
 
@@ -178,6 +181,14 @@ impl EpollSet {
             }
         }
         Self::map(epfd)
+    }
+
+    /// Address space that one takes, or more, in whole pages of any machine.
+    pub(crate) fn length() -> usize {
+        let descriptors = descriptors();
+        let slots = descriptors.min(MAX_SLOTS);
+        let length = Arrays::length(descriptors, slots) + PAGE + slots * size_of::<Option<Known>>();
+        length.next_multiple_of(LARGEST_PAGE)
     }
 
     fn map(epfd: c_int) -> Option<&'static Self> {

@@ -52,6 +52,8 @@ enum Peeked {
 pub(crate) enum Received {
     /// A connection with its placeholder, and its end.
     Stream(Arrival, Endpoint),
+    /// The placeholder of a connection for which this process has no memory.
+    Unmapped(OwnedFd),
     /// As [`protocol::receive_arrival`]: whatever needs no more than one descriptor.
     Other(Incoming),
 }
@@ -65,16 +67,19 @@ pub(crate) fn take_with_one_descriptor(
     listener: BorrowedFd<'_>,
     received: &mut Descriptors,
 ) -> Result<Received, Errno> {
-    let (end, cookie) = match in_child(listener.as_raw_fd(), || peek(listener))?? {
-        Peeked::Nothing => {
+    let mapped = match in_child(listener.as_raw_fd(), || peek(listener))? {
+        Ok(Peeked::Nothing) => {
             let incoming = protocol::receive_arrival(listener, RecvFlags::DONTWAIT, received);
             return incoming.map(Received::Other).map_err(|errno| errno.raw_os_error());
         }
-        Peeked::Stream { end, cookie } => (end, cookie),
+        Ok(Peeked::Stream { end, cookie }) => Some((end, cookie)),
+        Err(libc::ENOMEM) => None,
+        Err(errno) => return Err(errno),
     };
     let (arrival, placeholder) =
         protocol::receive_first(listener, RecvFlags::DONTWAIT).map_err(|errno| errno.raw_os_error())?;
     let Some(placeholder) = placeholder else { return Err(libc::EMFILE) };
+    let Some((end, cookie)) = mapped else { return Ok(Received::Unmapped(placeholder)) };
     if arrival.kind() != ArrivalKind::Stream || hidden::cookie(placeholder.as_raw_fd()) != Some(cookie) {
         return Err(libc::ECONNABORTED);
     }

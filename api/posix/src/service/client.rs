@@ -16,6 +16,7 @@ use sietch_stream::service::{self, SocketService};
 
 use crate::context::{self, Context};
 use crate::descriptor::room;
+use crate::readiness::set::EpollSet;
 use crate::system::kernel;
 use crate::system::sys::{Errno, errno, set_errno};
 
@@ -90,6 +91,11 @@ impl SocketService for Context {
         answer
     }
 
+    /// The program may register the connection in an epoll, for which that is needed first.
+    fn beside(&self) -> usize {
+        EpollSet::length()
+    }
+
     fn pause(&self) {
         let _ = kernel::poll(&mut [], Some(libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
     }
@@ -116,10 +122,22 @@ pub(crate) fn bind(context: &Context, local: Name, flags: u32) -> Result<(Name, 
     bound.map(|(name, held)| (name, held.into_raw_fd())).map_err(Error::raw_os_error)
 }
 
-/// Takes the three descriptors of a stream.
-pub(crate) fn take_stream(received: &mut Descriptors) -> Result<(c_int, Endpoint), Errno> {
-    let taken = service::take_stream(received);
-    taken.map(|(placeholder, end)| (placeholder.into_raw_fd(), end)).map_err(Error::raw_os_error)
+/// Maps the memory of a stream; its placeholder stays where it is.
+pub(crate) fn map_stream(received: &mut Descriptors) -> Result<Endpoint, Errno> {
+    let context = context::get().ok_or(libc::ECONNABORTED)?;
+    service::map_stream(context, received).map_err(Error::raw_os_error)
+}
+
+/// Has the service relay a connection that arrived at `listener` and cannot be served through
+/// memory here. Its client continues, and a kernel's socket arrives in its place.
+///
+/// # Errors
+/// `ECONNABORTED`: it is lost.
+pub(crate) fn relay(listener: c_int, placeholder: &OwnedFd) -> Result<(), Errno> {
+    let why = "no memory for a connection; its listener is on kernel TCP from now on";
+    context::debug_line(why, libc::ENOMEM);
+    let context = context::get().ok_or(libc::ECONNABORTED)?;
+    service::relay(context, borrowed(listener), placeholder.as_fd()).map_err(|_| libc::ECONNABORTED)
 }
 
 /// Requests a connection to the listener at `remote`. `socket` is the program's kernel socket, or

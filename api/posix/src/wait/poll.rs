@@ -40,9 +40,12 @@ use crate::system::{kernel, processor};
 use crate::wait::memory::Memory;
 use crate::wait::sliced;
 
-/// Descriptors for which there is room on the stack: most programs' whole set. More are put in
-/// memory that is mapped for the call.
-const ON_STACK: usize = 16;
+/// One more than the descriptors for which there is room on the stack: most programs' whole set.
+/// More are put in memory that is mapped for the call.
+const ON_STACK: usize = 17;
+
+/// The same where no memory can be mapped: what `select` takes. Some 40 KiB of stack.
+const WITHOUT_MEMORY: usize = libc::FD_SETSIZE + 1;
 
 /// Checks between two polls of the kernel while nothing is found: some ten microseconds.
 const CHECKS: u32 = 64;
@@ -92,15 +95,16 @@ pub(crate) unsafe fn poll(
     }
     // SAFETY: the caller upholds this function's contract; not null, not empty.
     let requested = unsafe { std::slice::from_raw_parts_mut(descriptors, count) };
-    let empty = libc::pollfd { fd: -1, events: 0, revents: 0 };
-    if count <= ON_STACK {
-        let (mut ours, mut others): ([Ours; ON_STACK], _) = (Default::default(), [empty; ON_STACK + 1]);
-        let answer = all(requested, &mut ours[..count], &mut others[..=count], timeout, mask);
-        leave_hints(requested, &ours[..count]);
-        return answer;
+    if count < ON_STACK {
+        return all_on_stack::<ON_STACK>(requested, timeout, mask);
     }
     let length = count * (size_of::<Ours>() + size_of::<libc::pollfd>()) + size_of::<libc::pollfd>();
-    let Some(memory) = Memory::map(length) else { return Err(libc::ENOMEM) };
+    let Some(memory) = Memory::map(length) else {
+        if count < WITHOUT_MEMORY {
+            return all_on_stack::<WITHOUT_MEMORY>(requested, timeout, mask);
+        }
+        return Err(libc::ENOMEM);
+    };
     let _registered = longjmp::registered(&raw const memory);
     let split = memory.start.cast::<Ours>();
     // SAFETY: both within the mapping, one behind the other, aligned; zeroes are valid entries of
@@ -114,6 +118,17 @@ pub(crate) unsafe fn poll(
     let answer = all(requested, ours, others, timeout, mask);
     leave_hints(requested, ours);
     ours.iter_mut().for_each(|one| one.held = None);
+    answer
+}
+
+/// As [`all`], of fewer than `MOST` descriptors.
+#[inline(never)]
+fn all_on_stack<const MOST: usize>(requested: &mut [libc::pollfd], timeout: Timeout, mask: Mask) -> Outcome {
+    let mut ours: [Ours; MOST] = std::array::from_fn(|_| Ours::default());
+    let mut others = [libc::pollfd { fd: -1, events: 0, revents: 0 }; MOST];
+    let count = requested.len();
+    let answer = all(requested, &mut ours[..count], &mut others[..=count], timeout, mask);
+    leave_hints(requested, &ours[..count]);
     answer
 }
 

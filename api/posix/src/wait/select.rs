@@ -94,16 +94,55 @@ pub(crate) unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Ma
     // SAFETY: the caller upholds this function's contract.
     let named = |fd: &usize| sets.iter().any(|set| unsafe { has(*set, *fd) });
     let total = (0..bits).filter(named).count();
-    let mut few = [libc::pollfd { fd: -1, events: 0, revents: 0 }; ON_STACK];
-    let (memory, _registered);
-    let entries = if total <= ON_STACK {
-        &mut few[..total]
-    } else {
-        memory = Memory::map(total * size_of::<libc::pollfd>()).ok_or(libc::ENOMEM)?;
-        _registered = longjmp::registered(&raw const memory);
-        // SAFETY: a mapping of that size, page-aligned; zeroes are entries.
-        unsafe { std::slice::from_raw_parts_mut(memory.start.cast::<libc::pollfd>(), total) }
+    if total <= ON_STACK {
+        // SAFETY: the caller upholds this function's contract.
+        return unsafe { select_on_stack::<ON_STACK>(bits, total, sets, timeout, mask) };
+    }
+    let Some(memory) = Memory::map(total * size_of::<libc::pollfd>()) else {
+        if total <= libc::FD_SETSIZE {
+            // SAFETY: the caller upholds this function's contract.
+            return unsafe { select_on_stack::<{ libc::FD_SETSIZE }>(bits, total, sets, timeout, mask) };
+        }
+        return Err(libc::ENOMEM);
     };
+    let _registered = longjmp::registered(&raw const memory);
+    // SAFETY: a mapping of that size, page-aligned; zeroes are entries. The caller's contract.
+    unsafe {
+        let entries = std::slice::from_raw_parts_mut(memory.start.cast::<libc::pollfd>(), total);
+        select_with(entries, bits, sets, timeout, mask)
+    }
+}
+
+/// As [`select`], of `total` descriptors, at most `MOST`.
+///
+/// # Safety
+/// As [`select`], of sets that can be written.
+#[inline(never)]
+unsafe fn select_on_stack<const MOST: usize>(
+    bits: usize,
+    total: usize,
+    sets: Sets,
+    timeout: Timeout,
+    mask: Mask,
+) -> Outcome {
+    let mut entries = [libc::pollfd { fd: -1, events: 0, revents: 0 }; MOST];
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { select_with(&mut entries[..total], bits, sets, timeout, mask) }
+}
+
+/// As [`select`], with an entry for each descriptor.
+///
+/// # Safety
+/// As [`select_on_stack`].
+unsafe fn select_with(
+    entries: &mut [libc::pollfd],
+    bits: usize,
+    sets: Sets,
+    timeout: Timeout,
+    mask: Mask,
+) -> Outcome {
+    // SAFETY: the caller upholds this function's contract.
+    let named = |fd: &usize| sets.iter().any(|set| unsafe { has(*set, *fd) });
     for (entry, fd) in entries.iter_mut().zip((0..bits).filter(named)) {
         let requests = sets.iter().zip(REQUESTS).fold(0, |events, (set, requests)| {
             // SAFETY: the caller upholds this function's contract.

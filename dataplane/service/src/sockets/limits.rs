@@ -143,6 +143,13 @@ pub(crate) const CALL_BUDGET_REFILL: u32 = 10;
 /// loses against another holder of the listener takes 100 microseconds, and is charged.
 pub(crate) const CALL_UNCHARGED: Duration = Duration::from_micros(50);
 
+/// Relays of one user: as many as arrivals in a pair, which a program that can map no more finds
+/// there.
+pub const RELAYS_PER_USER: usize = IN_PAIR as usize;
+
+/// Relays of all users. Each is a thread and a connection's address space.
+pub(crate) const RELAYS: usize = 4 * RELAYS_PER_USER;
+
 /// Lists that one user may request in a second: a person, or a few instances of `sietch top`. Each
 /// takes three system calls for each of its connections.
 pub const LISTS_PER_SECOND: u32 = 10;

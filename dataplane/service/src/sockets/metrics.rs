@@ -34,6 +34,8 @@ pub struct Counters {
     pub connected: u64,
     /// Connections of the kernel delivered to a listener.
     pub kernel_accepted: u64,
+    /// Connections that are relayed, because their program could not map them.
+    pub relayed: u64,
     /// Ports of the host that were published for a listener.
     pub published: u64,
     /// Requests to connect that no listener of the service matches.
@@ -56,7 +58,7 @@ pub struct Counters {
 
 impl Counters {
     /// Returns names and values, for a page of metrics.
-    pub fn entries(&self) -> [(&'static str, u64); 17] {
+    pub fn entries(&self) -> [(&'static str, u64); 18] {
         [
             ("requests.listen", self.listen_requests),
             ("requests.connect", self.connect_requests),
@@ -66,6 +68,7 @@ impl Counters {
             ("rejected", self.rejected),
             ("connected", self.connected),
             ("kernel_accepted", self.kernel_accepted),
+            ("relayed", self.relayed),
             ("published", self.published),
             ("unmatched", self.unmatched),
             ("limited", self.limited),

@@ -25,6 +25,7 @@ use sietch_protocol::socket_service::{
 };
 use sietch_ring::socket_pair::refuse_descriptors;
 use sietch_ring::stream::Memory;
+use sietch_socket::kernel::namespace as namespace_of;
 
 use super::answer::{Answer, Caller};
 use super::build::BUILD;
@@ -33,6 +34,7 @@ use super::limits;
 use super::listeners::backlog;
 use super::listeners::entry::{Delivery, OpenListener, PendingConnection, PublishTarget};
 use super::registry::{self, Placeholder};
+use super::relays::Destination;
 use super::state::SocketService;
 use super::table::{ConnectionId, Listener, ListenerId, TableError};
 use crate::requests::application::{Application, page_names};
@@ -58,7 +60,11 @@ impl SocketService {
         let application = Application { uid: caller.uid, id: request.application };
         let first = sent[0].take();
         let more: Vec<OwnedFd> = sent.iter_mut().filter_map(Option::take).collect();
-        let malformed = !more.is_empty() && (kind != RequestKind::Listen || request.flags & REJOIN != 0);
+        let malformed = match kind {
+            RequestKind::Listen => !more.is_empty() && request.flags & REJOIN != 0,
+            RequestKind::Relay => more.len() != 1,
+            _ => !more.is_empty(),
+        };
         let revoked =
             matches!(kind, RequestKind::Listen | RequestKind::Connect) && self.revoked.contains(application);
         if malformed || revoked {
@@ -90,6 +96,13 @@ impl SocketService {
             (RequestKind::Adopt, Some(socket)) => {
                 self.counters.adopt_requests += 1;
                 return self.adopt(&socket).having_spent(vec![socket]);
+            }
+            (RequestKind::Relay, Some(placeholder)) => {
+                let (reply, spent) = match self.relay(caller.uid, placeholder, more.first()) {
+                    Ok(()) => (Reply::new(ReplyKind::Done), None),
+                    Err((error, placeholder)) => (Reply::refused(error), Some(placeholder)),
+                };
+                Answer::from(reply).having_spent(more.into_iter().chain(spent).collect())
             }
             (RequestKind::Hello, None) => self.hello(caller, request),
             (RequestKind::List, None) => self.list(caller),
@@ -262,6 +275,10 @@ impl SocketService {
             self.counters.unmatched += 1;
             return Ok(self.unless_closing(tcp.namespace, remote));
         };
+        if self.listeners.get(&listener).is_some_and(|open| open.takes_no_memory) {
+            self.counters.limited += 1;
+            return Ok(self.unless_closing(tcp.namespace, remote));
+        }
         if !self.rules.allow(Action::Connect, application.uid, remote) {
             self.counters.denied += 1;
             return Err(Errno::ACCESS);
@@ -367,6 +384,38 @@ impl SocketService {
         let mut answer = Answer::with(reply, first);
         answer.memory = Some((id, 0));
         Ok(answer)
+    }
+
+    /// Relays a connection for a program that cannot map it ([`super::relays`]). Returns the
+    /// placeholder with an error.
+    fn relay(
+        &mut self,
+        uid: u32,
+        placeholder: OwnedFd,
+        listener: Option<&OwnedFd>,
+    ) -> Result<(), (Errno, OwnedFd)> {
+        let found = (self.registry.find(&placeholder), listener.and_then(|sent| self.registry.find(sent)));
+        let (Some(Placeholder::End(id, 1)), Some(Placeholder::Listener(listener))) = found else {
+            return Err((Errno::INVAL, placeholder));
+        };
+        let (Some(connection), Some(entry)) = (self.table.connection(id), self.registry.get(id)) else {
+            return Err((Errno::NOTCONN, placeholder));
+        };
+        let (names, namespace) = (connection.accepted, connection.namespace);
+        let mut entrance = None;
+        for (&id, open) in &mut self.listeners {
+            let leads_here = || {
+                let published = self.table.listener(id).filter(|_| open.leads_to.is_some());
+                published.is_some_and(|published| published.is_reached_at(namespace, names.local))
+            };
+            if id == listener || leads_here() {
+                open.takes_no_memory = true;
+                entrance = open.kernel.as_ref().and_then(|kernel| namespace_of(kernel).ok());
+            }
+        }
+        self.relays.begin(uid, placeholder, &entry.memory, Destination { names, namespace, entrance })?;
+        self.counters.relayed += 1;
+        Ok(())
     }
 
     fn adopt(&self, socket: &OwnedFd) -> Answer {

@@ -29,6 +29,7 @@ use super::listeners::closing::ClosingListeners;
 use super::listeners::entry::OpenListener;
 use super::metrics::Counters;
 use super::registry::Registry;
+use super::relays::Relays;
 use super::table::{ConnectionId, ListenerId, Table};
 use crate::requests::revocation::RevocationList;
 use crate::requests::vnic::VnicRequest;
@@ -155,6 +156,7 @@ pub(super) struct SocketService {
     /// The log has a message about such users already.
     pub warned_of_unmapped: bool,
     pub calls: BlockingCalls,
+    pub relays: Relays,
     pub rules: Rules,
     pub revoked: RevocationList,
     /// The number of lists by user within a second, and when that second began.
@@ -209,6 +211,7 @@ impl SocketService {
             unmapped: UnmappedUsers::here(),
             warned_of_unmapped: false,
             calls: BlockingCalls::default(),
+            relays: Relays::default(),
             rules,
             revoked: RevocationList::default(),
             list_rates: BTreeMap::new(),

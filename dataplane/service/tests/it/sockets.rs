@@ -97,6 +97,68 @@ fn two_programs_under_sietch_share_memory_and_see_each_others_names() {
 }
 
 #[test]
+fn a_connection_that_its_program_cannot_map_goes_on_through_a_kernels_socket() {
+    let service = TestService::new();
+    let (listener, address) = listen(&service, "127.0.0.1:0", 16);
+    let relay = |sockets: &[&OwnedFd]| {
+        let sockets: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
+        service.call(&request(RequestKind::Relay), &sockets).unwrap().0
+    };
+    let (reply, mut own) = connect(&service, address);
+    let [common, page] = [1, 2].map(|at| own[at].take().unwrap());
+    let end = Endpoint::attach(common.as_fd(), page.as_fd()).unwrap();
+    let client = own[0].take().unwrap();
+    assert_eq!(end.send().expect("no other user").write(b"before"), 6);
+    let (_, mut theirs) = arrival(&listener);
+    let placeholder = theirs[0].take().unwrap();
+    // The end that connected, what is no listener, and too few or too many sockets.
+    for wrong in [&[&client, &listener][..], &[&placeholder, &client], &[&placeholder], &[&placeholder; 3]] {
+        assert_eq!(relay(wrong).error(), Errno::INVAL);
+    }
+    assert_eq!(relay(&[&placeholder, &listener]).kind(), ReplyKind::Done);
+    drop((placeholder, theirs));
+    let (arrived, mut descriptors) = arrival(&listener);
+    assert_eq!(
+        (arrived.kind(), arrived.peer, arrived.local),
+        (ArrivalKind::Kernel, reply.local, reply.remote)
+    );
+    let mut accepted = TcpStream::from(take_kernel_socket(&arrived, &mut descriptors).unwrap());
+    let mut bytes = [0; 6];
+    accepted.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"before");
+    accepted.write_all(b"after").unwrap();
+    drop(accepted);
+    let mut back = Vec::new();
+    while back.len() < 5 || !end.ended() {
+        let mut some = [0; 8];
+        let got = end.receive().expect("no other user").read(&mut some);
+        back.extend_from_slice(&some[..got]);
+        std::thread::yield_now();
+    }
+    assert_eq!(back, b"after");
+    assert_eq!(connect(&service, address).0.kind(), ReplyKind::UseKernel, "later clients");
+    assert_eq!(service.shown().counters.relayed, 1);
+}
+
+#[test]
+fn relays_of_a_user_are_bounded() {
+    let service = TestService::new();
+    let (listener, address) = listen(&service, "127.0.0.1:0", 4096);
+    let clients: Vec<_> = (0..=limits::RELAYS_PER_USER).map(|_| connect(&service, address)).collect();
+    let kinds: Vec<_> = clients
+        .iter()
+        .map(|_| {
+            let (_, theirs) = arrival(&listener);
+            let sockets = [theirs[0].as_ref().unwrap().as_fd(), listener.as_fd()];
+            service.call(&request(RequestKind::Relay), &sockets).unwrap().0
+        })
+        .collect();
+    let (last, others) = kinds.split_last().unwrap();
+    assert!(others.iter().all(|reply| reply.kind() == ReplyKind::Done), "{others:?}");
+    assert_eq!(last.error(), Errno::NOBUFS);
+}
+
+#[test]
 fn the_holder_of_a_placeholder_gets_its_stream_and_others_get_nothing() {
     let service = TestService::new();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);

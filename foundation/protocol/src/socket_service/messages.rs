@@ -46,6 +46,10 @@ pub enum RequestKind {
     TakeOver = 8,
     /// Request the state of a connection of a VNIC. Descriptor: its placeholder.
     Information = 10,
+    /// The program cannot map a connection that arrived. Relay its bytes through a kernel's socket,
+    /// which arrives at the same listener, and leave later clients of the listener to the kernel.
+    /// Descriptors: the placeholder of the accepting end, the listener's placeholder.
+    Relay = 11,
 }
 
 impl RequestKind {
@@ -66,6 +70,7 @@ impl RequestKind {
             Self::Revoke,
             Self::TakeOver,
             Self::Information,
+            Self::Relay,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == number)

@@ -14,7 +14,9 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
+};
 
 use super::layout::{Common, Direction, HEADER, MAGIC, Names, PRIVATE, Producer, RegionSizes, moved, tail};
 use super::private::{Private, flag};
@@ -119,6 +121,25 @@ impl Memory {
         let direction = offset_of!(Common, directions) + size_of::<Direction>();
         let at = direction + offset_of!(Direction, producer) + offset_of!(Producer, tail);
         write(&self.common, at, &tail::UNACCEPTED.to_ne_bytes())
+    }
+}
+
+/// Whether this process can map the memories of one more connection now, and `beside` bytes more.
+/// Its limits of address space, of locked memory and of mappings decide, and other threads use them
+/// up as well.
+pub fn is_mappable(region_sizes: RegionSizes, beside: usize) -> bool {
+    let common = region_sizes.common() + beside;
+    let length = common + PRIVATE;
+    // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is
+    // touched.
+    let probe = unsafe { mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::PRIVATE) };
+    let Ok(probe) = probe else { return false };
+    // An end has two mappings. Other rights make two of this one.
+    let second = probe.cast::<u8>().wrapping_add(common);
+    // SAFETY: the range was mapped above, and nothing refers to it.
+    unsafe {
+        let split = mprotect(second.cast(), PRIVATE, MprotectFlags::empty()).is_ok();
+        munmap(probe, length).is_ok() && split
     }
 }
 

@@ -7,7 +7,9 @@
 //!    sure of room before it takes the message. Otherwise it returns EMFILE, and the connection
 //!    continues to wait, as with the kernel. Where one number is free and no more are to be had,
 //!    that is enough (`service::arrival`).
-//! 3. The service's end of the placeholder closes if the service ends
+//! 3. A process that has no memory for a connection returns it to the service, and accepts a
+//!    kernel's socket in its place ([`client::relay`]).
+//! 4. The service's end of the placeholder closes if the service ends
 //!    (`listener::reregister`).
 
 use std::cell::Cell;
@@ -95,10 +97,21 @@ unsafe fn accept(
         let (incoming, end) = match taken {
             Received::Stream(arrival, end) => (Incoming::Arrived(arrival), Some(end)),
             Received::Other(incoming) => (incoming, None),
+            Received::Unmapped(placeholder) => {
+                client::relay(fd, &placeholder)?;
+                continue;
+            }
         };
         match incoming {
             Incoming::Arrived(arrival) => {
-                let new = settle(held, &arrival, (&mut received, end), flags, waiting.reserved.take())?;
+                let new = match settle(held, &arrival, (&mut received, end), flags, &waiting) {
+                    Err(libc::ENOMEM) => {
+                        let placeholder = received[0].take().ok_or(libc::ECONNABORTED)?;
+                        client::relay(fd, &placeholder)?;
+                        continue;
+                    }
+                    settled => settled?,
+                };
                 // The program's memory may not be mapped, and its fault handler may jump.
                 drop((room, section));
                 if !name.is_null() {
@@ -215,14 +228,18 @@ fn sleep(fd: c_int) -> Result<(), Errno> {
 
 /// Makes a descriptor of what arrived, with the number that was reserved. An end that is mapped
 /// already comes with its placeholder alone.
+///
+/// # Errors
+/// `ENOMEM`: there is no memory for a connection, whose placeholder is left in `received`.
+/// `ECONNABORTED`, `EMFILE`.
 fn settle(
     held: &Held,
     arrival: &Arrival,
     (received, mapped): (&mut Descriptors, Option<Endpoint>),
     flags: c_int,
-    reserved: Option<InFlight>,
+    waiting: &Waiting<'_>,
 ) -> Result<c_int, Errno> {
-    let place = |new: c_int| reserved.map_or(new, |reserved| reserved.give_to_program(new));
+    let place = |new: c_int| waiting.reserved.take().map_or(new, |reserved| reserved.give_to_program(new));
     let new = match arrival.kind() {
         ArrivalKind::Kernel => {
             let taken = protocol::take_kernel_socket(arrival, received);
@@ -231,22 +248,23 @@ fn settle(
             new
         }
         ArrivalKind::Stream => {
-            let (new, end) = match mapped {
-                Some(end) => (received[0].take().ok_or(libc::ECONNABORTED)?.into_raw_fd(), end),
-                None => client::take_stream(received).map_err(|_| libc::ECONNABORTED)?,
+            let mapped = mapped.map_or_else(|| client::map_stream(received), Ok);
+            let end =
+                mapped.map_err(|errno| if errno == libc::ENOMEM { errno } else { libc::ECONNABORTED })?;
+            let Some(stream) = description::describe(Kind::Stream, Some(end)) else {
+                return Err(libc::ENOMEM);
             };
-            inherit::pass_on_to(held, &end);
+            let (Some(placeholder), Some(end)) = (received[0].take(), stream.end()) else {
+                return Err(libc::ECONNABORTED);
+            };
+            inherit::pass_on_to(held, end);
             // Until now closing this end would have been a reset, because the connection was not
             // accepted.
-            end.abort_on_close(option_words::get(&end, option_words::LINGER) == Some(1 << 32));
+            end.abort_on_close(option_words::get(end, option_words::LINGER) == Some(1 << 32));
             if flags & libc::SOCK_NONBLOCK != 0 {
                 end.private().set(flag::NONBLOCKING);
             }
-            let Some(stream) = description::describe(Kind::Stream, Some(end)) else {
-                let _ = kernel::close(new);
-                return Err(libc::ENOBUFS);
-            };
-            let new = place(new);
+            let new = place(placeholder.into_raw_fd());
             stream.socket.domain.store(held.socket.domain.load(Relaxed), Relaxed);
             if !table::put(new, &stream) {
                 let _ = kernel::close(new);

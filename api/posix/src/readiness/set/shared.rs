@@ -238,10 +238,15 @@ pub(crate) struct ArrayViews {
 impl Arrays {
     /// New memory for so many descriptors and registrations. None: there is no room for it.
     pub(crate) fn map(descriptors: usize, slots: usize) -> Option<Self> {
-        let mut this = Self { start: NonNull::dangling(), length: 0, descriptors, slots };
-        this.length = this.offsets()[4] + slots * size_of::<u64>();
-        this.start = map(ptr::null_mut(), this.length, libc::MAP_SHARED)?.cast();
-        Some(this)
+        let length = Self::length(descriptors, slots);
+        let start = map(ptr::null_mut(), length, libc::MAP_SHARED)?.cast();
+        Some(Self { start, length, descriptors, slots })
+    }
+
+    /// Bytes of the memory for so many.
+    pub(crate) const fn length(descriptors: usize, slots: usize) -> usize {
+        let this = Self { start: NonNull::dangling(), length: 0, descriptors, slots };
+        this.offsets()[4] + slots * size_of::<u64>()
     }
 
     /// Where each array begins.

@@ -50,6 +50,8 @@ pub(in crate::sockets) struct OpenListener {
     /// An arrival could not be sent because the kernel had no resources. No event reports when that
     /// is over.
     pub exhausted: bool,
+    /// The program could not map a connection: later clients are left to the kernel.
+    pub takes_no_memory: bool,
 }
 
 /// A connection that waits because the pair is full.
@@ -82,7 +84,17 @@ impl OpenListener {
     ) -> Self {
         let group = kernel.as_ref().and_then(|kernel| cookie_of(kernel).ok()).unwrap_or(cookie);
         let watched = (EventFlags::empty(), false);
-        Self { pair, cookie, kernel, leads_to, waiting: VecDeque::new(), group, watched, exhausted: false }
+        Self {
+            pair,
+            cookie,
+            kernel,
+            leads_to,
+            waiting: VecDeque::new(),
+            group,
+            watched,
+            exhausted: false,
+            takes_no_memory: false,
+        }
     }
 
     /// Returns the events that are watched on the pair of a listener with room. Messages of the

@@ -36,6 +36,8 @@ impl SocketService {
             RequestKind::Listen | RequestKind::Connect | RequestKind::Bind | RequestKind::Information => {
                 false
             }
+            // A VNIC has no kernel's sockets.
+            RequestKind::Relay => true,
             _ => true,
         };
         request.vnic().is_some() && !own
