@@ -115,6 +115,10 @@ fn memory(log: &LogDescription) -> Result<Option<(Mapped, bool, Option<String>)>
     judge_folder(log)?;
     if log.memory.symlink_metadata().is_ok() {
         let file = media::open_own(&log.memory, log.bytes)?;
+        // A mount opens it, too. If it is gone, that is found later.
+        if let Some(path) = log.disk.as_ref().filter(|path| path.symlink_metadata().is_ok()) {
+            drop(media::open_own(path, log.bytes)?);
+        }
         return Ok(Some((media::log_memory(file, &log.memory, log.bytes)?.0, false, None)));
     }
     let Some(path) = &log.disk else { return Ok(None) };
@@ -159,37 +163,68 @@ fn undigested(
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::fs::description::{ClassName, MediumDescription};
     use crate::fs::{CreateOptions, create};
 
+    /// A file system that is not open, and the copy of its log.
+    struct Made {
+        folder: PathBuf,
+        disk: PathBuf,
+    }
+
+    impl Made {
+        fn new(name: &str) -> Self {
+            let folder = Path::new("/dev/shm").join(format!("sietch-check-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let medium = MediumDescription {
+                class: ClassName::Ssd,
+                path: folder.join("data"),
+                bytes: 4 << 20,
+                model: None,
+            };
+            let options = CreateOptions {
+                media: vec![medium],
+                log_memory: Some(folder.clone()),
+                log_bytes: Some(1 << 20),
+                durability: None,
+            };
+            let made = create(&folder.join("store"), &options, &mut |_| {}).expect("a file system");
+            Self { folder, disk: made.log.disk.expect("a copy") }
+        }
+
+        fn check(&self) -> Result<Checked, StoreError> {
+            check(&self.folder.join("store"), false)
+        }
+    }
+
+    impl Drop for Made {
+        fn drop(&mut self) {
+            drop(std::fs::remove_dir_all(&self.folder));
+        }
+    }
+
     /// A mount refuses it, too.
     #[test]
     fn a_log_whose_copy_is_gone_is_not_whole() {
-        let folder = Path::new("/dev/shm").join(format!("sietch-check-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let medium = MediumDescription {
-            class: ClassName::Ssd,
-            path: folder.join("data"),
-            bytes: 4 << 20,
-            model: None,
-        };
-        let options = CreateOptions {
-            media: vec![medium],
-            log_memory: Some(folder.clone()),
-            log_bytes: Some(1 << 20),
-            durability: None,
-        };
-        let store = folder.join("store");
-        create(&store, &options, &mut |_| {}).expect("a file system");
-        let before = check(&store, false);
-        let disk = Description::read(&store).expect("a description").log.disk.expect("a copy");
-        std::fs::remove_file(&disk).expect("it is there");
-        let after = check(&store, false);
-        drop(std::fs::remove_dir_all(&folder));
-        assert!(before.expect("not open").is_whole());
-        let log = after.expect("not open").log.expect("it is not in use");
+        let made = Made::new("gone");
+        assert!(made.check().expect("not open").is_whole());
+        std::fs::remove_file(&made.disk).expect("it is there");
+        let log = made.check().expect("not open").log.expect("it is not in use");
         let damage = log.damage.unwrap_or_default();
         assert!(damage.contains("is gone") && damage.contains("1048576 zeros"), "{damage}");
+    }
+
+    /// As of a mount: the copy is opened also where the memory of the log is there.
+    #[test]
+    fn a_log_whose_copy_is_cut_short_is_refused() {
+        let made = Made::new("short");
+        let disk = std::fs::File::options().write(true).open(&made.disk).expect("it is there");
+        disk.set_len(700_000).expect("cut short");
+        let refused = |error: Option<StoreError>| matches!(error, Some(StoreError::WrongSize { .. }));
+        assert!(refused(made.check().err()));
+        assert!(refused(crate::fs::open(&made.folder.join("store")).err()));
     }
 }
