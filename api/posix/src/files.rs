@@ -19,6 +19,7 @@
 //! 7. A child of fork has the files, and no client: it closes the descriptors of its parent's, and
 //!    becomes one itself. A child in which no handler of a fork ran has nothing here: its files are
 //!    the kernel's.
+//! 8. A process that gives up rights is a client no more ([`crate::calls::process`]).
 //!
 //! One lock guards all of it ([`state::with`]). It is held while a lease is waited for, and never
 //! while the kernel is asked for something of the mount: the mount may wait for this process. A

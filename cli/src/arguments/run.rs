@@ -24,7 +24,9 @@ pub(crate) struct RunArguments {
     pub publish: Vec<Publish>,
 
     /// Read and write the files on this mount without the kernel, where that is faster; its file
-    /// system must be served (`sietch fs serve`); may be given several times
+    /// system must be served (`sietch fs serve`). The program holds the media then, whatever owners
+    /// and modes files have, until it gives up rights (setuid, chroot, ...); may be given several
+    /// times
     #[arg(long, value_name = "DIR")]
     pub fs: Vec<PathBuf>,
 

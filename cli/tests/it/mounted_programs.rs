@@ -12,6 +12,7 @@
 mod kills;
 mod random;
 mod records;
+mod rights;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,8 @@ impl Served {
         let testbed = Testbed::new(name);
         testbed.create(medium);
         let service = Running::start(&testbed, &["serve", "store"]);
-        let mount = Running::start(&testbed, &["mount", "store", "mnt"]);
+        // For programs that give up their user.
+        let mount = Running::start(&testbed, &["mount", "store", "mnt", "--allow-other"]);
         let served = Self { mount, service, testbed };
         std::fs::write(served.testbed.folder.join("records.c"), include_str!("mounted_programs/records.c"))
             .expect("write a program");

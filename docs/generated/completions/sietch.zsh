@@ -405,7 +405,7 @@ esac
 _arguments "${_arguments_options[@]}" : \
 '--vnic=[Give the program this VNIC'\''s addresses, and reach other machines through it \[default\: the host'\''s addresses; connections to programs that are not under Sietch go through the kernel\]]:NAME:_default' \
 '*--publish=[Also accept connections for the program'\''s PORT on a port of the host\: PORT (with --vnic), HOST_PORT\:PORT, or ADDRESS\:HOST_PORT\:PORT \[default address\: 127.0.0.1\]; may be given several times]:[[ADDRESS:]HOST_PORT:]PORT:_default' \
-'*--fs=[Read and write the files on this mount without the kernel, where that is faster; its file system must be served (\`sietch fs serve\`); may be given several times]:DIR:_files' \
+'*--fs=[Read and write the files on this mount without the kernel, where that is faster; its file system must be served (\`sietch fs serve\`). The program holds the media then, whatever owners and modes files have, until it gives up rights (setuid, chroot, ...); may be given several times]:DIR:_files' \
 '--sockets=[The service'\''s socket \[default\: sockets.sock beside the daemon'\''s socket, if \`--socket\` names one; else \$SIETCH_SOCKETS; else beside the daemon'\''s\]]:PATH:_files' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
 '--anyway[Run the program on the kernel'\''s sockets if Sietch cannot serve it, or does not run]' \

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::untrusted::Untrusted;
 
@@ -97,6 +97,18 @@ impl Mapping {
         // SAFETY: as in `of_file`.
         let address = unsafe { mmap(std::ptr::null_mut(), length, protection, flags, file, 0) }?;
         Self::owning(address, length)
+    }
+
+    /// A child of fork gets no copy of the mapping: it has nothing at these addresses.
+    ///
+    /// # Errors
+    /// Those of `madvise(2)`.
+    pub fn without_children(self) -> io::Result<Self> {
+        // SAFETY: the advice changes no byte, and concerns this mapping alone. A child has no
+        // mapping that it could use or drop: its memory is a copy of the one in which this process
+        // forks, so the code there answers for what it touches, as with any other memory.
+        unsafe { madvise(self.address.as_ptr().cast(), self.length, Advice::LinuxDontFork) }?;
+        Ok(self)
     }
 
     /// Maps `length` zeroed bytes that only this process and its later forks share.

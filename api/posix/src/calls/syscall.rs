@@ -13,7 +13,7 @@ use libc::timespec;
 use crate::calls::data::{file, message, transfer};
 use crate::calls::descriptor::control;
 use crate::calls::files;
-use crate::calls::process::{exec, lifetime, seccomp};
+use crate::calls::process::{credentials, exec, lifetime, seccomp};
 use crate::calls::socket::{accept, bind, connect, create, listen, names, shutdown};
 use crate::calls::{options, wait};
 use crate::context;
@@ -119,6 +119,10 @@ unsafe fn int_call(number: c_long, a: [usize; 6]) -> c_long {
 /// As the system call.
 unsafe fn waiting_call(number: c_long, a: [usize; 6]) -> c_long {
     let int = |index: usize| a[index] as c_int;
+    // SAFETY: the caller upholds this function's contract.
+    if let Some(answer) = unsafe { credentials::system_call(number, a) } {
+        return answer;
+    }
     let polls = number == libc::SYS_ppoll || number == libc::SYS_pselect6;
     #[cfg(target_arch = "x86_64")]
     let polls = polls || number == libc::SYS_poll || number == libc::SYS_select;
@@ -156,7 +160,7 @@ unsafe fn waiting_call(number: c_long, a: [usize; 6]) -> c_long {
                 }),
                 _ => return sys::to_c(sys::syscall(number, a)) as c_long,
             },
-            _ => return sys::to_c(sys::syscall(number, a)) as c_long,
+            _ => return lifetime::forked(number, sys::to_c(sys::syscall(number, a)) as c_long),
         }
     };
     c_long::from(answer)

@@ -24,7 +24,7 @@ use sietch_fs::inode::{Attributes, InodeNumber};
 use sietch_fs::lease::Mode;
 
 use super::mounts::MOST_CALLS;
-use super::state::{Claim, File, Open, State, with};
+use super::state::{Claim, File, Open, State, may_begin, with};
 use super::{mounts, words};
 use crate::signal::{faults, handlers};
 use crate::system::sys::Errno;
@@ -248,7 +248,7 @@ impl State {
     /// Counts a call that the kernel does; whether a claim is due.
     fn count(&mut self, number: usize, need: Need) -> bool {
         let Some(file) = self.file(number) else { return false };
-        if need.access == Access::None || !file.may(need) {
+        if need.access == Access::None || !file.may(need) || !may_begin() {
             return false;
         }
         file.calls += 1;

@@ -5,12 +5,12 @@ use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use sietch_fs::Leased;
-use sietch_fs::file_system::Handle;
+use sietch_fs::file_system::{Handle, PendingSync};
 use sietch_fs::inode::InodeNumber;
 
 use super::mounts::{self, Identity};
@@ -225,6 +225,7 @@ fn lock() -> MutexGuard<'static, State> {
 #[cold]
 fn orphan() {
     IS_ORPHANED.store(true, Relaxed);
+    SYNCS.store(0, Release);
     mounts::forget_all();
     for fd in words::range(0, u32::MAX) {
         if words::take(fd) == words::HIDDEN {
@@ -399,7 +400,8 @@ impl Store {
             return true;
         }
         self.leave();
-        let Some(attach) = ATTACH.get().filter(|_| kernel::now() >= self.retry_at) else { return false };
+        let may_begin = may_begin() && kernel::now() >= self.retry_at;
+        let Some(attach) = ATTACH.get().filter(|_| may_begin) else { return false };
         // Its threads run no handler of the program.
         let mask = handlers::block_for_threads();
         let folder = self.folder.clone();
@@ -442,7 +444,9 @@ impl Store {
         self.claims.clear();
         self.handles.clear();
         self.serial += 1;
-        drop(self.client.take());
+        let client = self.client.take();
+        // One that has panicked may do so again.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(client)));
     }
 
     fn forget_descriptors(&mut self) -> Vec<RawFd> {
@@ -464,8 +468,8 @@ impl Store {
         match catch_unwind(AssertUnwindSafe(|| work(client.as_mut()))) {
             Ok(result) => result,
             Err(_) => {
-                // Its state cannot be trusted any more, and neither can its end.
-                std::mem::forget(self.client.take());
+                // Its state cannot be trusted any more.
+                self.leave();
                 Err(libc::EIO)
             }
         }
@@ -505,10 +509,68 @@ pub(crate) fn with_store<T>(
     })
 }
 
-/// Leaves every file system: the kernel does all calls from now on.
-pub(crate) fn leave_all() {
+/// Calls that take rights from this process, under way or done: no client begins.
+static RETIREMENTS: AtomicU32 = AtomicU32::new(0);
+
+/// Syncs that threads wait for. Each has a part of its client: the memory and the disk of the log.
+static SYNCS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this process may become a client.
+pub(crate) fn may_begin() -> bool {
+    RETIREMENTS.load(Acquire) == 0
+}
+
+/// Ends every client, for good: this process is about to lose rights, and a client has media and
+/// log open by the rights that it had. Nothing of one is open or mapped when this returns.
+pub(crate) fn retire() {
+    // Before the lock, under which clients begin.
+    RETIREMENTS.fetch_add(1, AcqRel);
     if mounts::are_any() {
         with(|state| state.stores.iter_mut().for_each(Store::leave));
+    }
+    while SYNCS.load(Acquire) != 0 {
+        kernel::pause();
+    }
+}
+
+/// The process has lost nothing after all.
+pub(crate) fn resume() {
+    RETIREMENTS.fetch_sub(1, AcqRel);
+}
+
+/// A sync that this thread waits for while others use the client. No handler of the program runs in
+/// it meanwhile: one that gives up rights would wait for the sync that it has interrupted.
+pub(crate) struct Syncing {
+    // Ends before it is counted off.
+    pending: Option<Box<dyn PendingSync>>,
+    _section: Section,
+}
+
+impl Syncing {
+    /// Counts a sync that was begun. To be made where the client is used, under its lock.
+    pub(crate) fn new(pending: Box<dyn PendingSync>) -> Self {
+        SYNCS.fetch_add(1, AcqRel);
+        Self { pending: Some(pending), _section: Section::enter() }
+    }
+
+    /// Whether everything is durable then; if not, the client has to be asked again.
+    pub(crate) fn wait(mut self) -> bool {
+        self.pending.as_mut().is_some_and(|pending| pending.wait())
+    }
+}
+
+impl Drop for Syncing {
+    fn drop(&mut self) {
+        drop(self.pending.take());
+        SYNCS.fetch_sub(1, AcqRel);
+    }
+}
+
+/// In a child that was made without the handlers of a fork: leaves what is its parent's, before
+/// code of the program runs. Elsewhere this does nothing.
+pub(crate) fn leave_if_child() {
+    if mounts::are_any() && fork::own_word_of_files().is_some_and(|own| own.load(Relaxed) == 0) {
+        with(|_| ());
     }
 }
 
@@ -576,6 +638,8 @@ impl State {
     }
 
     fn leave_to_parent(&mut self) {
+        // Those of other threads, which do not exist here.
+        SYNCS.store(0, Release);
         self.share();
         for file in self.files.iter_mut().flatten() {
             (file.open, file.in_kernel, file.calls, file.calls_here) = (None, 0, 0, 0);

@@ -97,7 +97,7 @@ impl SocketService for Context {
     }
 
     fn pause(&self) {
-        let _ = kernel::poll(&mut [], Some(libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+        kernel::pause();
     }
 }
 

@@ -67,6 +67,11 @@ pub(crate) fn send(fd: c_int, bytes: &[u8], flags: c_int) -> Outcome {
     unsafe { syscall(libc::SYS_sendto, [signed(fd), from, bytes.len(), signed(flags), 0, 0]) }
 }
 
+/// Leaves the processor for a moment.
+pub(crate) fn pause() {
+    let _ = poll(&mut [], Some(libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+}
+
 /// `ppoll(2)` of some descriptors, at most for `timeout` (none: without limit).
 pub(crate) fn poll(descriptors: &mut [libc::pollfd], timeout: Option<libc::timespec>) -> Outcome {
     let mut timeout = timeout;

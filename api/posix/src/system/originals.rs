@@ -70,6 +70,8 @@ macro_rules! calls {
             $(pointers::$name.store(look_up(concat!(stringify!($name), "\0")), Release);)*
             fcntl_pointer.store(look_up("fcntl\0"), Release);
             fork_pointer.store(look_up("fork\0"), Release);
+            bare_fork_pointer.store(look_up("_Fork\0"), Release);
+            clone_pointer.store(look_up("clone\0"), Release);
             openat_pointer.store(look_up("openat\0"), Release);
         }
 
@@ -137,6 +139,21 @@ calls! {
     fdatasync = SYS_fdatasync(fd: c_int) -> c_int;
     mmap = SYS_mmap(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
     copy_file_range = SYS_copy_file_range(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t;
+    setuid = SYS_setuid(uid: libc::uid_t) -> c_int;
+    setgid = SYS_setgid(gid: libc::gid_t) -> c_int;
+    setreuid = SYS_setreuid(real: libc::uid_t, effective: libc::uid_t) -> c_int;
+    setregid = SYS_setregid(real: libc::gid_t, effective: libc::gid_t) -> c_int;
+    setresuid = SYS_setresuid(real: libc::uid_t, effective: libc::uid_t, saved: libc::uid_t) -> c_int;
+    setresgid = SYS_setresgid(real: libc::gid_t, effective: libc::gid_t, saved: libc::gid_t) -> c_int;
+    setfsuid = SYS_setfsuid(uid: libc::uid_t) -> c_int;
+    setfsgid = SYS_setfsgid(gid: libc::gid_t) -> c_int;
+    setgroups = SYS_setgroups(count: size_t, groups: *const libc::gid_t) -> c_int;
+    capset = SYS_capset(header: *mut c_void, data: *const c_void) -> c_int;
+    chroot = SYS_chroot(path: *const c_char) -> c_int;
+    pivot_root = SYS_pivot_root(new: *const c_char, old: *const c_char) -> c_int;
+    unshare = SYS_unshare(flags: c_int) -> c_int;
+    setns = SYS_setns(fd: c_int, kind: c_int) -> c_int;
+    initgroups = SYS_getpid(user: *const c_char, group: libc::gid_t) -> c_int;
     mkostemps = SYS_getpid(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
     system = SYS_getpid(command: *const c_char) -> c_int;
     popen = SYS_getpid(command: *const c_char, kind: *const c_char) -> *mut c_void;
@@ -149,6 +166,12 @@ static fcntl_pointer: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 #[allow(non_upper_case_globals)]
 static fork_pointer: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+#[allow(non_upper_case_globals)]
+static bare_fork_pointer: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+#[allow(non_upper_case_globals)]
+static clone_pointer: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 #[allow(non_upper_case_globals)]
 static openat_pointer: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -196,12 +219,56 @@ pub(crate) unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int 
 /// # Safety
 /// As `fork(2)`.
 pub(crate) unsafe fn fork() -> c_int {
-    let pointer = fork_pointer.load(Acquire);
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { forking(fork_pointer.load(Acquire)) }
+}
+
+/// The C library's `_Fork`, which runs no handlers. `ENOSYS` before glibc 2.34.
+///
+/// # Safety
+/// As `_Fork(3)`.
+pub(crate) unsafe fn bare_fork() -> c_int {
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { forking(bare_fork_pointer.load(Acquire)) }
+}
+
+/// The C library's `clone`. `more`: what is behind the argument.
+///
+/// # Safety
+/// As `clone(2)`.
+pub(crate) unsafe fn clone(
+    run: unsafe extern "C" fn(*mut c_void) -> c_int,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    more: [*mut c_void; 3],
+) -> c_int {
+    type Clone = unsafe extern "C" fn(
+        unsafe extern "C" fn(*mut c_void) -> c_int,
+        *mut c_void,
+        c_int,
+        *mut c_void,
+        ...
+    ) -> c_int;
+    let pointer = clone_pointer.load(Acquire);
+    if pointer.is_null() {
+        return sys::to_c_int(Err(libc::ENOSYS));
+    }
+    // SAFETY: the C library's `clone` has this type.
+    let function = unsafe { std::mem::transmute::<*mut c_void, Clone>(pointer) };
+    let [number, storage, cleared] = more;
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { function(run, stack, flags, argument, number, storage, cleared) }
+}
+
+/// # Safety
+/// A `fork` of the C library's, or null; as of that.
+unsafe fn forking(pointer: *mut c_void) -> c_int {
     if pointer.is_null() {
         sys::set_errno(libc::ENOSYS);
         return -1;
     }
-    // SAFETY: the C library's `fork` has this type.
+    // SAFETY: both have this type.
     let function = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(pointer) };
     // SAFETY: the caller upholds this function's contract.
     unsafe { function() }

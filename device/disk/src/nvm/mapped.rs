@@ -5,7 +5,9 @@
 //! 2. Sealed memory (`F_SEAL_SHRINK`) cannot be cut short under the mapping, which would be a
 //!    SIGBUS. A process that may write a DAX file can cut it short: the control plane keeps it to
 //!    itself.
-//! 3. On other processors than x86-64 there are plain stores and no promise beyond this process'
+//! 3. A child of fork does not inherit the mapping: it may have fewer rights than this process, and
+//!    the memory is this process' alone to use.
+//! 4. On other processors than x86-64 there are plain stores and no promise beyond this process'
 //!    life: sealed memory works, DAX is refused.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -53,6 +55,7 @@ impl Mapped {
             return Err(OpenError::Capacity { capacity: 0 });
         }
         let mapping = Mapping::of_files(&pieces)
+            .and_then(Mapping::without_children)
             .map_err(|source| OpenError::Io { action: "map the area's memory", source })?;
         Ok(Self { mapping, description: STAND_IN })
     }
@@ -70,6 +73,7 @@ impl Mapped {
             });
         }
         let mapping = Mapping::of_persistent_file(&file, length)
+            .and_then(Mapping::without_children)
             .map_err(|cause| OpenError::NoDax { cause: format!("mmap with MAP_SYNC: {cause}") })?;
         Ok(Self { mapping, description: "DAX, non-temporal stores and sfence" })
     }
@@ -82,6 +86,7 @@ impl Mapped {
     pub fn file(file: &OwnedFd, capacity: u64) -> Result<Self, OpenError> {
         let length = check(file, capacity)?;
         let mapping = Mapping::of_file(file, 0, length)
+            .and_then(Mapping::without_children)
             .map_err(|source| OpenError::Io { action: "map the area's memory", source })?;
         Ok(Self { mapping, description: STAND_IN })
     }
@@ -94,6 +99,7 @@ impl Mapped {
     pub fn file_on_demand(file: &OwnedFd, capacity: u64) -> Result<Self, OpenError> {
         let length = check(file, capacity)?;
         let mapping = Mapping::of_file_on_demand(file, length)
+            .and_then(Mapping::without_children)
             .map_err(|source| OpenError::Io { action: "map the area's memory", source })?;
         Ok(Self { mapping, description: STAND_IN })
     }

@@ -5,12 +5,13 @@ use std::ffi::{c_int, c_uint};
 use libc::off_t;
 use sietch_fs::Leased;
 use sietch_fs::access::{Caller, Credentials};
-use sietch_fs::file_system::{AttributeChange, PendingSync, SyncPoint};
+use sietch_fs::file_system::{AttributeChange, SyncPoint};
 use sietch_fs::inode::{Attributes, InodeNumber, Timestamp};
 use sietch_fs::limits::BLOCK;
 
 use crate::files::claim::{Access, Done, Need, with_client};
 use crate::files::position::{now, seek};
+use crate::files::state::Syncing;
 use crate::files::{mounts, state, words};
 use crate::signal::{handlers, user_memory};
 use crate::system::cancellation::Whole;
@@ -63,12 +64,13 @@ fn sync_by_client(fd: c_int) -> Option<Result<(), Errno>> {
     loop {
         let begun = with_client(fd, Need::NONE, |call| {
             attributes(call.client, call.inode)?;
-            call.client.begin_sync(&mut point).map_err(|errno| errno.raw_os_error())
+            let begun = call.client.begin_sync(&mut point).map_err(|errno| errno.raw_os_error())?;
+            Ok(begun.map(Syncing::new))
         });
         match begun {
             Done::Here(Ok(None)) => return Some(Ok(())),
             // Other threads use the client meanwhile.
-            Done::Here(Ok(Some(mut pending))) => {
+            Done::Here(Ok(Some(pending))) => {
                 if pending.wait() {
                     return Some(Ok(()));
                 }
@@ -86,10 +88,10 @@ fn sync_clients() -> Result<(), Errno> {
         let mut point = SyncPoint::default();
         loop {
             let begun = state::with_store(at, |client| {
-                client.begin_sync(&mut point).map_err(|errno| errno.raw_os_error())
+                let begun = client.begin_sync(&mut point).map_err(|errno| errno.raw_os_error())?;
+                Ok(begun.map(Syncing::new))
             });
-            let pending: Option<Box<dyn PendingSync>> = begun.transpose()?.flatten();
-            let Some(mut pending) = pending else { break };
+            let Some(pending) = begun.transpose()?.flatten() else { break };
             if pending.wait() {
                 break;
             }

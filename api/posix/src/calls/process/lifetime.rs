@@ -5,9 +5,11 @@
 //! 2. A child of fork has a copy of everything; its thread has another id ([`child`]). `vfork`
 //!    becomes `fork`: a child that shares its parent's memory would remove descriptors from the
 //!    parent's table.
-//! 3. [`end`] leaves the hints that closing would have left.
+//! 3. A child in which no handler of a fork runs (`_Fork`, `clone`, `syscall`) closes what its
+//!    parent has open as a client of a file system, before code of the program runs.
+//! 4. [`end`] leaves the hints that closing would have left.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use sietch_ring::stream;
@@ -19,6 +21,7 @@ use crate::connection::peer::announce_close;
 use crate::context;
 use crate::descriptor::description::socket_flag;
 use crate::descriptor::{in_flight, room, table};
+use crate::files::state;
 use crate::listener::reregister;
 use crate::readiness::hooks;
 use crate::signal::{disposition, longjmp};
@@ -65,6 +68,73 @@ pub fn end() {
 pub unsafe fn fork() -> c_int {
     // SAFETY: the caller upholds this function's contract.
     unsafe { originals::fork() }
+}
+
+/// `_Fork(3)`: a fork without its handlers.
+///
+/// # Safety
+/// As `_Fork(3)`.
+pub unsafe fn bare_fork() -> c_int {
+    // SAFETY: the caller upholds this function's contract.
+    let child = unsafe { originals::bare_fork() };
+    if child == 0 {
+        state::leave_if_child();
+    }
+    child
+}
+
+/// What a child of `clone(2)` runs.
+pub type Run = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// What it would run, for [`in_child`].
+struct Start {
+    run: Run,
+    argument: *mut c_void,
+}
+
+unsafe extern "C" fn in_child(start: *mut c_void) -> c_int {
+    // SAFETY: a copy of the frame of `clone`, which is in the child's memory.
+    let Start { run, argument } = unsafe { start.cast::<Start>().read() };
+    state::leave_if_child();
+    // SAFETY: the caller of `clone` upholds its contract.
+    unsafe { run(argument) }
+}
+
+/// `clone(2)`, the C library's function. `more`: where the kernel writes the thread's number, its
+/// storage, and where it clears the number.
+///
+/// # Safety
+/// As `clone(2)`.
+pub unsafe fn clone(
+    run: Run,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    more: [*mut c_void; 3],
+) -> c_int {
+    if flags & libc::CLONE_VM != 0 {
+        // SAFETY: the caller upholds this function's contract.
+        return unsafe { originals::clone(run, stack, flags, argument, more) };
+    }
+    let mut start = Start { run, argument };
+    // SAFETY: the caller upholds this function's contract; the child has a copy of this frame.
+    unsafe { originals::clone(in_child, stack, flags, (&raw mut start).cast(), more) }
+}
+
+/// A child that `syscall(2)` has made, or its parent.
+pub(crate) fn forked(number: c_long, answer: c_long) -> c_long {
+    if answer == 0 && is_fork(number) {
+        state::leave_if_child();
+    }
+    answer
+}
+
+fn is_fork(number: c_long) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_fork {
+        return true;
+    }
+    matches!(number, libc::SYS_clone | libc::SYS_clone3)
 }
 
 /// `_exit(2)`.

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_ulong};
 
 use sietch_ring::stream;
 
+use crate::calls::process::credentials::giving_up;
 use crate::files::state;
 use crate::signal::faults;
 use crate::system::processor;
@@ -12,7 +13,7 @@ use crate::system::sys::{self, signed};
 
 fn begin() {
     // Threads and messages of clients may be forbidden.
-    state::leave_all();
+    state::retire();
     stream::restrict_system_calls();
     faults::restrict();
     processor::processors();
@@ -35,7 +36,8 @@ pub unsafe fn prctl(option: c_int, arguments: [c_ulong; 4]) -> c_int {
     }
     let [a, b, c, d] = arguments.map(|argument| argument as usize);
     // SAFETY: the caller upholds this function's contract.
-    sys::to_c_int(unsafe { sys::syscall(libc::SYS_prctl, [signed(option), a, b, c, d, 0]) })
+    let call = || sys::to_c_int(unsafe { sys::syscall(libc::SYS_prctl, [signed(option), a, b, c, d, 0]) });
+    if option == libc::PR_CAPBSET_DROP { giving_up(call) } else { call() }
 }
 
 /// `seccomp(2)`.

@@ -1,0 +1,189 @@
+//! Calls by which a process gives up rights: another user, fewer capabilities, another root.
+//!
+//! 1. A client of a file system has media and log open, by the rights of when it began: no file's
+//!    owner and mode hold against it. A server that begins as root and goes on as another user
+//!    gives those rights up, and with them this.
+//! 2. So clients end before such a call, and the kernel serves the files from then on, by the
+//!    descriptors that the program has. A call that fails takes nothing: clients may begin again.
+//! 3. Nothing else is kept by an earlier right. A request to the service of sockets has a
+//!    connection of its own, which it judges by the credentials of that moment. Connections through
+//!    memory, like the kernel's sockets, stay with those who have them.
+//! 4. Not such calls: what decides only about a later exec (`PR_SET_NO_NEW_PRIVS`, ambient
+//!    capabilities), which closes everything; namespaces that hide no file (networks, processes).
+
+use std::ffi::{c_char, c_int, c_long, c_void};
+
+use libc::{gid_t, size_t, uid_t};
+
+use crate::files::state;
+use crate::system::originals;
+use crate::system::sys;
+
+/// A number that changes nothing, where an id is given.
+const NONE: u32 = u32::MAX;
+
+/// Namespaces in which other files are reached, or other users meant.
+const HIDING: c_int = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
+
+/// Makes a call that takes rights from this process, if it succeeds.
+pub(crate) fn giving_up<T: Default + PartialOrd>(call: impl FnOnce() -> T) -> T {
+    let before = sys::errno();
+    state::retire();
+    sys::set_errno(before);
+    let answer = call();
+    if answer < T::default() {
+        state::resume();
+    }
+    answer
+}
+
+/// Makes a call that returns what was so before, whether it succeeds or not.
+fn giving_up_in_any_case(call: impl FnOnce() -> c_int) -> c_int {
+    let before = sys::errno();
+    state::retire();
+    sys::set_errno(before);
+    call()
+}
+
+/// `setuid(2)`.
+pub fn setuid(uid: uid_t) -> c_int {
+    // SAFETY: touches no memory.
+    giving_up(|| unsafe { originals::setuid(uid) })
+}
+
+/// `setgid(2)`.
+pub fn setgid(gid: gid_t) -> c_int {
+    // SAFETY: touches no memory.
+    giving_up(|| unsafe { originals::setgid(gid) })
+}
+
+/// `setreuid(2)`.
+pub fn setreuid(real: uid_t, effective: uid_t) -> c_int {
+    // SAFETY: touches no memory.
+    giving_up(|| unsafe { originals::setreuid(real, effective) })
+}
+
+/// `setregid(2)`.
+pub fn setregid(real: gid_t, effective: gid_t) -> c_int {
+    // SAFETY: touches no memory.
+    giving_up(|| unsafe { originals::setregid(real, effective) })
+}
+
+/// `setresuid(2)`.
+pub fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int {
+    // SAFETY: touches no memory.
+    giving_up(|| unsafe { originals::setresuid(real, effective, saved) })
+}
+
+/// `setresgid(2)`.
+pub fn setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int {
+    // SAFETY: touches no memory.
+    giving_up(|| unsafe { originals::setresgid(real, effective, saved) })
+}
+
+/// `seteuid(3)`: no system call of its own.
+pub fn seteuid(uid: uid_t) -> c_int {
+    if uid == NONE { sys::to_c_int(Err(libc::EINVAL)) } else { setresuid(NONE, uid, NONE) }
+}
+
+/// `setegid(3)`.
+pub fn setegid(gid: gid_t) -> c_int {
+    if gid == NONE { sys::to_c_int(Err(libc::EINVAL)) } else { setresgid(NONE, gid, NONE) }
+}
+
+/// `setfsuid(2)`.
+pub fn setfsuid(uid: uid_t) -> c_int {
+    // SAFETY: touches no memory.
+    giving_up_in_any_case(|| unsafe { originals::setfsuid(uid) })
+}
+
+/// `setfsgid(2)`.
+pub fn setfsgid(gid: gid_t) -> c_int {
+    // SAFETY: touches no memory.
+    giving_up_in_any_case(|| unsafe { originals::setfsgid(gid) })
+}
+
+/// `setgroups(2)`.
+///
+/// # Safety
+/// As `setgroups(2)`.
+pub unsafe fn setgroups(count: size_t, groups: *const gid_t) -> c_int {
+    // SAFETY: the caller upholds this function's contract.
+    giving_up(|| unsafe { originals::setgroups(count, groups) })
+}
+
+/// `initgroups(3)`.
+///
+/// # Safety
+/// As `initgroups(3)`.
+pub unsafe fn initgroups(user: *const c_char, group: gid_t) -> c_int {
+    // SAFETY: the caller upholds this function's contract.
+    giving_up(|| unsafe { originals::initgroups(user, group) })
+}
+
+/// `capset(2)`.
+///
+/// # Safety
+/// As `capset(2)`.
+pub unsafe fn capset(header: *mut c_void, data: *const c_void) -> c_int {
+    // SAFETY: the caller upholds this function's contract.
+    giving_up(|| unsafe { originals::capset(header, data) })
+}
+
+/// `chroot(2)`.
+///
+/// # Safety
+/// As `chroot(2)`.
+pub unsafe fn chroot(path: *const c_char) -> c_int {
+    // SAFETY: the caller upholds this function's contract.
+    giving_up(|| unsafe { originals::chroot(path) })
+}
+
+/// `pivot_root(2)`.
+///
+/// # Safety
+/// As `pivot_root(2)`.
+pub unsafe fn pivot_root(new: *const c_char, old: *const c_char) -> c_int {
+    // SAFETY: the caller upholds this function's contract.
+    giving_up(|| unsafe { originals::pivot_root(new, old) })
+}
+
+/// `unshare(2)`.
+pub fn unshare(flags: c_int) -> c_int {
+    // SAFETY: touches no memory.
+    let call = || unsafe { originals::unshare(flags) };
+    if flags & HIDING == 0 { call() } else { giving_up(call) }
+}
+
+/// `setns(2)`.
+pub fn setns(fd: c_int, kind: c_int) -> c_int {
+    // SAFETY: touches no memory.
+    giving_up(|| unsafe { originals::setns(fd, kind) })
+}
+
+/// The system calls of all of these, as `syscall(2)` makes them: for one thread, whose memory is
+/// that of all. `None`: another one.
+///
+/// # Safety
+/// As the system call.
+pub(crate) unsafe fn system_call(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
+    // SAFETY: the caller upholds this function's contract.
+    let call = || sys::to_c(unsafe { sys::syscall(number, arguments) }) as c_long;
+    match number {
+        libc::SYS_setuid
+        | libc::SYS_setgid
+        | libc::SYS_setreuid
+        | libc::SYS_setregid
+        | libc::SYS_setresuid
+        | libc::SYS_setresgid
+        | libc::SYS_setgroups
+        | libc::SYS_capset
+        | libc::SYS_chroot
+        | libc::SYS_pivot_root
+        | libc::SYS_setns
+        | libc::SYS_landlock_restrict_self => Some(giving_up(call)),
+        libc::SYS_unshare if arguments[0] as c_int & HIDING != 0 => Some(giving_up(call)),
+        libc::SYS_setfsuid | libc::SYS_setfsgid => Some(giving_up_in_any_case(|| call() as c_int).into()),
+        _ => None,
+    }
+}
