@@ -211,5 +211,6 @@ pub(crate) unsafe fn recover(address: usize, context: *mut libc::ucontext_t) -> 
     }
 }
 
-#[cfg(test)]
+// The routines are assembly, which Miri does not run.
+#[cfg(all(test, not(miri)))]
 mod tests;

@@ -15,6 +15,7 @@
 //! - [`channel`]: values that move from one thread of this process to another.
 //! - [`socket_pair`]: pairs of sockets between processes that do not trust each other.
 //! - [`spin`]: how long an idle loop polls before it sleeps.
+//! - `shared_memory`: sealed memory that several ends map; the seam for Miri and ThreadSanitizer.
 //! - [`stream`]: a stream of bytes each way between two processes that share memory, as TCP has it.
 //! - [`pool`]: the owner of each buffer of a queue.
 //! - [`heap`]: memory that the allocator keeps after it was freed.
@@ -57,6 +58,8 @@ pub mod need_wakeup;
 #[cfg(not(loom))]
 pub mod owner;
 pub mod pool;
+#[cfg(not(loom))]
+mod shared_memory;
 #[cfg(not(loom))]
 pub mod socket_pair;
 #[cfg(not(loom))]

@@ -17,6 +17,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use crate::untrusted::Untrusted;
 
+/// How memory without a file is mapped. Miri maps nothing that is shared, and has no forks.
+const ANONYMOUS: MapFlags = if cfg!(miri) { MapFlags::PRIVATE } else { MapFlags::SHARED };
+
 /// A readable and writable shared mapping, unmapped when dropped.
 ///
 /// The address does not change while the mapping lives. What is in it may change at any time:
@@ -118,7 +121,7 @@ impl Mapping {
     pub fn anonymous(length: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ.union(ProtFlags::WRITE);
         // SAFETY: as in `of_file`.
-        let address = unsafe { mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::SHARED) }?;
+        let address = unsafe { mmap_anonymous(std::ptr::null_mut(), length, protection, ANONYMOUS) }?;
         Self::owning(address, length)
     }
 

@@ -77,7 +77,8 @@ fn make_word() -> Option<&'static AtomicU64> {
     unsafe { word.as_ref() }
 }
 
-#[cfg(test)]
+// Miri has no forks.
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 

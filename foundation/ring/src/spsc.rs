@@ -68,6 +68,32 @@ pub struct Inconsistent {
     pub capacity: u32,
 }
 
+/// A running index. Tests take a narrow one, for which they try every value.
+pub(crate) trait Index: Copy + Ord + std::ops::Sub<Output = Self> {
+    /// How far this one is ahead of `earlier`.
+    fn distance_from(self, earlier: Self) -> Self;
+}
+
+impl Index for u32 {
+    #[inline]
+    fn distance_from(self, earlier: Self) -> Self {
+        self.wrapping_sub(earlier)
+    }
+}
+
+/// Slots that are free while the entries from `oldest` up to `newest` are in the ring.
+#[inline]
+fn room<I: Index>(capacity: I, newest: I, oldest: I) -> I {
+    capacity - newest.distance_from(oldest)
+}
+
+/// The peer's index, if the peer can have come there honestly: at most `most` from where it was
+/// `known` to be.
+#[inline]
+fn accepted<I: Index>(known: I, seen: I, most: I) -> Option<I> {
+    (seen.distance_from(known) <= most).then_some(seen)
+}
+
 /// Reads both words for a side that attaches to a ring, fresh or left behind by a predecessor.
 fn attach<T>(memory: &impl RingMemory<T>) -> Result<(u32, u32), Inconsistent> {
     let producer = memory.producer().load(Ordering::Acquire);
@@ -181,16 +207,15 @@ impl<T, M: RingMemory<T>> Producer<T, M> {
 
     #[inline]
     fn known_room(&self) -> u32 {
-        self.memory.capacity() - self.head.wrapping_sub(self.consumed)
+        room(self.memory.capacity(), self.head, self.consumed)
     }
 
     #[inline]
     fn refresh(&mut self) {
         let seen = self.memory.consumer().load(Ordering::Acquire);
-        if seen.wrapping_sub(self.consumed) <= self.submitted.wrapping_sub(self.consumed) {
-            self.consumed = seen;
-        } else {
-            self.violations += 1;
+        match accepted(self.consumed, seen, self.submitted.distance_from(self.consumed)) {
+            Some(index) => self.consumed = index,
+            None => self.violations += 1,
         }
     }
 }
@@ -289,11 +314,10 @@ impl<T, M: RingMemory<T>> Consumer<T, M> {
     #[inline]
     fn refresh(&mut self) {
         let seen = self.memory.producer().load(Ordering::Acquire);
-        let free = self.memory.capacity() - self.produced.wrapping_sub(self.released);
-        if seen.wrapping_sub(self.produced) <= free {
-            self.produced = seen;
-        } else {
-            self.violations += 1;
+        let free = room(self.memory.capacity(), self.produced, self.released);
+        match accepted(self.produced, seen, free) {
+            Some(index) => self.produced = index,
+            None => self.violations += 1,
         }
     }
 }

@@ -27,6 +27,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
+    #[cfg_attr(miri, ignore = "random programs take minutes")]
     fn every_buffer_has_one_owner(steps in prop::collection::vec(step(), 0..200)) {
         const COUNT: u32 = 8;
         let mut pool = BufferPool::new(COUNT);

@@ -83,6 +83,7 @@ fn two_loops_that_wait_for_each_other_wake_up_for_good() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a million polls take minutes")]
 fn on_a_contended_core_the_loop_sleeps_at_once_and_tries_more_and_more_seldom() {
     let mut spin = Spin::up_to(LONGEST);
     let (mut now, mut tried, begun) = (1_000_000_000, 0, 1_000_000_000);

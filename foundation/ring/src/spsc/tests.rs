@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 
-use super::{Consumer, Inconsistent, Producer, RingMemory};
+use super::{Consumer, Inconsistent, Index, Producer, RingMemory, accepted, room};
 
 /// A ring on the heap, whose words a test can scribble over.
 #[derive(Debug)]
@@ -47,6 +47,43 @@ impl RingMemory<u32> for Rc<Heap> {
     }
 }
 
+impl Index for u8 {
+    fn distance_from(self, earlier: Self) -> Self {
+        self.wrapping_sub(earlier)
+    }
+}
+
+/// Every capacity, every place of both ends, and every word that the other side can hold. The model
+/// counts on, without wrapping.
+#[test]
+#[cfg_attr(miri, ignore = "millions of steps take minutes")]
+fn no_index_leads_out_of_the_ring_whatever_the_other_side_writes() {
+    for capacity in [1_u8, 2, 4, 8, 16, 32, 64, 128] {
+        for oldest in 0..=u8::MAX {
+            for used in 0..=capacity {
+                let newest = oldest.wrapping_add(used);
+                assert_eq!(room(capacity, newest, oldest), capacity - used);
+                // Every word for small rings, every seventh for large ones: the rest take minutes.
+                for seen in (0..=u8::MAX).filter(|seen| capacity <= 16 || seen % 7 == 0) {
+                    // The consumer may have come anywhere up to the newest entry, the producer as
+                    // far as there is room.
+                    let from_oldest = (0..=used).find(|step| oldest.wrapping_add(*step) == seen);
+                    assert_eq!(
+                        accepted(oldest, seen, newest.distance_from(oldest)),
+                        from_oldest.map(|_| seen)
+                    );
+                    let from_newest = (0..=capacity - used).find(|step| newest.wrapping_add(*step) == seen);
+                    let taken = accepted(newest, seen, room(capacity, newest, oldest));
+                    assert_eq!(taken, from_newest.map(|_| seen));
+                    if let Some(taken) = taken {
+                        assert!(taken.distance_from(oldest) <= capacity, "entries that were overwritten");
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Push(u32),
@@ -71,6 +108,7 @@ fn start() -> impl Strategy<Value = u32> {
 
 proptest! {
     #[test]
+    #[cfg_attr(miri, ignore = "random programs take minutes")]
     fn behaves_as_a_bounded_queue(
         start in start(),
         shift in 0..5_u32,

@@ -2,7 +2,7 @@
 //!
 //! 1. [`Memory::create`] makes three memfds: the common memory and a private page for each end.
 //!    They are sealed against a change of their size, so an access to a mapping never faults for
-//!    that reason.
+//!    that reason ([`shared_memory`]).
 //! 2. [`Mapped`] checks the seals and the size of a received memfd before it maps it.
 //! 3. With `vm.overcommit_memory=2` the kernel may refuse a page at its first touch. Then pages are
 //!    reserved before they are written ([`check_overcommit`]).
@@ -13,16 +13,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
-};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
 use super::layout::{Common, Direction, HEADER, MAGIC, Names, PRIVATE, Producer, RegionSizes, moved, tail};
 use super::private::{Private, flag};
-
-/// Nothing about the size may change: a mapping of it never faults.
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+use crate::shared_memory::{self, MapError, write};
 
 /// Whether a page of a memfd can be refused when it is first touched, which is SIGBUS: with
 /// `vm.overcommit_memory=2` the kernel counts it then. 0 if not determined yet.
@@ -88,11 +84,11 @@ impl Memory {
         let sizes = u32::from(region_sizes.smallest) | u32::from(region_sizes.largest) << 8;
         let start = moved::word(0, region_sizes.smallest).to_ne_bytes();
 
-        let common = file("sietch-stream", region_sizes.common())?;
+        let common = shared_memory::create("sietch-stream", region_sizes.common())?;
         let mut head = [0; 16];
         head[..8].copy_from_slice(&MAGIC.to_ne_bytes());
         head[8..12].copy_from_slice(&sizes.to_ne_bytes());
-        write(&common, 0, &head)?;
+        write(common.as_fd(), 0, &head)?;
         if check_overcommit() {
             // The first regions of a direction are reserved before any write; each larger region is
             // reserved by its writer ([`Mapped::reserve`]).
@@ -117,10 +113,10 @@ impl Memory {
     pub fn reset_until_accepted(&self) -> io::Result<()> {
         use std::mem::offset_of;
         let flags = flag::ABORT_ON_CLOSE.to_ne_bytes();
-        write(&self.private[1], offset_of!(Private, flags), &flags)?;
+        write(self.private[1].as_fd(), offset_of!(Private, flags), &flags)?;
         let direction = offset_of!(Common, directions) + size_of::<Direction>();
         let at = direction + offset_of!(Direction, producer) + offset_of!(Producer, tail);
-        write(&self.common, at, &tail::UNACCEPTED.to_ne_bytes())
+        write(self.common.as_fd(), at, &tail::UNACCEPTED.to_ne_bytes())
     }
 }
 
@@ -149,13 +145,13 @@ pub fn is_mappable(region_sizes: RegionSizes, beside: usize) -> bool {
 /// # Errors
 /// Those of `pwrite(2)`.
 pub fn set_served(page: &OwnedFd) -> io::Result<()> {
-    write(page, std::mem::offset_of!(Private, flags), &flag::SERVED.to_ne_bytes())
+    write(page.as_fd(), std::mem::offset_of!(Private, flags), &flag::SERVED.to_ne_bytes())
 }
 
 /// The page of one end.
 fn private(end: u32, sizes: u32, names: Names, start: [u8; 8]) -> io::Result<OwnedFd> {
     use std::mem::offset_of;
-    let file = file("sietch-end", PRIVATE)?;
+    let file = shared_memory::create("sietch-end", PRIVATE)?;
     let mut page = [0_u8; size_of::<Private>()];
     let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
     put(offset_of!(Private, magic), &MAGIC.to_ne_bytes());
@@ -169,22 +165,8 @@ fn private(end: u32, sizes: u32, names: Names, start: [u8; 8]) -> io::Result<Own
     put(offset_of!(Private, receiving) + offset_of!(super::private::Receiving, region), &start);
     put(offset_of!(Private, sending) + offset_of!(super::private::Sending, region), &start);
     put(offset_of!(Private, sending) + offset_of!(super::private::Sending, full_at), &u64::MAX.to_ne_bytes());
-    write(&file, 0, &page)?;
+    write(file.as_fd(), 0, &page)?;
     Ok(file)
-}
-
-fn file(name: &str, length: usize) -> io::Result<OwnedFd> {
-    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    rustix::fs::ftruncate(&file, length as u64)?;
-    rustix::fs::fcntl_add_seals(&file, SEALS)?;
-    Ok(file)
-}
-
-fn write(file: &OwnedFd, at: usize, bytes: &[u8]) -> io::Result<()> {
-    match rustix::io::pwrite(file, bytes, at as u64)? {
-        written if written == bytes.len() => Ok(()),
-        _ => Err(io::ErrorKind::WriteZero.into()),
-    }
 }
 
 /// A shared, writable mapping; pages come as they are touched.
@@ -197,24 +179,11 @@ pub(super) struct Mapped {
 impl Mapped {
     /// Maps the first `length` bytes of `file`, which must be exactly so long and sealed.
     pub(super) fn of(file: BorrowedFd<'_>, length: usize) -> Result<Self, AttachError> {
-        let io = |error: rustix::io::Errno| AttachError::Io(error.into());
-        let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| AttachError::NotSealed)?;
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(AttachError::NotSealed);
-        }
-        let size = rustix::fs::fstat(file).map_err(io)?.st_size;
-        if u64::try_from(size).ok() != Some(length as u64) {
-            return Err(AttachError::Version);
-        }
-        let protection = ProtFlags::READ.union(ProtFlags::WRITE);
-        // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is
-        // touched.
-        let address =
-            unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file.as_fd(), 0) }
-                .map_err(io)?;
-        match NonNull::new(address.cast()) {
-            Some(address) => Ok(Self { address, length }),
-            None => Err(AttachError::Io(io::ErrorKind::AddrNotAvailable.into())),
+        match shared_memory::map(file, length) {
+            Ok(address) => Ok(Self { address, length }),
+            Err(MapError::Io(error)) => Err(AttachError::Io(error)),
+            Err(MapError::NotSealed) => Err(AttachError::NotSealed),
+            Err(MapError::Size) => Err(AttachError::Version),
         }
     }
 }
@@ -248,14 +217,17 @@ impl Drop for Mapped {
         if self.length == 0 {
             return;
         }
-        // SAFETY: the range came from `mmap` and this is its only owner; borrows of it end before.
-        let unmapped = unsafe { munmap(self.address.as_ptr().cast(), self.length) };
-        debug_assert!(unmapped.is_ok(), "munmap of a range that mmap returned cannot fail");
+        // SAFETY: the range came from `shared_memory::map` and this is its only owner; borrows of
+        // it end before.
+        unsafe { shared_memory::unmap(self.address, self.length) };
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(miri, one_mapping))))]
 mod tests {
+    use rustix::fs::MemfdFlags;
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+
     use super::*;
 
     #[test]

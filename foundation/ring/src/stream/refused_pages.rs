@@ -327,5 +327,6 @@ extern "C" fn handler(signal: i32, information: *mut libc::siginfo_t, context: *
     }
 }
 
-#[cfg(test)]
+// They map files, which Miri does not.
+#[cfg(all(test, not(miri)))]
 mod tests;

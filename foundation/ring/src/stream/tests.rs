@@ -47,6 +47,52 @@ fn names_and_both_directions() {
 }
 
 #[test]
+fn two_threads_pass_bytes_in_order_through_all_regions() {
+    // Miri takes milliseconds for a message; a move to each region is in either number.
+    const BYTES: usize = if cfg!(miri) { 200_000 } else { 20_000_000 };
+    let [producer, consumer] = pair(SMALL);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let message: Vec<u8> = (0..=250).cycle().take(251 * 40).collect();
+            let mut sent = 0;
+            while sent < BYTES {
+                let from = sent % 251;
+                let length = (BYTES - sent).min(message.len() - from);
+                match write(&producer, &message[from..from + length]) {
+                    0 => std::thread::yield_now(),
+                    some => sent += some,
+                }
+            }
+        });
+        let mut received = 0;
+        while received < BYTES {
+            let bytes = read(&consumer, 5000);
+            for (at, byte) in bytes.iter().enumerate() {
+                assert_eq!(usize::from(*byte), (received + at) % 251, "byte {}", received + at);
+            }
+            received += bytes.len();
+            if bytes.is_empty() {
+                std::thread::yield_now();
+            }
+        }
+    });
+    assert!(consumer.receive().expect("no handler").available() == 0 && !consumer.private().has(flag::RESET));
+}
+
+/// A file that no seal protects.
+#[cfg(not(miri))]
+fn loose(length: usize) -> std::os::fd::OwnedFd {
+    let file = rustix::fs::memfd_create("loose", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
+    rustix::fs::ftruncate(&file, length as u64).expect("truncate");
+    file
+}
+
+#[cfg(miri)]
+fn loose(_: usize) -> std::os::fd::OwnedFd {
+    std::fs::File::open("/dev/null").expect("a file").into()
+}
+
+#[test]
 fn memory_of_another_kind_is_refused() {
     let memory = Memory::create(SMALL, [Names::default(); 2]).expect("memfds");
     let other = Memory::create(RegionSizes::default(), [Names::default(); 2]).expect("memfds");
@@ -55,8 +101,7 @@ fn memory_of_another_kind_is_refused() {
     assert!(matches!(wrong, Err(AttachError::Version)), "{wrong:?}");
     let wrong = attach(memory.common.as_fd(), memory.common.as_fd());
     assert!(matches!(wrong, Err(AttachError::Version)), "{wrong:?}");
-    let loose = rustix::fs::memfd_create("loose", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
-    rustix::fs::ftruncate(&loose, layout::PRIVATE as u64).expect("truncate");
+    let loose = loose(layout::PRIVATE);
     let wrong = attach(memory.common.as_fd(), loose.as_fd());
     assert!(matches!(wrong, Err(AttachError::NotSealed)), "{wrong:?}");
     assert!(Memory::create(RegionSizes { smallest: 20, largest: 14 }, [Names::default(); 2]).is_err());
@@ -84,6 +129,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 
 proptest! {
     #[test]
+    #[cfg_attr(miri, ignore = "megabytes take minutes")]
     fn bytes_arrive_in_order_in_every_state_of_the_ring(operations in prop::collection::vec(operation(), 1..200)) {
         let [producer, consumer] = pair(SMALL);
         let mut oracle: VecDeque<u8> = VecDeque::new();
@@ -213,6 +259,7 @@ fn two_threads_move_megabytes_through_a_small_ring() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes take minutes")]
 fn a_ring_grows_at_once_while_small_and_later_only_for_a_peer_that_does_not_read() {
     let [producer, consumer] = pair(RegionSizes::default());
     let block = vec![1; 16 << 20];
@@ -416,6 +463,7 @@ fn holes_that_the_other_makes_are_zeros_and_end_its_own_connection_only() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of polls take minutes")]
 fn a_waiter_gives_up_on_a_drainer_that_comes_to_no_end() {
     use std::sync::atomic::AtomicBool;
     let [mine, theirs] = pair(SMALL);
@@ -486,6 +534,7 @@ fn a_doorbell_that_could_not_be_drained_is_full_still() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no other processes")]
 fn a_lock_of_the_dead_is_taken_over_and_one_s_own_is_not_waited_for() {
     let [mine, _theirs] = pair(SMALL);
     let held = mine.receive().expect("free");
@@ -499,6 +548,7 @@ fn a_lock_of_the_dead_is_taken_over_and_one_s_own_is_not_waited_for() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it sleeps for seconds")]
 fn a_lock_that_is_never_released_ends_the_call_and_does_not_delay_a_close() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, &[1; 10]);
