@@ -12,8 +12,8 @@
 //!    is the direct successor of the one before: leftovers of an earlier use of the half never
 //!    count.
 
-use crc_fast::{CrcAlgorithm, Digest};
 use sietch_disk::superblock_copies::{self, CopyDamage};
+use sietch_structures::{crc32c, crc32c_from};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -141,14 +141,7 @@ const _: () = assert!(size_of::<RawRecord>() + AREA + MAX_EXTENTS * EXTENT <= BL
 fn checksum(seed: u32, offset: u64, bytes: &[u8]) -> u32 {
     // Both halves of the block's number: two places of a volume below 16 TiB never share a seed.
     let place = (offset / BLOCK) as u32 ^ ((offset / BLOCK) >> 32) as u32;
-    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(seed ^ place));
-    digest.update(bytes);
-    // The CRC has 32 bits.
-    digest.finalize() as u32
-}
-
-fn plain_checksum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    crc32c_from(seed ^ place, bytes)
 }
 
 /// The content of a superblock.
@@ -185,7 +178,7 @@ impl Superblock {
 
     /// The seed of all checksums of the volume.
     pub(crate) fn seed(&self) -> u32 {
-        plain_checksum(&self.identity.to_le_bytes())
+        crc32c(&self.identity.to_le_bytes())
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
@@ -197,13 +190,13 @@ impl Superblock {
         raw.capacity = U64::new(self.capacity);
         raw.half_bytes = U64::new(self.half_bytes);
         raw.epoch = U64::new(self.epoch);
-        raw.checksum = U32::new(plain_checksum(&raw.as_bytes()[SUPERBLOCK_CHECKED_FROM..]));
+        raw.checksum = U32::new(crc32c(&raw.as_bytes()[SUPERBLOCK_CHECKED_FROM..]));
         raw.as_bytes().to_vec()
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, CopyDamage> {
         let raw = RawSuperblock::ref_from_bytes(bytes).map_err(|_| CopyDamage::Damaged)?;
-        let sum = plain_checksum(&bytes[SUPERBLOCK_CHECKED_FROM..]);
+        let sum = crc32c(&bytes[SUPERBLOCK_CHECKED_FROM..]);
         if raw.magic.get() != SUPERBLOCK_MAGIC || raw.checksum.get() != sum {
             let blank = bytes.iter().all(|&byte| byte == 0);
             return Err(if blank { CopyDamage::Blank } else { CopyDamage::Damaged });

@@ -18,6 +18,7 @@
 //! A reader treats an item as untrusted although its node had its checksum: the writer may have had
 //! a bug, and the checker must not follow it.
 
+use sietch_structures::crc32c;
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -416,5 +417,5 @@ pub(crate) fn read_counted(value: &[u8]) -> Option<u64> {
 /// CRC32C of a block of data.
 pub(crate) fn checksum(block: &[u8]) -> u32 {
     // The CRC has 32 bits.
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, block) as u32
+    crc32c(block)
 }

@@ -12,8 +12,8 @@
 //!    `sequence` never repeats within a stream. So records of an earlier lap do not validate
 //!    either.
 
-use crc_fast::{CrcAlgorithm, Digest};
 use sietch_disk::superblock_copies::{self, CopyDamage};
+use sietch_structures::{crc32c, crc32c_from};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -177,15 +177,12 @@ fn checksum(seed: u32, offset: u64, bytes: &[u8]) -> u32 {
     // Folding both halves of the offset into the initial state: two places of an area below 16 TiB
     // never share one.
     let place = (offset >> 3) as u32 ^ (offset >> 35) as u32;
-    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(seed ^ place));
-    digest.update(bytes);
-    // The CRC has 32 bits.
-    digest.finalize() as u32
+    crc32c_from(seed ^ place, bytes)
 }
 
 /// The seed of all records of the area with this identity.
 pub(crate) fn seed(identity: u128) -> u32 {
-    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &identity.to_le_bytes()) as u32
+    crc32c(&identity.to_le_bytes())
 }
 
 /// The header at the start of `bytes`, if its fields are plausible; its checksum is not verified.
@@ -490,5 +487,5 @@ impl RawRun {
 }
 
 fn superblock_checksum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &bytes[SUPERBLOCK_CHECKED_FROM..]) as u32
+    crc32c(&bytes[SUPERBLOCK_CHECKED_FROM..])
 }

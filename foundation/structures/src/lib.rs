@@ -3,6 +3,7 @@
 //! | type | use |
 //! | --- | --- |
 //! | [`Slab`] | values with stable indices, whose [`Key`]s go stale when the value is removed |
+//! | [`crc32c`] | the checksum of every format |
 //! | [`TokenBucket`] | a rate limit with a burst, driven by the caller's clock |
 //! | [`Random`] | the generator to take by default: tests, simulation, anything with a seed |
 //! | [`SplitMix64`], [`XorShift64`], [`XorShift64Star`] | generators with one word of state |
@@ -33,10 +34,12 @@
 
 #![forbid(unsafe_code)]
 
+mod crc32c;
 mod random;
 mod slab;
 mod token_bucket;
 
+pub use crc32c::{Crc32c, crc32c, crc32c_from};
 pub use random::{Random, SplitMix64, XorShift64, XorShift64Star};
 pub use slab::{Key, Slab};
 pub use token_bucket::TokenBucket;

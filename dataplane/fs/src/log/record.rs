@@ -24,5 +24,5 @@ mod tests;
 pub(crate) use check::check;
 pub(crate) use decode::decode;
 pub(crate) use encode::{encode_front, encode_pad, front_bytes};
-pub(crate) use layout::{Header, MAX_FRONT, PiecewiseChecksum, Stamp, UNKNOWN, checksum, finish};
+pub(crate) use layout::{Header, MAX_FRONT, Stamp, UNKNOWN, finish};
 pub use layout::{Invalid, LINE, LogIdentity, MAX_RECORD};

@@ -17,11 +17,12 @@
 use std::ops::Range;
 
 use sietch_disk::nvm::Medium;
+use sietch_structures::{Crc32c, crc32c};
 
 use crate::change::Change;
 use crate::inode::Timestamp;
 use crate::limits::MAX_RECORD_DATA;
-use crate::log::record::{self, Invalid, LINE, LogIdentity, PiecewiseChecksum, Stamp};
+use crate::log::record::{self, Invalid, LINE, LogIdentity, Stamp};
 use crate::log::ring::{Ring, RingError, reserve};
 
 /// Bytes that are copied and summed at a time: a block of data with its header, and twice that
@@ -220,7 +221,7 @@ impl<M: Medium> LogWriter<M> {
         let end = front + payload.len();
         self.piece[front..end].copy_from_slice(payload);
         self.piece[end..length].fill(0);
-        let checksum = record::checksum(&self.piece[..length]);
+        let checksum = crc32c(&self.piece[..length]);
         record::finish(&mut self.piece[..LINE], checksum);
         if length > LINE {
             self.medium.store(place + LINE, &self.piece[LINE..length]);
@@ -230,7 +231,7 @@ impl<M: Medium> LogWriter<M> {
 
     /// Stores a longer one piece by piece.
     fn store_pieces(&mut self, start: u64, front: usize, payload: &[u8]) {
-        let mut checksum = PiecewiseChecksum::new();
+        let mut checksum = Crc32c::default();
         checksum.update(&self.piece[..front]);
         let mut place = self.ring.place(start);
         let header_place = place;
@@ -259,7 +260,7 @@ impl<M: Medium> LogWriter<M> {
         // No longer than a record or a block.
         let skipped = (length - LINE as u64) as u32;
         let mut line = record::encode_pad(&self.identity, self.end, stamp, skipped);
-        let checksum = record::checksum(&line);
+        let checksum = crc32c(&line);
         record::finish(&mut line, checksum);
         self.medium.store(self.ring.place(self.end), &line);
         self.end += length;

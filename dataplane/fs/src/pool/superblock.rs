@@ -7,9 +7,9 @@
 //! 3. The home has version 2 and a [table](super::media_table) of the other media from the first
 //!    change of the media on. Before that it has version 1, as the other media always have.
 
-use crc_fast::CrcAlgorithm;
 use sietch_disk::superblock_copies::{self, CopyDamage};
 use sietch_disk::{Buffer, DiskQueue};
+use sietch_structures::crc32c;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -172,7 +172,7 @@ impl Superblock {
 
 fn checksum(bytes: &[u8]) -> u32 {
     // The CRC has 32 bits.
-    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &bytes[CHECKED_FROM..]) as u32
+    crc32c(&bytes[CHECKED_FROM..])
 }
 
 /// The newest of the copies on a medium.

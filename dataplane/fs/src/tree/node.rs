@@ -13,8 +13,8 @@
 //! 5. [`Node::parse`] verifies everything that the other functions rely on. They never panic on
 //!    what it has accepted.
 
-use crc_fast::{CrcAlgorithm, Digest};
 use sietch_disk::Buffer;
+use sietch_structures::{crc32c, crc32c_from};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -143,14 +143,11 @@ pub(crate) const fn item_bytes(length: usize) -> usize {
 /// The seed of all nodes of the pool with this identity.
 pub(crate) fn seed(identity: u128) -> u32 {
     // The CRC has 32 bits.
-    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &identity.to_le_bytes()) as u32
+    crc32c(&identity.to_le_bytes())
 }
 
 fn checksum(seed: u32, block: u32, bytes: &[u8]) -> u32 {
-    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(seed ^ block));
-    digest.update(bytes);
-    // The CRC has 32 bits.
-    digest.finalize() as u32
+    crc32c_from(seed ^ block, bytes)
 }
 
 /// Where a node is divided to make room, and where the new item goes.

@@ -4,6 +4,7 @@
 //! fetch lines in pairs.
 
 use sietch_ring::tail_hint;
+use sietch_structures::crc32c;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::queue::ETHERNET_HEADER;
@@ -93,7 +94,7 @@ impl Header {
 
     pub(super) fn sum(&self) -> u32 {
         let end = std::mem::offset_of!(Self, checksum);
-        crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &self.as_bytes()[..end]) as u32
+        crc32c(&self.as_bytes()[..end])
     }
 }
 

@@ -17,7 +17,7 @@ fn stamp(sequence: u64) -> Stamp {
 fn pad(memory: &mut Memory, position: u64, skipped: u32, edit: impl Fn(&mut [u8; LINE])) {
     let mut line = record::encode_pad(&IDENTITY, position, stamp(1), skipped);
     edit(&mut line);
-    let checksum = record::checksum(&line);
+    let checksum = sietch_structures::crc32c(&line);
     record::finish(&mut line, checksum);
     memory.store((position % MIN_RING) as usize, &line);
 }
@@ -27,7 +27,7 @@ fn free(memory: &mut Memory, position: u64, sequence: u64, inode: u64) {
     let mut line = [0; LINE];
     let change = Change::Free { inode: InodeNumber(inode) };
     record::encode_front(&IDENTITY, position, stamp(sequence), &change, 0, &mut line);
-    let checksum = record::checksum(&line);
+    let checksum = sietch_structures::crc32c(&line);
     record::finish(&mut line, checksum);
     memory.store((position % MIN_RING) as usize, &line);
 }

@@ -1,6 +1,6 @@
 //! The header line, the fields of each kind, and the checksum.
 
-use crc_fast::{CrcAlgorithm, Digest};
+use sietch_structures::crc32c;
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -177,30 +177,6 @@ pub(crate) fn finish(line: &mut [u8], checksum: u32) {
     line[4..UNCHECKED].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The checksum of bytes that are in one piece.
-pub(crate) fn checksum(bytes: &[u8]) -> u32 {
-    // The CRC has 32 bits.
-    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
-}
-
-/// The checksum of bytes that come in pieces.
-pub(crate) struct PiecewiseChecksum(Digest);
-
-impl PiecewiseChecksum {
-    pub(crate) fn new() -> Self {
-        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
-    }
-
-    pub(crate) fn update(&mut self, piece: &[u8]) {
-        self.0.update(piece);
-    }
-
-    pub(crate) fn finish(&self) -> u32 {
-        // The CRC has 32 bits.
-        self.0.finalize() as u32
-    }
-}
-
 impl Header {
     /// The header in this line, if it can be one of this log: its checksum is not verified.
     pub(crate) fn peek(identity: &LogIdentity, line: &[u8]) -> Option<Self> {
@@ -217,7 +193,7 @@ impl Header {
     /// magic and the checksum there.
     pub(crate) fn is_genuine(&self, identity: &LogIdentity, position: u64, bytes: &mut [u8]) -> bool {
         begin_checksum(identity, position, bytes);
-        checksum(bytes) == self.checksum.get()
+        crc32c(bytes) == self.checksum.get()
     }
 
     pub(crate) fn sequence(&self) -> u64 {
