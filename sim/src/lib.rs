@@ -13,7 +13,8 @@
 //! 6. [`chooser`]: enumerates every outcome of a crash, where they are few enough.
 //! 7. [`segment`] and [`invariants`]: a TCP codec independent of the engine, and a checker of TCP's
 //!    invariants on the wire.
-//! 8. [`seeds`]: runs a test over many seeds. A failing seed prints itself, and the same seed fails
+//! 8. [`checksums`]: fixes those of a frame that a test has changed.
+//! 9. [`seeds`]: runs a test over many seeds. A failing seed prints itself, and the same seed fails
 //!    again.
 //!
 //! Only tests use it. It reads no clock, and no source of randomness other than the seed.
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cable;
+pub mod checksums;
 pub mod chooser;
 pub mod disk;
 pub mod invariants;

@@ -5,12 +5,14 @@ mod cargo;
 mod check;
 mod ci;
 mod deny;
+mod fuzz;
 mod generate;
 mod guest;
 mod instructions;
 mod mutations;
 mod ordinary;
 mod packetdrill;
+mod sanitizers;
 mod soak;
 mod sources;
 mod suites;
@@ -27,18 +29,25 @@ usage: cargo xtask COMMAND
   deny [--install] checks licences, duplicate versions, sources and advisories of the dependencies;
                    --install installs cargo-deny
   doc              builds the documentation of every crate, private items included; a warning is an error
+  fuzz [TARGET [SECONDS]]
+                   fuzzes the parsers of foreign bytes, guided by coverage, with AddressSanitizer
+  fuzz keep        adds the inputs that reached new code to sim/fuzz/corpus
   generate         writes the man pages and shell completions of docs/generated
   guest [PACKAGE]  tries Sietch in a guest under QEMU, on Debian's own kernel or on that of PACKAGE
   instructions     counts the instructions of the fast paths and compares them with limits (needs valgrind)
   loom             tests rings and doorbells under every order of their threads' steps
+  miri             interprets the tests of rings and streams under Miri (needs the nightly toolchain)
   modules CRATE    prints the files of a crate (its folder) in the order of their layers, with their imports
   mutations [TEXT] removes each comparison of the storage formats, or those whose text or file contains TEXT:
                    a test must fail
   ordinary         runs the tests that depend on privileges as an ordinary user (needs root)
   packetdrill [FILE]
                    runs the conformance scripts under Google's packetdrill: FILE, or the one in PATH
-  soak [SUITE]     long runs with fresh seeds: fresh, net, storage, kv, fuzz, interop, posix, files, fs, or all (default)
+  planted          plants faults in a copy of the tree: miri, threads and fuzz must report them
+  soak [SUITE]     long runs with fresh seeds: fresh, net, storage, kv, fuzz, interop, posix, files, fs, sanitizers,
+                   mutations, packetdrill, foreign, or all (default)
   suites [MODULE]  runs CPython's socket tests, or one module, on the kernel and under `sietch run` (needs root)
+  threads          runs the tests with several threads under ThreadSanitizer (needs the nightly toolchain)
   tidy             checks the rules that no compiler checks";
 
 fn main() -> ExitCode {
@@ -55,10 +64,20 @@ fn main() -> ExitCode {
         ["deny", "--install"] => deny::run(&root(), deny::Missing::Install),
         ["tidy"] => tidy::run(&root()),
         ["modules", folder] => tidy::modules(&root(), folder),
+        ["fuzz"] => fuzz::run(&root(), None, fuzz::CI_SECONDS),
+        ["fuzz", "keep"] => fuzz::keep(&root()),
+        ["fuzz", target] => fuzz::run(&root(), Some(target), 60),
+        ["fuzz", target, seconds] => seconds
+            .parse()
+            .map_err(|_| format!("{seconds}: not a number of seconds"))
+            .and_then(|seconds| fuzz::run(&root(), Some(target), seconds)),
         ["generate"] => generate::run(&root(), generate::Mode::Write),
         ["guest"] => guest::run(&root(), None),
         ["guest", package] => guest::run(&root(), Some(package)),
         ["loom"] => ci::loom(&root()),
+        ["miri"] => sanitizers::miri(&root()),
+        ["threads"] => sanitizers::threads(&root()),
+        ["planted"] => sanitizers::planted(&root()),
         ["doc"] => ci::doc(&root()),
         ["instructions"] => instructions::run(&root()),
         ["mutations"] => mutations::run(&root(), ""),
@@ -94,9 +113,10 @@ mod tests {
 
     #[test]
     fn the_usage_names_every_soak_suite() {
-        let line = USAGE.lines().find(|line| line.trim().starts_with("soak")).expect("a line of soak");
+        let at = USAGE.find("  soak [SUITE]").expect("a line of soak");
+        let text = &USAGE[at..USAGE.find("  suites [MODULE]").expect("the next line")];
         for suite in soak::names() {
-            assert!(line.contains(suite), "{suite} is not in: {line}");
+            assert!(text.contains(suite), "{suite} is not in: {text}");
         }
     }
 }

@@ -93,7 +93,7 @@ const MUTATIONS: [Mutation; 31] = [
         "(stored.get() > 0 || seed > 0 || offset > 0).then",
         "faults::rot_in",
     ),
-    log(LAYOUT, "u64::from(seed ^ place)", "u64::from(seed ^ (place & 0))", "version_1"),
+    log(LAYOUT, "crc32c_from(seed ^ place, bytes)", "crc32c_from(seed ^ (place & 0), bytes)", "version_1"),
     // The record that comes next: of this stream, and this very one.
     log(SCAN, "tag.stream == self.stream\n", "tag.stream > 0\n", "another_stream"),
     log(SCAN, "            && tag.sequence == self.sequence\n", "", "another_stream"),
@@ -170,8 +170,8 @@ const MUTATIONS: [Mutation; 31] = [
     file_system(FS_RECORD, "\n            && header.epoch.get() == identity.epoch;", ";", "log::"),
     file_system(
         FS_RECORD,
-        "checksum(bytes) == self.checksum.get()",
-        "checksum(bytes) > 0 || self.checksum.get() > 0",
+        "crc32c(bytes) == self.checksum.get()",
+        "crc32c(bytes) > 0 || self.checksum.get() > 0",
         "log::",
     ),
     file_system(FS_LOG, "if header.sequence() != sequence {", "if header.sequence() == 0 {", "log::"),
@@ -302,7 +302,8 @@ pub(crate) fn run(root: &Path, filter: &str) -> Result<(), String> {
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<(), String> {
+/// Writes a file; an error names it.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
@@ -330,7 +331,7 @@ fn judge(root: &Path, tree: &Path, (package, filter): &(&str, &str)) -> Result<b
 }
 
 /// Copies every tracked file.
-fn copy(root: &Path, tree: &Path) -> Result<(), String> {
+pub(crate) fn copy(root: &Path, tree: &Path) -> Result<(), String> {
     drop(std::fs::remove_dir_all(tree));
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])

@@ -7,13 +7,17 @@
 //!    tests that enumerate go further.
 //! 3. `fresh` is all tests of the workspace, with seeds and property-test cases that a plain run
 //!    does not draw.
-//! 4. The numbers of explored states that tests print (`N states in S s`) are added up and printed
+//! 4. What is a command of its own has a name here as well ([`COMMANDS`]): coverage-guided fuzzing,
+//!    the sanitizers, mutations, and suites of others.
+//! 5. The numbers of explored states that tests print (`N states in S s`) are added up and printed
 //!    at the end.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::{fuzz, mutations, packetdrill, sanitizers, suites};
 
 /// The suite of all tests with fresh seeds.
 const FRESH: &str = "fresh";
@@ -102,6 +106,20 @@ const SUITES: [Suite; 19] = [
     },
 ];
 
+/// Suites that are commands of their own.
+const COMMANDS: [(&str, fn(&Path) -> Result<(), String>); 5] = [
+    // An hour for each target.
+    ("fuzz", |root| fuzz::run(root, None, 3600)),
+    ("sanitizers", |root| {
+        sanitizers::miri(root)?;
+        sanitizers::threads(root)?;
+        sanitizers::planted(root)
+    }),
+    ("mutations", |root| mutations::run(root, "")),
+    ("packetdrill", |root| packetdrill::run(root, None)),
+    ("foreign", |root| suites::run(root, None)),
+];
+
 impl Suite {
     const fn of(name: &'static str, package: &'static str, file: &'static str) -> Self {
         Self { name, package, file, filter: "", seeds: "100000", seconds: "36000" }
@@ -112,6 +130,8 @@ impl Suite {
 pub(crate) fn names() -> Vec<&'static str> {
     let mut names = vec![FRESH];
     names.extend(SUITES.iter().map(|suite| suite.name));
+    names.extend(COMMANDS.iter().map(|(name, _)| *name));
+    names.sort_unstable();
     names.dedup();
     names
 }
@@ -119,7 +139,7 @@ pub(crate) fn names() -> Vec<&'static str> {
 /// Runs the suite of that name, or all of them.
 pub(crate) fn run(root: &Path, suite: &str) -> Result<(), String> {
     let chosen: Vec<_> = SUITES.iter().filter(|each| suite == "all" || suite == each.name).collect();
-    if chosen.is_empty() && suite != FRESH {
+    if suite != "all" && !names().contains(&suite) {
         return Err(format!("soak: no suite `{suite}`; there are: {}, all", names().join(", ")));
     }
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).to_string();
@@ -146,6 +166,10 @@ pub(crate) fn run(root: &Path, suite: &str) -> Result<(), String> {
         ];
         states +=
             cargo_output(root, &[&test[..], &["--nocapture", "--test-threads=1"]].concat(), &environment)?;
+    }
+    for (name, command) in COMMANDS.iter().filter(|(name, _)| suite == "all" || suite == *name) {
+        println!("== soak {name}: `cargo xtask`");
+        command(root)?;
     }
     if states > 0 {
         println!("== soak {suite}: {states} states explored, all correct");

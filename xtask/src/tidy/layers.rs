@@ -3,7 +3,7 @@
 use crate::sources::SourceFile;
 
 /// A crate of the workspace: its name, the path of its manifest, its layer (higher may use lower).
-const CRATES: [(&str, &str, u32); 27] = [
+const CRATES: [(&str, &str, u32); 28] = [
     ("sietch-structures", "foundation/structures/Cargo.toml", 0),
     ("sietch-ring", "foundation/ring/Cargo.toml", 0),
     ("sietch-protocol", "foundation/protocol/Cargo.toml", 0),
@@ -29,6 +29,7 @@ const CRATES: [(&str, &str, u32); 27] = [
     ("sietch-sim", "sim/Cargo.toml", 6),
     ("sietch-conformance", "sim/conformance/Cargo.toml", 6),
     ("sietch-packetdrill", "sim/packetdrill/Cargo.toml", 7),
+    ("sietch-fuzz", "sim/fuzz/Cargo.toml", 7),
     ("sietch-posix-oracle", "api/posix/oracle/Cargo.toml", 6),
     ("xtask", "xtask/Cargo.toml", 6),
 ];
