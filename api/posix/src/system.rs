@@ -1,5 +1,6 @@
 //! The kernel and the C library, as the library uses them. No code here depends on connections.
 
+pub(crate) mod by_number;
 pub(crate) mod cancellation;
 pub(crate) mod fork;
 pub(crate) mod kernel;

@@ -17,8 +17,7 @@
 //!
 //! Two things differ from Linux. Parent and child of a fork may both continue to use an epoll. Each
 //! is then notified of the registrations that it has made or inherited
-//! ([`crate::readiness::set::sharing`]). A thread that is cancelled while it waits continues until
-//! the wait ends.
+//! ([`crate::readiness::set::sharing`]).
 
 pub(crate) mod epoll;
 pub(crate) mod kernel_only;

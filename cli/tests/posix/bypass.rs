@@ -120,6 +120,35 @@ fn a_call_that_a_handler_jumps_out_of_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_call_by_number_does_not_reach_another_library() {
+    both(&["cc"], |testbed| {
+        let text = include_str!("scripts/interposed.c");
+        let library = compile(testbed, "interposed.so", text, &["-DLIBRARY", "-shared", "-fPIC"]);
+        let program = compile(testbed, "interposed", text, &[&library]);
+        as_on_the_kernel(testbed, &program);
+    });
+}
+
+#[test]
+fn a_waiting_call_ends_when_its_thread_is_cancelled() {
+    both(&["cc"], |testbed| {
+        let text = include_str!("scripts/cancelled.c");
+        let program = compile(testbed, "cancelled", text, &["-O1", "-pthread"]);
+        let printed = as_on_the_kernel(testbed, &program);
+        assert!(!printed.contains("not cancelled"), "{printed}");
+    });
+}
+
+#[test]
+fn splice_moves_bytes_between_connections_and_pipes() {
+    both(&["cc"], |testbed| {
+        let program = compile(testbed, "splices", include_str!("scripts/splices.c"), &["-O1", "-pthread"]);
+        let printed = as_on_the_kernel(testbed, &program);
+        assert_eq!(printed.matches("relayed 8388608, whole").count(), 2, "{printed}");
+    });
+}
+
+#[test]
 fn a_listeners_name_is_free_whatever_call_closed_it() {
     both(&["cc"], |testbed| {
         let program = compile(testbed, "free", include_str!("scripts/free.c"), &[]);

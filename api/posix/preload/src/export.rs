@@ -1,7 +1,43 @@
 //! How a function gets the C library's name.
 
-/// Defines functions with the C library's names.
+/// Defines functions with the C library's names, in which no thread is cancelled.
 macro_rules! export {
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)? => $call:expr;)*) => {
+        $(
+            $crate::export::function! {
+                $name($($argument: $type),*) $(-> $answer)? => {
+                    let before = sietch_posix::calls::process::hold();
+                    let answer = $call;
+                    sietch_posix::calls::process::release(before);
+                    answer
+                };
+            }
+        )*
+    };
+}
+#[allow(unused_imports, reason = "for the modules of this crate")]
+pub(crate) use export;
+
+/// The same for those that are cancellation points.
+macro_rules! points {
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)? => $call:expr;)*) => {
+        $(
+            $crate::export::function! {
+                $name($($argument: $type),*) $(-> $answer)? => {
+                    let before = sietch_posix::calls::process::enter();
+                    let answer = $call;
+                    sietch_posix::calls::process::leave(before);
+                    answer
+                };
+            }
+        )*
+    };
+}
+#[allow(unused_imports, reason = "for the modules of this crate")]
+pub(crate) use points;
+
+/// The same for those that do not return, or are the C library's alone.
+macro_rules! function {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)? => $call:expr;)*) => {
         $(
             /// The C library's function of this name.
@@ -10,7 +46,8 @@ macro_rules! export {
             /// As the C library's.
             #[unsafe(no_mangle)]
             #[allow(unused_unsafe, reason = "some of them touch no memory")]
-            unsafe extern "C" fn $name($($argument: $type),*) $(-> $answer)? {
+            #[allow(clippy::let_unit_value, reason = "some of them return nothing")]
+            unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $answer)? {
                 // SAFETY: the caller upholds the contract of the C library's function of this name.
                 unsafe { $call }
             }
@@ -18,7 +55,7 @@ macro_rules! export {
     };
 }
 #[allow(unused_imports, reason = "for the modules of this crate")]
-pub(crate) use export;
+pub(crate) use function;
 use libc::size_t;
 
 unsafe extern "C" {

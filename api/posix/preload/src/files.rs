@@ -9,7 +9,7 @@ use sietch_posix::calls::files::Extent;
 use sietch_posix::files::{AttachedStore, set_attach};
 use sietch_service::fs::shared;
 
-use crate::export::{check, export};
+use crate::export::{check, export, points};
 
 /// For the constructor.
 pub(crate) fn begin() {
@@ -34,7 +34,7 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     fd
 }
 
-export! {
+points! {
     open(path: *const c_char, flags: c_int, mode: size_t) -> c_int => files::open(path, flags, mode);
     open64(path: *const c_char, flags: c_int, mode: size_t) -> c_int => files::open(path, flags | libc::O_LARGEFILE, mode);
     __open(path: *const c_char, flags: c_int, mode: size_t) -> c_int => files::open(path, flags, mode);
@@ -47,6 +47,9 @@ export! {
     __openat64_2(folder: c_int, path: *const c_char, flags: c_int) -> c_int => files::openat(folder, path, flags | libc::O_LARGEFILE, 0);
     creat(path: *const c_char, mode: size_t) -> c_int => files::open(path, CREATES, mode);
     creat64(path: *const c_char, mode: size_t) -> c_int => files::open(path, CREATES | libc::O_LARGEFILE, mode);
+}
+
+export! {
     mkstemp(template: *mut c_char) -> c_int => opened(files::mkostemps(template, 0, 0), libc::O_RDWR);
     mkstemp64(template: *mut c_char) -> c_int => opened(files::mkostemps(template, 0, 0), libc::O_RDWR);
     mkostemp(template: *mut c_char, flags: c_int) -> c_int => opened(files::mkostemps(template, 0, flags), flags | libc::O_RDWR);
@@ -60,7 +63,7 @@ export! {
 /// The flags of `creat(2)`.
 const CREATES: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
 
-export! {
+points! {
     pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t => files::pread(fd, to, length, offset);
     pread64(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t => files::pread(fd, to, length, offset);
     __pread64(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t => files::pread(fd, to, length, offset);
@@ -81,12 +84,16 @@ export! {
     pwritev64(fd: c_int, vectors: *const iovec, count: c_int, offset: off_t) -> ssize_t => files::pwritev(fd, vectors, count, offset);
 }
 
+points! {
+    fsync(fd: c_int) -> c_int => files::fsync(fd, Extent::All);
+    fdatasync(fd: c_int) -> c_int => files::fsync(fd, Extent::Data);
+    copy_file_range(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t => files::copy_file_range(from, from_offset, to, to_offset, length, flags);
+}
+
 export! {
     lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t => files::lseek(fd, offset, whence);
     lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t => files::lseek(fd, offset, whence);
     __lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t => files::lseek(fd, offset, whence);
-    fsync(fd: c_int) -> c_int => files::fsync(fd, Extent::All);
-    fdatasync(fd: c_int) -> c_int => files::fsync(fd, Extent::Data);
     sync() => files::sync();
     syncfs(fd: c_int) -> c_int => files::syncfs(fd);
     ftruncate(fd: c_int, length: off_t) -> c_int => files::ftruncate(fd, length);
@@ -100,7 +107,6 @@ export! {
     system(command: *const c_char) -> c_int => files::system(command);
     fclose(stream: *mut c_void) -> c_int => files::fclose(stream);
     popen(command: *const c_char, kind: *const c_char) -> *mut c_void => files::popen(command, kind);
-    copy_file_range(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t => files::copy_file_range(from, from_offset, to, to_offset, length, flags);
     setrlimit(resource: c_uint, limit: *const libc::rlimit) -> c_int => files::setrlimit(0, resource, limit, std::ptr::null_mut());
     setrlimit64(resource: c_uint, limit: *const libc::rlimit) -> c_int => files::setrlimit(0, resource, limit, std::ptr::null_mut());
     prlimit(process: libc::pid_t, resource: c_uint, limit: *const libc::rlimit, old: *mut libc::rlimit) -> c_int => files::setrlimit(process, resource, limit, old);

@@ -18,7 +18,7 @@ mod files;
 mod variadic;
 mod wait;
 
-use export::{check, export};
+use export::{check, export, function, points};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -43,23 +43,26 @@ extern "C" fn end() {
     process::end();
 }
 
+points! {
+    connect(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int => socket::connect(fd, name, length);
+    __connect(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int => socket::connect(fd, name, length);
+    accept(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int => socket::accept4(fd, name, length, 0);
+    accept4(fd: c_int, name: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int => socket::accept4(fd, name, length, flags);
+}
+
 export! {
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int => socket::socket(domain, kind, protocol);
     bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int => socket::bind(fd, name, length);
     listen(fd: c_int, backlog: c_int) -> c_int => socket::listen(fd, backlog);
-    connect(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int => socket::connect(fd, name, length);
-    __connect(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int => socket::connect(fd, name, length);
     shutdown(fd: c_int, how: c_int) -> c_int => socket::shutdown(fd, how);
     getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int => socket::getsockname(fd, name, length);
     getpeername(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int => socket::getpeername(fd, name, length);
-    accept(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int => socket::accept4(fd, name, length, 0);
-    accept4(fd: c_int, name: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int => socket::accept4(fd, name, length, flags);
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int => options::getsockopt(fd, level, name, value, length);
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int => options::setsockopt(fd, level, name, value, length);
     sockatmark(fd: c_int) -> c_int => descriptor::sockatmark(fd);
 }
 
-export! {
+points! {
     read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t => calls::read(fd, to, length);
     __read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t => calls::read(fd, to, length);
     write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t => calls::write(fd, from, length);
@@ -86,10 +89,13 @@ export! {
     sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => calls::sendfile(out, from, offset, count);
     splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t => calls::splice(from, from_offset, to, to_offset, length, flags);
     tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t => data::tee(from, to, length, flags);
-    fdopen(fd: c_int, mode: *const c_char) -> *mut c_void => calls::fdopen(fd, mode);
 }
 
 export! {
+    fdopen(fd: c_int, mode: *const c_char) -> *mut c_void => calls::fdopen(fd, mode);
+}
+
+points! {
     __read_chk(fd: c_int, to: *mut c_void, length: size_t, room: size_t) -> ssize_t => {
         check(length, room);
         calls::read(fd, to, length)
@@ -118,7 +124,15 @@ export! {
     __fcntl(fd: c_int, command: c_int, argument: size_t) -> c_int => calls::fcntl(fd, command, argument);
     ioctl(fd: c_int, request: c_ulong, argument: size_t) -> c_int => descriptor::ioctl(fd, request, argument);
     vfork() -> c_int => process::fork();
+}
+
+function! {
     _exit(status: c_int) -> ! => process::exit(status);
     _Exit(status: c_int) -> ! => process::exit(status);
     syscall(number: c_long, a: size_t, b: size_t, c: size_t, d: size_t, e: size_t, f: size_t) -> c_long => syscall::syscall(number, [a, b, c, d, e, f]);
+}
+
+function! {
+    pthread_cancel(thread: c_ulong) -> c_int => process::cancel(thread);
+    pthread_setcanceltype(new: c_int, before: *mut c_int) -> c_int => process::set_type(new, before);
 }

@@ -15,3 +15,5 @@ pub use dlopen::{Target, target_of_dlmopen, target_of_dlopen};
 pub use exec::{List, execl, execle, execlp, execv, execve, execveat, execvp, execvpe, fexecve, posix_spawn};
 pub use lifetime::{Run, bare_fork, begin, clone, end, exit, fork};
 pub use seccomp::prctl;
+
+pub use crate::system::cancellation::{TypeBefore, cancel, enter, hold, leave, release, set_type};

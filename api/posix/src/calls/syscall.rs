@@ -1,5 +1,6 @@
-//! `syscall(2)`: numbers that concern sockets go where the C library's functions go, all others to
-//! the kernel.
+//! `syscall(2)`: numbers that concern sockets and files go where the C library's functions go, all
+//! others to the kernel. What is not ours goes to the kernel, never to a function of the C
+//! library's name, which may be another library's that calls `syscall` itself ([`by_number`]).
 //!
 //! io_uring would work on placeholders. Under Sietch it does not exist, as in a kernel that is
 //! built without it: programs with another way use that one (libuv, and so Node and uvloop).
@@ -10,7 +11,7 @@ use std::ptr;
 
 use libc::timespec;
 
-use crate::calls::data::{file, message, transfer};
+use crate::calls::data::{message, splice, transfer};
 use crate::calls::descriptor::control;
 use crate::calls::files;
 use crate::calls::process::{credentials, exec, lifetime, seccomp};
@@ -19,13 +20,25 @@ use crate::calls::{options, wait};
 use crate::context;
 use crate::descriptor::description;
 use crate::signal::user_memory;
-use crate::system::{kernel, multiplexing, sys};
+use crate::system::{by_number, kernel, multiplexing, sys};
 
 /// `syscall(2)`.
 ///
 /// # Safety
 /// As the system call.
 pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
+    let before = by_number::set_active(true);
+    // SAFETY: the caller upholds this function's contract.
+    let answer = unsafe { sized_call(number, a) };
+    by_number::set_active(before);
+    answer
+}
+
+/// Those that answer a size or an address.
+///
+/// # Safety
+/// As the system call.
+unsafe fn sized_call(number: c_long, a: [usize; 6]) -> c_long {
     let int = |index: usize| a[index] as c_int;
     // SAFETY: in all arms the caller's promise is that of the call with this number.
     let answer = unsafe {
@@ -40,7 +53,7 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_recvmsg => message::recvmsg(int(0), a[1] as _, int(2)),
             libc::SYS_sendfile => files::sendfile(int(0), int(1), a[2] as _, a[3]),
             libc::SYS_splice => files::splice(int(0), a[1] as _, int(2), a[3] as _, a[4], a[5] as c_uint),
-            libc::SYS_tee => file::tee(int(0), int(1), a[2], a[3] as c_uint),
+            libc::SYS_tee => splice::tee(int(0), int(1), a[2], a[3] as c_uint),
             // The fifth argument is the upper half of the offset where registers have 32 bits.
             libc::SYS_preadv2 => files::preadv2(int(0), a[1] as _, int(2), a[3].cast_signed() as i64, int(5)),
             libc::SYS_pwritev2 => {

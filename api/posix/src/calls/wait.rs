@@ -18,7 +18,7 @@ use crate::readiness::control;
 use crate::signal::user_memory;
 use crate::system::multiplexing::{Mask, Timeout, timespec as composed};
 use crate::system::sys::{self, Errno, set_errno, to_c_int};
-use crate::system::{kernel, originals};
+use crate::system::{cancellation, kernel, originals};
 use crate::wait::output::Output;
 use crate::wait::select::{self, Sets};
 use crate::wait::{epoll, kernel_only, poll};
@@ -77,7 +77,7 @@ unsafe fn wait_in_kernel_only(
     most: c_int,
     time: Timeout,
     mask: *const sigset_t,
-    call: impl FnOnce() -> c_int,
+    call: impl FnOnce() -> c_int + Copy,
 ) -> c_int {
     let Some(waiter) = kernel_only::KernelOnlyWaiter::begin(epfd, time) else {
         // SAFETY: the caller upholds this function's contract.
@@ -92,8 +92,10 @@ unsafe fn wait_in_kernel_only(
         };
     };
     let registered = waiter.registered();
-    let answer = call();
+    // SAFETY: the C library's function may be unwound.
+    let answer = unsafe { cancellation::catch(call) };
     drop(registered);
+    let answer = answer.unwrap_or_else(|errno| to_c_int(Err(errno)));
     let before = sys::errno();
     // SAFETY: the caller upholds this function's contract.
     match unsafe { waiter.ended(answer, events, most, time, mask.cast()) } {

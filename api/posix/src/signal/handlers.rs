@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, compiler_
 use crate::signal::disposition::{original, resend, set_mask};
 use crate::signal::faults;
 use crate::system::sys::{Errno, Outcome};
+use crate::system::{by_number, cancellation};
 
 /// One past the highest signal.
 const SIGNALS: usize = 65;
@@ -54,7 +55,7 @@ static ACTIONS: [Action; SIGNALS] =
 /// Signals whose handlers `signal` installs without `SA_RESTART` (`siginterrupt`).
 static INTERRUPTING: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
 
-type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+type Handler = unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
 struct Local {
     count: Cell<u32>,
@@ -63,6 +64,8 @@ struct Local {
     depth: Cell<u32>,
     /// Handlers of the program that have begun and not returned.
     running: Cell<u32>,
+    /// Calls that wait, within one another's handlers ([`crate::signal::longjmp`]).
+    waiting: Cell<usize>,
     /// The signal that was deferred, 0 for none.
     deferred: Cell<c_int>,
     information: UnsafeCell<MaybeUninit<libc::siginfo_t>>,
@@ -76,6 +79,7 @@ thread_local! {
         interrupting: Cell::new(0),
         depth: Cell::new(0),
         running: Cell::new(0),
+        waiting: Cell::new(0),
         deferred: Cell::new(0),
         information: UnsafeCell::new(MaybeUninit::uninit()),
         mask: Cell::new(0),
@@ -101,9 +105,23 @@ pub(crate) fn is_running() -> bool {
     LOCAL.with(|local| local.running.get() != 0)
 }
 
-/// A handler jumps: none is counted any more.
-pub(crate) fn jumped() {
+/// A handler jumps to `stack`: none is counted any more.
+pub(crate) fn jumped(stack: usize) {
     LOCAL.with(|local| local.running.set(0));
+    by_number::set_active(false);
+    cancellation::jumped(stack);
+}
+
+/// How many calls of this thread wait.
+#[inline]
+pub(crate) fn waiting() -> usize {
+    LOCAL.with(|local| local.waiting.get())
+}
+
+/// Sets it.
+#[inline]
+pub(crate) fn set_waiting(calls: usize) {
+    LOCAL.with(|local| local.waiting.set(calls));
 }
 
 /// No handler of the program runs in this thread while one of these exists. They nest.
@@ -182,7 +200,7 @@ pub(crate) fn restore(before: u64) {
 const FAULTS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
 
 /// The handler that the kernel calls.
-extern "C" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
+extern "C-unwind" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(action) = ACTIONS.get(signal.cast_unsigned() as usize) else { return };
     let defer = LOCAL.with(|local| {
         local.count.set(local.count.get().wrapping_add(1));
@@ -209,10 +227,17 @@ extern "C" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, conte
         return;
     }
     LOCAL.with(|local| local.running.set(local.running.get() + 1));
+    let by_number = by_number::set_active(false);
+    let paused = (waiting() != 0).then(cancellation::pause);
     // SAFETY: the program's handler, of one argument or of three; the first is passed the same way
     // in both.
     unsafe { std::mem::transmute::<usize, Handler>(handler)(signal, information, context) };
     LOCAL.with(|local| local.running.set(local.running.get().saturating_sub(1)));
+    by_number::set_active(by_number);
+    if let Some(paused) = paused {
+        // SAFETY: nothing is held.
+        unsafe { cancellation::resume(paused) };
+    }
 }
 
 /// Signals that a thread brings upon itself.

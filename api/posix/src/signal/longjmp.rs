@@ -37,7 +37,6 @@ type Record = (usize, unsafe fn(usize));
 
 thread_local! {
     static CALLS: [Cell<Record>; MAX_CALLS] = const { [const { Cell::new((0, nothing)) }; MAX_CALLS] };
-    static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
 fn nothing(_address: usize) {}
@@ -51,18 +50,18 @@ unsafe fn abandon_at<C: Abandon>(address: usize) {
 pub(crate) fn register<C: Abandon>(call: *const C) {
     // A handler that comes in between uses the same entry.
     let _section = Section::enter();
-    let depth = DEPTH.get();
+    let depth = handlers::waiting();
     CALLS.with(|calls| {
         if let Some(entry) = calls.get(depth) {
             entry.set((call.expose_provenance(), abandon_at::<C>));
         }
     });
-    DEPTH.set(depth + 1);
+    handlers::set_waiting(depth + 1);
 }
 
 /// The last one has ended.
 pub(crate) fn unregister() {
-    DEPTH.set(DEPTH.get().saturating_sub(1));
+    handlers::set_waiting(handlers::waiting().saturating_sub(1));
 }
 
 /// A call that is registered until this is dropped.
@@ -83,7 +82,7 @@ impl Drop for Registered {
 
 /// Releases the calls whose frames a jump to `stack` abandons.
 pub(crate) fn abandon_below(stack: usize) {
-    while let Some(last) = DEPTH.get().checked_sub(1) {
+    while let Some(last) = handlers::waiting().checked_sub(1) {
         match CALLS.with(|calls| calls.get(last).map(Cell::get)) {
             Some((frame, _)) if frame >= stack => return,
             Some((frame, leave)) => {
@@ -137,8 +136,9 @@ pub(crate) fn resolve() {
 /// As `longjmp(3)`.
 pub unsafe fn jump(to: *const c_void, value: c_int) -> ! {
     // SAFETY: the caller upholds this function's contract.
-    abandon_below(unsafe { stack_of(to) });
-    handlers::jumped();
+    let stack = unsafe { stack_of(to) };
+    abandon_below(stack);
+    handlers::jumped(stack);
     let pointer = ORIGINAL.load(Acquire);
     if pointer.is_null() {
         std::process::abort();

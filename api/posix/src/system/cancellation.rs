@@ -1,16 +1,222 @@
-//! Cancellation of threads (`pthread_cancel(3)`): not in the middle of a change.
+//! Cancellation of threads (`pthread_cancel(3)`).
 //!
-//! What the library does for a call may make system calls at which the C library cancels a thread.
-//! It would unwind the thread past locks, which Rust does not allow.
+//! 1. glibc ends a cancelled thread by unwinding its stack, from the place where the cancellation
+//!    acts. Frames that hold a lock or a reference must not be unwound in that way. So it never
+//!    acts inside a call of this library: the call returns first, and [`leave`] ends the thread.
+//! 2. [`syscall`] makes a system call in which a call sleeps. Around it the cancellation type is
+//!    asynchronous, so glibc's signal ends the sleep. Below it is a cleanup record, as C's
+//!    `pthread_cleanup_push` makes one: the unwinding ends there ([`catch`]). From then on the
+//!    thread is *caught*. The call gets [`CANCELLED`], returns as after any error, and releases
+//!    what it holds on the way.
+//! 3. An exported function that is a cancellation point begins with [`enter`] and ends with
+//!    [`leave`]: it acts on a request that is pending, before anything was done. The others begin
+//!    with [`hold`] and end with [`release`]. In all of them the type is deferred. That costs one
+//!    load until the program cancels a thread or chooses the asynchronous type for the first time
+//!    ([`cancel`], [`set_type`]). `close` is no cancellation point: this library, too, calls it.
+//! 4. A handler of the program that interrupts a waiting call runs with cancellation disabled
+//!    ([`pause`]): otherwise it could unwind the interrupted call. A request acts when the handler
+//!    has returned.
+//! 5. A handler that jumps out of a sleep takes its record along ([`jumped`]).
 
-use std::ffi::c_int;
+use std::arch::naked_asm;
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{c_int, c_long, c_ulong, c_void};
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr};
+
+use crate::system::by_number;
+use crate::system::sys::{self, Errno, Outcome};
 
 /// `PTHREAD_CANCEL_DISABLE` of `<pthread.h>`.
 const DISABLE: c_int = 1;
 
-unsafe extern "C" {
+/// `PTHREAD_CANCEL_DEFERRED` of `<pthread.h>`.
+const DEFERRED: c_int = 0;
+
+/// `PTHREAD_CANCEL_ASYNCHRONOUS` of `<pthread.h>`.
+const ASYNCHRONOUS: c_int = 1;
+
+/// What a sleep returns to a thread that is caught. The program never sees it.
+pub(crate) const CANCELLED: Errno = libc::ECANCELED;
+
+/// Words of a `__pthread_unwind_buf_t` at least: a `jmp_buf` without a signal set, and four
+/// pointers.
+const RECORD: usize = 32;
+
+unsafe extern "C-unwind" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
     fn pthread_testcancel();
+    fn pthread_exit(value: *mut c_void) -> !;
+}
+
+unsafe extern "C" {
+    fn __pthread_register_cancel(record: *mut c_void);
+    fn __pthread_unregister_cancel(record: *mut c_void);
+    fn __sigsetjmp(to: *mut c_void, mask: c_int) -> c_int;
+}
+
+/// Whether a thread may have been cancelled, or may have the asynchronous type.
+static USED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether this thread is caught.
+    static CAUGHT: Cell<bool> = const { Cell::new(false) };
+    /// State and type before the outermost handler that has paused them.
+    static PAUSED: Cell<Option<Paused>> = const { Cell::new(None) };
+    /// The innermost registered record.
+    static SLEEP: Cell<*const Sleep> = const { Cell::new(std::ptr::null()) };
+}
+
+static SET_TYPE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static CANCEL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Finds the C library's functions that this library exports too: for the constructor.
+pub(crate) fn resolve(look_up: fn(&str) -> *mut c_void) {
+    SET_TYPE.store(look_up("pthread_setcanceltype\0"), Release);
+    CANCEL.store(look_up("pthread_cancel\0"), Release);
+}
+
+/// Sets the type; the one before. Acts on a request if the type becomes asynchronous.
+///
+/// # Safety
+/// No frame up to the next cleanup record holds anything, if `new` is asynchronous.
+#[inline]
+unsafe fn exchange_type(new: c_int) -> c_int {
+    let mut before = DEFERRED;
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { set_type_of_thread(new, &raw mut before) };
+    before
+}
+
+/// # Safety
+/// As `pthread_setcanceltype(3)`, and as [`exchange_type`].
+unsafe fn set_type_of_thread(new: c_int, before: *mut c_int) -> c_int {
+    let pointer = SET_TYPE.load(Acquire);
+    if pointer.is_null() {
+        return libc::EINVAL;
+    }
+    // SAFETY: the C library's function of that name has this type.
+    let function = unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn(c_int, *mut c_int) -> c_int>(pointer)
+    };
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { function(new, before) }
+}
+
+/// `pthread_setcanceltype(3)`.
+///
+/// # Safety
+/// As `pthread_setcanceltype(3)`.
+pub unsafe fn set_type(new: c_int, before: *mut c_int) -> c_int {
+    if new == ASYNCHRONOUS {
+        USED.store(true, Relaxed);
+    }
+    // SAFETY: the caller upholds this function's contract; nothing of this library is held.
+    unsafe { set_type_of_thread(new, before) }
+}
+
+/// `pthread_cancel(3)`.
+///
+/// # Safety
+/// As `pthread_cancel(3)`.
+pub unsafe fn cancel(thread: c_ulong) -> c_int {
+    USED.store(true, Relaxed);
+    let pointer = CANCEL.load(Acquire);
+    if pointer.is_null() {
+        return libc::ESRCH;
+    }
+    // SAFETY: the C library's function of that name has this type.
+    let function =
+        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn(c_ulong) -> c_int>(pointer) };
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { function(thread) }
+}
+
+/// Whether a thread may have been cancelled.
+pub(crate) fn is_used() -> bool {
+    USED.load(Relaxed)
+}
+
+/// The type that a thread had before a call, for [`leave`] and [`release`].
+#[derive(Clone, Copy, Debug)]
+pub struct TypeBefore(c_int);
+
+/// Begins a function that is a cancellation point.
+///
+/// # Safety
+/// The caller holds nothing that must be dropped.
+#[inline(always)]
+pub unsafe fn enter() -> TypeBefore {
+    if !USED.load(Relaxed) {
+        return TypeBefore(DEFERRED);
+    }
+    // SAFETY: the caller upholds this function's contract.
+    unsafe { enter_used() }
+}
+
+#[cold]
+unsafe fn enter_used() -> TypeBefore {
+    let before = hold_used();
+    // SAFETY: nothing is held (`enter`).
+    unsafe { pthread_testcancel() };
+    before
+}
+
+/// Begins another function: the thread is not cancelled in it.
+#[inline(always)]
+#[must_use]
+pub fn hold() -> TypeBefore {
+    if USED.load(Relaxed) { hold_used() } else { TypeBefore(DEFERRED) }
+}
+
+#[cold]
+fn hold_used() -> TypeBefore {
+    // SAFETY: the deferred type acts on no request.
+    TypeBefore(unsafe { exchange_type(DEFERRED) })
+}
+
+/// Ends a function that began with [`hold`].
+///
+/// # Safety
+/// The caller holds nothing that must be dropped.
+#[inline(always)]
+pub unsafe fn release(before: TypeBefore) {
+    if USED.load(Relaxed) {
+        // SAFETY: the caller upholds this function's contract.
+        unsafe { release_used(before) };
+    }
+}
+
+#[cold]
+unsafe fn release_used(TypeBefore(before): TypeBefore) {
+    if before == ASYNCHRONOUS {
+        // SAFETY: nothing is held (`release`).
+        unsafe { exchange_type(ASYNCHRONOUS) };
+    }
+}
+
+/// Ends a function that began with [`enter`]. A thread that was cancelled meanwhile ends here.
+///
+/// # Safety
+/// The caller holds nothing that must be dropped.
+#[inline(always)]
+pub unsafe fn leave(before: TypeBefore) {
+    if USED.load(Relaxed) {
+        // SAFETY: the caller upholds this function's contract.
+        unsafe { leave_used(before) };
+    }
+}
+
+#[cold]
+unsafe fn leave_used(before: TypeBefore) {
+    // The thread's cleanup handlers make calls that are as good as any.
+    if CAUGHT.replace(false) {
+        // SAFETY: nothing is held (`leave`). The value is `PTHREAD_CANCELED`.
+        unsafe { pthread_exit(std::ptr::without_provenance_mut(usize::MAX)) };
+    }
+    // SAFETY: as above.
+    unsafe { release_used(before) };
 }
 
 /// The thread is not cancelled while one of these exists. They nest.
@@ -21,28 +227,272 @@ impl Whole {
     /// Begins.
     #[inline]
     pub(crate) fn begin() -> Self {
-        let mut before = 0;
-        // SAFETY: writes the state before.
-        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
-        Self(before)
+        Self(set_state(DISABLE))
     }
 }
 
 impl Drop for Whole {
     #[inline]
     fn drop(&mut self) {
-        let mut before = 0;
-        // SAFETY: as above.
-        unsafe { pthread_setcancelstate(self.0, &raw mut before) };
+        set_state(self.0);
     }
 }
 
-/// Ends the thread if it was cancelled: where a call of the C library would.
+fn set_state(state: c_int) -> c_int {
+    let mut before = 0;
+    // SAFETY: writes the state before. A request acts only if the type is asynchronous, which it is
+    // only above a cleanup record of this file.
+    unsafe { pthread_setcancelstate(state, &raw mut before) };
+    before
+}
+
+/// State and type of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paused {
+    state: c_int,
+    kind: c_int,
+    is_outermost: bool,
+}
+
+/// Disables cancellation for a handler that has interrupted a waiting call.
+pub(crate) fn pause() -> Paused {
+    // The type first: glibc's signal asks for the type alone.
+    // SAFETY: the deferred type acts on no request.
+    let kind = unsafe { exchange_type(DEFERRED) };
+    let paused = Paused { kind, state: set_state(DISABLE), is_outermost: PAUSED.get().is_none() };
+    if paused.is_outermost {
+        PAUSED.set(Some(paused));
+    }
+    paused
+}
+
+/// The handler has returned. Acts on a request if the handler has interrupted a sleep.
 ///
 /// # Safety
-/// Nothing that must be dropped is in the frames of this library.
-#[inline]
-pub(crate) unsafe fn point() {
-    // SAFETY: the caller upholds this function's contract.
-    unsafe { pthread_testcancel() };
+/// The caller holds nothing that must be dropped.
+pub(crate) unsafe fn resume(paused: Paused) {
+    if paused.is_outermost {
+        PAUSED.set(None);
+    }
+    set_state(paused.state);
+    // SAFETY: the caller upholds this function's contract. The type is asynchronous only if the
+    // interrupted frames are those of `sleep_asynchronously`, which has a cleanup record.
+    unsafe { exchange_type(paused.kind) };
+}
+
+/// A handler jumps to `stack` (0: not known): the records below are no longer registered.
+pub(crate) fn jumped(stack: usize) {
+    if let Some(paused) = PAUSED.take() {
+        set_state(paused.state);
+    }
+    let mut last = SLEEP.get();
+    while !last.is_null() && (stack == 0 || last.addr() < stack) {
+        // SAFETY: its frames are whole until the jump, and it is the thread's last record. The
+        // deferred type acts on no request.
+        unsafe {
+            __pthread_unregister_cancel((*last).record.get().cast());
+            exchange_type(DEFERRED);
+            (*last).end();
+        }
+        last = SLEEP.get();
+    }
+}
+
+/// A cleanup record, which stays where it is until it is no longer registered.
+struct Sleep {
+    record: UnsafeCell<MaybeUninit<[usize; RECORD]>>,
+    /// The one that a handler has interrupted.
+    outer: *const Sleep,
+}
+
+impl Sleep {
+    /// Its end, however it ended.
+    fn end(&self) {
+        SLEEP.set(self.outer);
+    }
+}
+
+/// Runs `body`, in which the thread may be cancelled.
+///
+/// # Errors
+/// [`CANCELLED`].
+///
+/// # Safety
+/// `body` calls only what may be unwound, and holds nothing meanwhile.
+pub(crate) unsafe fn catch<F: FnOnce() -> R + Copy, R: Copy>(body: F) -> Result<R, Errno> {
+    unsafe extern "C-unwind" fn run<F: FnOnce() -> R + Copy, R: Copy>(data: *mut c_void) {
+        let data = data.cast::<(F, Option<R>)>();
+        // SAFETY: `catch` passes this, and waits for the answer.
+        unsafe { (*data).1 = Some(((*data).0)()) };
+    }
+    if CAUGHT.get() {
+        return Err(CANCELLED);
+    }
+    let sleep = Sleep { record: UnsafeCell::new(MaybeUninit::uninit()), outer: SLEEP.get() };
+    let mut data = (body, None);
+    let (work, record) = ((&raw mut data).cast(), sleep.record.get().cast());
+    // SAFETY: both outlive the call; the rest is the caller's promise.
+    let is_cancelled = unsafe { run_above_record(run::<F, R>, work, record, &raw const sleep) } != 0;
+    sleep.end();
+    match data.1.filter(|_| !is_cancelled) {
+        Some(answer) => Ok(answer),
+        None => {
+            CAUGHT.set(true);
+            USED.store(true, Relaxed);
+            Err(CANCELLED)
+        }
+    }
+}
+
+/// Notes the registered record of this thread.
+extern "C" fn note(sleep: *const Sleep) {
+    SLEEP.set(sleep);
+}
+
+/// Makes a system call in which a call of the program sleeps. A cancelled thread gets
+/// [`CANCELLED`]. A call that the program makes by number is no cancellation point.
+///
+/// # Safety
+/// As the system call. What it changes is lost if the thread is cancelled.
+pub(crate) unsafe fn syscall(number: c_long, arguments: [usize; 6]) -> Outcome {
+    if by_number::is_active() {
+        // SAFETY: the caller upholds this function's contract.
+        return unsafe { sys::syscall(number, arguments) };
+    }
+    let sleep = || {
+        // SAFETY: the caller upholds this function's contract, and nothing is held.
+        unsafe {
+            exchange_type(ASYNCHRONOUS);
+            let answer = sys::raw_syscall(number, arguments);
+            exchange_type(DEFERRED);
+            answer
+        }
+    };
+    // SAFETY: the C library's functions can be unwound, and so can the instruction.
+    sys::outcome(unsafe { catch(sleep) }?)
+}
+
+/// Calls `work` with `data` above a cleanup record. 1: the thread was cancelled meanwhile.
+///
+/// `setjmp` returns twice, which only an assembler's function may rely on.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn run_above_record(
+    work: unsafe extern "C-unwind" fn(*mut c_void),
+    data: *mut c_void,
+    record: *mut c_void,
+    sleep: *const Sleep,
+) -> c_int {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbx",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbx, 0",
+        "push r12",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r12, 0",
+        "push r13",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r13, 0",
+        "push r14",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r14, 0",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "mov rbx, rdi",
+        "mov r12, rsi",
+        "mov r13, rdx",
+        "mov r14, rcx",
+        "mov rdi, r13",
+        "xor esi, esi",
+        "call {setjmp}@PLT",
+        "test eax, eax",
+        "jnz 2f",
+        "mov rdi, r13",
+        "call {register}@PLT",
+        "mov rdi, r14",
+        "call {note}",
+        "mov rdi, r12",
+        "call rbx",
+        "xor ebx, ebx",
+        "jmp 3f",
+        "2: mov ebx, 1",
+        "3: mov rdi, r13",
+        "call {unregister}@PLT",
+        "mov eax, ebx",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop r14",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r14",
+        "pop r13",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r13",
+        "pop r12",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore r12",
+        "pop rbx",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_restore rbx",
+        "ret",
+        ".cfi_endproc",
+        setjmp = sym __sigsetjmp,
+        register = sym __pthread_register_cancel,
+        note = sym note,
+        unregister = sym __pthread_unregister_cancel,
+    )
+}
+
+/// As on the other machine.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn run_above_record(
+    work: unsafe extern "C-unwind" fn(*mut c_void),
+    data: *mut c_void,
+    record: *mut c_void,
+    sleep: *const Sleep,
+) -> c_int {
+    naked_asm!(
+        ".cfi_startproc",
+        "stp x29, x30, [sp, #-48]!",
+        ".cfi_def_cfa_offset 48",
+        ".cfi_offset x29, -48",
+        ".cfi_offset x30, -40",
+        "stp x19, x20, [sp, #16]",
+        ".cfi_offset x19, -32",
+        ".cfi_offset x20, -24",
+        "stp x21, x22, [sp, #32]",
+        ".cfi_offset x21, -16",
+        ".cfi_offset x22, -8",
+        "mov x29, sp",
+        "mov x19, x0",
+        "mov x20, x1",
+        "mov x21, x2",
+        "mov x22, x3",
+        "mov x0, x21",
+        "mov w1, wzr",
+        "bl {setjmp}",
+        "cbnz w0, 2f",
+        "mov x0, x21",
+        "bl {register}",
+        "mov x0, x22",
+        "bl {note}",
+        "mov x0, x20",
+        "blr x19",
+        "mov w19, wzr",
+        "b 3f",
+        "2: mov w19, #1",
+        "3: mov x0, x21",
+        "bl {unregister}",
+        "mov w0, w19",
+        "ldp x21, x22, [sp, #32]",
+        "ldp x19, x20, [sp, #16]",
+        "ldp x29, x30, [sp], #48",
+        "ret",
+        ".cfi_endproc",
+        setjmp = sym __sigsetjmp,
+        register = sym __pthread_register_cancel,
+        note = sym note,
+        unregister = sym __pthread_unregister_cancel,
+    )
 }

@@ -3,8 +3,9 @@
 //! A process that is restricted by seccomp receives, sends and polls with the oldest calls of their
 //! kind, which the filters of servers let through ([`crate::system::seccomp`]).
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_long, c_void};
 
+use crate::system::cancellation;
 use crate::system::seccomp::{self, sigpipe_ends_process};
 use crate::system::sys::{self, Errno, Outcome, raw_syscall, signed, syscall};
 
@@ -47,14 +48,21 @@ pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> Outcome {
     unsafe { syscall(libc::SYS_socket, [signed(domain), signed(kind), signed(protocol), 0, 0, 0]) }
 }
 
-/// `recvfrom(2)` of a placeholder without a name, the kernel's, into `out`.
+/// `recvfrom(2)` of a placeholder without a name, the kernel's, into `out`. If it may sleep, it is
+/// a cancellation point.
 pub(crate) fn receive(fd: c_int, out: &mut [u8], flags: c_int) -> Outcome {
     if seccomp::is_restricted() {
         return receive_restricted(fd, out, flags);
     }
     let to = out.as_mut_ptr().expose_provenance();
-    // SAFETY: the kernel writes at most `out.len()` bytes there.
-    unsafe { syscall(libc::SYS_recvfrom, [signed(fd), to, out.len(), signed(flags), 0, 0]) }
+    let arguments = [signed(fd), to, out.len(), signed(flags), 0, 0];
+    // SAFETY: the kernel writes at most `out.len()` bytes there; a call that may sleep only looks.
+    unsafe {
+        match flags & libc::MSG_DONTWAIT {
+            0 => cancellation::syscall(libc::SYS_recvfrom, arguments),
+            _ => syscall(libc::SYS_recvfrom, arguments),
+        }
+    }
 }
 
 /// `sendto(2)` of a placeholder without a name, the kernel's.
@@ -72,11 +80,14 @@ pub(crate) fn pause() {
     let _ = poll(&mut [], Some(libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
 }
 
-/// `ppoll(2)` of some descriptors, at most for `timeout` (none: without limit).
+/// `ppoll(2)` of some descriptors, at most for `timeout` (none: without limit). A cancellation
+/// point, unless it only checks, or waits for nothing but the time.
 pub(crate) fn poll(descriptors: &mut [libc::pollfd], timeout: Option<libc::timespec>) -> Outcome {
     let mut timeout = timeout;
     let until = timeout.as_mut().map_or(0, |time| std::ptr::from_mut(time).expose_provenance());
     let first = descriptors.as_mut_ptr().expose_provenance();
+    let is_check = timeout.is_some_and(|time| time.tv_sec == 0 && time.tv_nsec == 0);
+    let act: MakesCall = if is_check || descriptors.is_empty() { syscall } else { cancellation::syscall };
     #[cfg(target_arch = "x86_64")]
     if seccomp::is_restricted() {
         let nanoseconds = timeout.map(|time| {
@@ -84,10 +95,10 @@ pub(crate) fn poll(descriptors: &mut [libc::pollfd], timeout: Option<libc::times
             seconds.saturating_add(time.tv_nsec.cast_unsigned())
         });
         // SAFETY: the kernel writes into the entries.
-        return unsafe { poll_restricted(first, descriptors.len(), nanoseconds) };
+        return unsafe { poll_restricted(act, first, descriptors.len(), nanoseconds) };
     }
     // SAFETY: the kernel writes into the entries and the time, both of which outlive the call.
-    unsafe { syscall(libc::SYS_ppoll, [first, descriptors.len(), until, 0, 8, 0]) }
+    unsafe { act(libc::SYS_ppoll, [first, descriptors.len(), until, 0, 8, 0]) }
 }
 
 /// `setsockopt(2)`, the kernel's.
@@ -184,9 +195,13 @@ pub(crate) fn receive_restricted(fd: c_int, out: &mut [u8], flags: c_int) -> Out
     if flags & libc::MSG_DONTWAIT != 0 && ready_now(fd, libc::POLLIN)? == 0 {
         return Err(libc::EAGAIN);
     }
-    // SAFETY: the kernel writes at most `out.len()` bytes there.
+    let arguments = [signed(fd), sys::address_mut(out.as_mut_ptr()), out.len(), 0, 0, 0];
+    // SAFETY: the kernel writes at most `out.len()` bytes there. They mean "check again".
     unsafe {
-        sys::syscall(libc::SYS_read, [signed(fd), sys::address_mut(out.as_mut_ptr()), out.len(), 0, 0, 0])
+        match flags & libc::MSG_DONTWAIT {
+            0 => cancellation::syscall(libc::SYS_read, arguments),
+            _ => syscall(libc::SYS_read, arguments),
+        }
     }
 }
 
@@ -212,13 +227,21 @@ pub(crate) fn milliseconds(nanoseconds: Option<u64>) -> c_int {
     nanoseconds.map_or(-1, |time| c_int::try_from(time.div_ceil(1_000_000)).unwrap_or(c_int::MAX))
 }
 
+/// A way to make a system call.
+pub(crate) type MakesCall = unsafe fn(c_long, [usize; 6]) -> Outcome;
+
 /// `poll(2)`, where there is one.
 ///
 /// # Safety
 /// `descriptors` is writable for `count` entries, or for the kernel to refuse.
 #[cfg(target_arch = "x86_64")]
 #[cold]
-pub(crate) unsafe fn poll_restricted(descriptors: usize, count: usize, timeout: Option<u64>) -> Outcome {
+pub(crate) unsafe fn poll_restricted(
+    act: MakesCall,
+    descriptors: usize,
+    count: usize,
+    timeout: Option<u64>,
+) -> Outcome {
     // SAFETY: the caller upholds this function's contract.
-    unsafe { sys::syscall(libc::SYS_poll, [descriptors, count, signed(milliseconds(timeout)), 0, 0, 0]) }
+    unsafe { act(libc::SYS_poll, [descriptors, count, signed(milliseconds(timeout)), 0, 0, 0]) }
 }

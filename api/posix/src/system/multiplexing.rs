@@ -1,12 +1,14 @@
-//! The kernel's multiplexing calls (epoll, poll), with times in nanoseconds.
+//! The kernel's multiplexing calls (epoll, poll), with times in nanoseconds. Those that may sleep
+//! are cancellation points.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::system::kernel::MakesCall;
 use crate::system::sys::{self, Outcome, SIGNAL_SET as SET, address, address_mut, signed};
-use crate::system::{kernel, seccomp};
+use crate::system::{cancellation, kernel, seccomp};
 
 /// Kernels before 5.11 know times in milliseconds only.
 static MILLISECONDS_ONLY: AtomicBool = AtomicBool::new(false);
@@ -21,6 +23,11 @@ pub(crate) type Mask = *const c_void;
 pub(crate) fn timespec(nanoseconds: u64) -> libc::timespec {
     let seconds = i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(i64::MAX);
     libc::timespec { tv_sec: seconds, tv_nsec: (nanoseconds % 1_000_000_000).cast_signed() }
+}
+
+/// How a wait is made.
+fn act(timeout: Timeout) -> MakesCall {
+    if timeout == Some(0) { sys::syscall } else { cancellation::syscall }
 }
 
 /// `epoll_create1(2)`.
@@ -83,14 +90,14 @@ pub(crate) unsafe fn epoll_wait(
     if seccomp::is_restricted() && mask.is_null() {
         let milliseconds = signed(kernel::milliseconds(timeout));
         // SAFETY: the caller upholds this function's contract.
-        return unsafe { sys::syscall(libc::SYS_epoll_wait, [signed(epfd), to, most, milliseconds, 0, 0]) };
+        return unsafe { act(timeout)(libc::SYS_epoll_wait, [signed(epfd), to, most, milliseconds, 0, 0]) };
     }
     if !MILLISECONDS_ONLY.load(Relaxed) {
         let time = timeout.map(timespec);
         let until = time.as_ref().map_or(ptr::null(), ptr::from_ref);
         // SAFETY: the caller upholds this function's contract; the time outlives the call.
         let answer = unsafe {
-            sys::syscall(libc::SYS_epoll_pwait2, [signed(epfd), to, most, address(until), address(mask), SET])
+            act(timeout)(libc::SYS_epoll_pwait2, [signed(epfd), to, most, address(until), address(mask), SET])
         };
         if answer != Err(libc::ENOSYS) {
             return answer;
@@ -100,7 +107,7 @@ pub(crate) unsafe fn epoll_wait(
     let milliseconds = kernel::milliseconds(timeout);
     // SAFETY: the caller upholds this function's contract.
     unsafe {
-        sys::syscall(
+        act(timeout)(
             libc::SYS_epoll_pwait,
             [signed(epfd), to, most, signed(milliseconds), address(mask), SET],
         )
@@ -121,11 +128,11 @@ pub(crate) unsafe fn poll(
     #[cfg(target_arch = "x86_64")]
     if seccomp::is_restricted() && mask.is_null() {
         // SAFETY: the caller upholds this function's contract.
-        return unsafe { kernel::poll_restricted(address_mut(descriptors), count, timeout) };
+        return unsafe { kernel::poll_restricted(act(timeout), address_mut(descriptors), count, timeout) };
     }
     let mut time = timeout.map(timespec);
     let until = time.as_mut().map_or(0, |time| address_mut(time));
     // SAFETY: the caller upholds this function's contract; the kernel writes what is left of the
     // time into the copy.
-    unsafe { sys::syscall(libc::SYS_ppoll, [address_mut(descriptors), count, until, address(mask), SET, 0]) }
+    unsafe { act(timeout)(libc::SYS_ppoll, [address_mut(descriptors), count, until, address(mask), SET, 0]) }
 }

@@ -4,7 +4,9 @@
 //!    library in loading order. A call that is made earlier, by the constructor of another library,
 //!    becomes the system call itself. So does a function that an older C library lacks (glibc 2.34:
 //!    `epoll_pwait2`).
-//! 2. The original is preferred to the system call because it is a cancellation point.
+//! 2. The original is preferred to the system call because it is a cancellation point, and because
+//!    other libraries may interpose it. A call that the program makes by number goes to the kernel
+//!    ([`by_number`]).
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -12,8 +14,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU32};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use crate::system::kernel;
 use crate::system::sys::{self, Outcome, SIGNAL_SET, address, address_mut};
+use crate::system::{by_number, kernel};
+
+/// The number of a function of the C library that is no system call.
+const NO_CALL: c_long = libc::SYS_getpid;
 
 /// An approximate count of calls to the C library so far.
 static CALLS: AtomicU32 = AtomicU32::new(0);
@@ -84,7 +89,7 @@ macro_rules! calls {
             pub(crate) unsafe fn $name($($argument: $type),*) -> $answer {
                 count();
                 let pointer = pointers::$name.load(Acquire);
-                if pointer.is_null() {
+                if pointer.is_null() || by_number::is_active() && libc::$number != NO_CALL {
                     let mut arguments = [0_usize; 6];
                     let given = [$($argument as usize),*];
                     arguments[..given.len()].copy_from_slice(&given);
@@ -94,7 +99,7 @@ macro_rules! calls {
                 }
                 // SAFETY: the function of that name in the C library has this type.
                 let function = unsafe {
-                    std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $answer>(pointer)
+                    std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> $answer>(pointer)
                 };
                 // SAFETY: the caller upholds this function's contract.
                 unsafe { function($($argument),*) }
@@ -182,16 +187,17 @@ static openat_pointer: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// As `openat(2)`.
 pub(crate) unsafe fn openat(folder: c_int, path: *const c_char, flags: c_int, mode: usize) -> c_int {
     let pointer = openat_pointer.load(Acquire);
-    if pointer.is_null() {
+    if pointer.is_null() || by_number::is_active() {
         let arguments = [sys::signed(folder), address(path), sys::signed(flags), mode, 0, 0];
         // SAFETY: the caller upholds this function's contract.
         return sys::to_c_int(unsafe { sys::syscall(libc::SYS_openat, arguments) });
     }
     // SAFETY: the C library's `openat` has this type.
     let function = unsafe {
-        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int>(
-            pointer,
-        )
+        std::mem::transmute::<
+            *mut c_void,
+            unsafe extern "C-unwind" fn(c_int, *const c_char, c_int, ...) -> c_int,
+        >(pointer)
     };
     // SAFETY: the caller upholds this function's contract.
     unsafe { function(folder, path, flags, mode) }
@@ -203,12 +209,12 @@ pub(crate) unsafe fn openat(folder: c_int, path: *const c_char, flags: c_int, mo
 /// As `fcntl(2)`.
 pub(crate) unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     let pointer = fcntl_pointer.load(Acquire);
-    if pointer.is_null() {
+    if pointer.is_null() || by_number::is_active() {
         return sys::to_c_int(kernel::fcntl(fd, command, argument));
     }
     // SAFETY: the C library's `fcntl` has this type.
     let function = unsafe {
-        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_int, ...) -> c_int>(pointer)
+        std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn(c_int, c_int, ...) -> c_int>(pointer)
     };
     // SAFETY: the caller upholds this function's contract.
     unsafe { function(fd, command, argument) }

@@ -1,32 +1,26 @@
-//! `sendfile`, `splice` and `tee`.
+//! `sendfile`.
 //!
-//! 1. `sendfile` to a stream reads the file straight into the ring's free space, piece by piece. A
-//!    piece is published only if its whole read succeeded, so an error costs nothing.
-//! 2. `splice` and `tee` of a stream give EINVAL, which is what Linux returns for descriptors
-//!    without these operations; programs then copy.
+//! It reads the file straight into the ring's free space, piece by piece. A piece is published only
+//! if its whole read succeeded, so an error costs nothing.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_int;
 use std::sync::atomic::Ordering::Acquire;
 
 use libc::{off_t, size_t, ssize_t};
 use sietch_ring::stream::{Endpoint, Want, flag};
 use sietch_stream::PEER_SHUT_READ;
 
-use crate::calls::data::send;
-use crate::calls::data::vectors::{Found, find};
+use crate::calls::data::vectors::{Found, MAX_BYTES, find};
+use crate::calls::data::{send, splice};
 use crate::calls::descriptor::close;
 use crate::connection::blocked::{self, BlockedCall, SleepOptions};
 use crate::connection::status::is_nonblocking;
 use crate::connection::{option_words, peer};
 use crate::descriptor::description::Held;
 use crate::readiness::hooks;
-use crate::signal::handlers::Section;
 use crate::signal::user_memory;
 use crate::system::sys::{self, Errno, Outcome, signed};
 use crate::system::{kernel, originals};
-
-/// Most bytes of a call (`MAX_RW_COUNT`).
-const MAX_BYTES: usize = 0x7fff_f000;
 
 /// Most bytes that Linux reads from the file before it passes them to the socket: a pipe of 16
 /// pages.
@@ -37,8 +31,12 @@ const PIECE: usize = 16 << 12;
 /// # Safety
 /// As `sendfile(2)`.
 pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
-    if !matches!(find(from), Found::Kernel) {
-        return sys::to_c(Err(libc::EINVAL));
+    match find(from) {
+        Found::Kernel => {}
+        Found::Stream(held) if matches!(find(out), Found::Kernel) => {
+            return sys::to_c(splice::send_stream(out, (from, &held), !offset.is_null(), count));
+        }
+        _ => return sys::to_c(Err(libc::EINVAL)),
     }
     match find(out) {
         // SAFETY: the caller upholds this function's contract.
@@ -146,39 +144,13 @@ fn step(
             return read_and_drop(from, at, taken);
         }
         if peer::is_set_up(end) {
-            // No handler jumps out of the read and leaves the lock.
-            let section = Section::enter();
-            let moved = match end.send() {
-                None if nonblocking => return Err(libc::EAGAIN),
-                None => return Err(libc::EINTR),
-                Some(mut send) => {
-                    let mut left = most;
-                    let space = send.space();
-                    let room = space[0].1 + space[1].1;
-                    let vectors = space.map(|(to, bytes)| {
-                        let now = bytes.min(left);
-                        left -= now;
-                        libc::iovec { iov_base: to.cast(), iov_len: now }
-                    });
-                    let read = (room != 0).then(|| read_into(from, &vectors, at));
-                    if read == Some(Err(libc::EFAULT)) {
-                        end.page_refused();
-                    }
-                    if let Some(Ok(bytes)) = read {
-                        send.stage(bytes);
-                        if bytes != 0 && bytes < room && send::holds(end, 0) {
-                            send.cork();
-                        }
-                    }
-                    read
-                }
-            };
-            drop(section);
+            let moved = send::fill(end, most, 0, |vectors| read_into(from, vectors, at));
             // Also if the read failed: held bytes may have been published.
             peer::notify_data(out, end);
             match moved {
                 // The next check finds the reset.
                 Some(Err(libc::EFAULT)) => continue,
+                Some(Err(libc::EINTR)) if nonblocking => return Err(libc::EAGAIN),
                 Some(read) => return read,
                 None => {}
             }
@@ -262,35 +234,4 @@ fn read_into(from: c_int, vectors: &[libc::iovec; 2], at: Option<off_t>) -> Outc
         // SAFETY: as above.
         Some(at) => unsafe { sys::syscall(libc::SYS_preadv, [signed(from), first, 2, at as usize, 0, 0]) },
     }
-}
-
-/// `splice(2)`.
-///
-/// # Safety
-/// As `splice(2)`.
-pub unsafe fn splice(
-    from: c_int,
-    from_offset: *mut i64,
-    to: c_int,
-    to_offset: *mut i64,
-    length: size_t,
-    flags: c_uint,
-) -> ssize_t {
-    if matches!(find(from), Found::Kernel) && matches!(find(to), Found::Kernel) {
-        // SAFETY: the caller upholds this function's contract.
-        return unsafe { originals::splice(from, from_offset, to, to_offset, length, flags) };
-    }
-    sys::to_c(Err(libc::EINVAL))
-}
-
-/// `tee(2)`.
-///
-/// # Safety
-/// As `tee(2)`.
-pub unsafe fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t {
-    if matches!(find(from), Found::Kernel) && matches!(find(to), Found::Kernel) {
-        // SAFETY: the caller upholds this function's contract.
-        return unsafe { originals::tee(from, to, length, flags) };
-    }
-    sys::to_c(Err(libc::EINVAL))
 }

@@ -98,6 +98,42 @@ fn cut_off(send: &mut Send<'_>, mark: u64, cut: CopyFault) -> Result<usize, Stop
     }
 }
 
+/// Has `read` fill the free space of the ring, up to `most` bytes. None: there is no room. EFAULT:
+/// the connection is reset.
+pub(crate) fn fill(
+    end: &Endpoint,
+    most: usize,
+    flags: c_int,
+    read: impl FnOnce(&[iovec; 2]) -> Outcome,
+) -> Option<Outcome> {
+    // No handler jumps out of the read and leaves the lock.
+    let _section = Section::enter();
+    let Some(mut send) = end.send() else { return Some(Err(libc::EINTR)) };
+    let mut left = most;
+    let space = send.space();
+    let room = space[0].1 + space[1].1;
+    if room == 0 {
+        return None;
+    }
+    let vectors = space.map(|(to, bytes)| {
+        let now = bytes.min(left);
+        left -= now;
+        iovec { iov_base: to.cast(), iov_len: now }
+    });
+    let read = read(&vectors);
+    match read {
+        Err(libc::EFAULT) => end.page_refused(),
+        Ok(bytes) => {
+            send.stage(bytes);
+            if bytes != 0 && bytes < room && holds(end, flags) {
+                send.cork();
+            }
+        }
+        Err(_) => {}
+    }
+    Some(read)
+}
+
 /// `EPIPE`, with its signal unless the call suppresses it.
 pub(crate) fn broken(flags: c_int) -> Errno {
     if flags & libc::MSG_NOSIGNAL == 0 {

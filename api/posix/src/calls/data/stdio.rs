@@ -11,12 +11,12 @@ use libc::{off64_t, size_t, ssize_t};
 use crate::calls::data::transfer;
 use crate::descriptor::description::Kind;
 use crate::descriptor::table;
-use crate::system::{originals, sys};
+use crate::system::{cancellation, originals, sys};
 
 #[repr(C)]
 struct Callbacks {
-    read: Option<unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t>,
-    write: Option<unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t>,
+    read: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut c_char, size_t) -> ssize_t>,
+    write: Option<unsafe extern "C-unwind" fn(*mut c_void, *const c_char, size_t) -> ssize_t>,
     seek: Option<unsafe extern "C" fn(*mut c_void, *mut off64_t, c_int) -> c_int>,
     close: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
 }
@@ -36,14 +36,24 @@ fn fd_of(cookie: *mut c_void) -> c_int {
     cookie.addr() as c_int - 1
 }
 
-unsafe extern "C" fn read(cookie: *mut c_void, to: *mut c_char, length: size_t) -> ssize_t {
-    // SAFETY: the C library's buffer.
-    unsafe { transfer::read(fd_of(cookie), to.cast(), length) }
+unsafe extern "C-unwind" fn read(cookie: *mut c_void, to: *mut c_char, length: size_t) -> ssize_t {
+    // SAFETY: the C library's buffer. Its functions that call this may be unwound.
+    unsafe {
+        let before = cancellation::enter();
+        let answer = transfer::read(fd_of(cookie), to.cast(), length);
+        cancellation::leave(before);
+        answer
+    }
 }
 
-unsafe extern "C" fn write(cookie: *mut c_void, from: *const c_char, length: size_t) -> ssize_t {
-    // SAFETY: the C library's buffer.
-    let written = unsafe { transfer::write(fd_of(cookie), from.cast(), length) };
+unsafe extern "C-unwind" fn write(cookie: *mut c_void, from: *const c_char, length: size_t) -> ssize_t {
+    // SAFETY: as above.
+    let written = unsafe {
+        let before = cancellation::enter();
+        let answer = transfer::write(fd_of(cookie), from.cast(), length);
+        cancellation::leave(before);
+        answer
+    };
     // Here an error is 0, not -1.
     written.max(0)
 }

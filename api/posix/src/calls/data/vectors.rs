@@ -9,6 +9,9 @@ use crate::descriptor::table;
 use crate::signal::user_memory;
 use crate::system::sys::Errno;
 
+/// Most bytes of a call (`MAX_RW_COUNT`).
+pub(crate) const MAX_BYTES: usize = 0x7fff_f000;
+
 /// Most vectors of a call (`UIO_MAXIOV`).
 pub(crate) const MAX_VECTORS: usize = 1024;
 

@@ -16,6 +16,7 @@ use crate::descriptor::description::{Held, Kind};
 use crate::descriptor::{in_flight, table};
 use crate::listener::kernel_socket;
 use crate::readiness::hooks;
+use crate::system::cancellation::{self, Whole};
 use crate::system::sys::{self, signed};
 use crate::system::{kernel, originals};
 
@@ -56,6 +57,8 @@ pub fn close(fd: c_int) -> c_int {
             FILE.store(-1, Relaxed);
             return sys::to_c_int(kernel::close(fd));
         }
+        // This library closes descriptors too, where it holds something.
+        let _whole = cancellation::is_used().then(Whole::begin);
         // SAFETY: touches no memory.
         return unsafe { originals::close(fd) };
     }

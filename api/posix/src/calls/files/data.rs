@@ -20,8 +20,8 @@ use crate::files::claim::{Access, Call, Done, Need, prepare_kernel, with_client}
 use crate::files::position::{now, seek};
 use crate::files::{mounts, words};
 use crate::signal::user_memory;
+use crate::system::originals;
 use crate::system::sys::{self, Errno, Outcome};
-use crate::system::{cancellation, originals};
 
 /// Most bytes of a call (`MAX_RW_COUNT`).
 const MAX_BYTES: usize = 0x7fff_f000;
@@ -312,8 +312,6 @@ unsafe fn read_or(
     (first, count): (*const iovec, c_int),
     kernel: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    // SAFETY: there is nothing to drop.
-    unsafe { cancellation::point() };
     // SAFETY: the caller upholds this function's contract.
     match unsafe { read_by_client(fd, place, first, count) } {
         Done::Here(outcome) => sys::to_c(outcome),
@@ -331,8 +329,6 @@ unsafe fn write_or(
     (first, count): (*const iovec, c_int),
     kernel: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    // SAFETY: there is nothing to drop.
-    unsafe { cancellation::point() };
     // SAFETY: the caller upholds this function's contract.
     match unsafe { write_by_client(fd, place, first, count) } {
         Done::Here(Ok(mut part)) => {

@@ -25,7 +25,7 @@ use crate::files::state;
 use crate::listener::reregister;
 use crate::readiness::hooks;
 use crate::signal::{disposition, longjmp};
-use crate::system::{originals, sys};
+use crate::system::{cancellation, originals, sys};
 
 extern "C" fn parent() {
     reregister::before_fork();
@@ -44,6 +44,7 @@ pub fn begin() {
     disposition::resolve();
     dlopen::resolve();
     longjmp::resolve();
+    cancellation::resolve(originals::look_up);
     context::begin();
     exec::begin();
     if context::get().is_some() {

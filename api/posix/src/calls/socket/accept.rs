@@ -34,7 +34,8 @@ use crate::service::arrival::{self, Received};
 use crate::service::client;
 use crate::signal::handlers::{self, Section};
 use crate::signal::longjmp;
-use crate::system::kernel::{self};
+use crate::system::cancellation::{self, Whole};
+use crate::system::kernel;
 use crate::system::sys::{self, Errno, Outcome, address_mut, signed};
 use crate::system::{originals, seccomp};
 
@@ -80,8 +81,11 @@ unsafe fn accept(
             if held.socket.flags.load(Acquire) & socket_flag::ON_KERNEL == 0 {
                 continue;
             }
+            // It does not block.
+            let whole = Whole::begin();
             // SAFETY: the caller upholds this function's contract.
             let new = unsafe { originals::accept4(fd, name, length, flags) };
+            drop(whole);
             forget_stale(new);
             if new >= 0 {
                 return Ok(new.cast_unsigned() as usize);
@@ -223,7 +227,7 @@ fn sleep(fd: c_int) -> Result<(), Errno> {
     let mut byte = [0_u8; 1];
     let arguments = [signed(fd), address_mut(byte.as_mut_ptr()), 1, signed(libc::MSG_PEEK), 0, 0];
     // SAFETY: the kernel writes at most one byte there.
-    unsafe { sys::syscall(libc::SYS_recvfrom, arguments) }.map(|_| ())
+    unsafe { cancellation::syscall(libc::SYS_recvfrom, arguments) }.map(|_| ())
 }
 
 /// Makes a descriptor of what arrived, with the number that was reserved. An end that is mapped

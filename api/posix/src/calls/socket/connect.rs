@@ -28,8 +28,8 @@ use crate::service::client::{self, Connected};
 use crate::service::reservation;
 use crate::signal::user_memory;
 use crate::system::kernel::{self, is_nonblocking, shutdown};
-use crate::system::originals;
 use crate::system::sys::{self, Outcome};
+use crate::system::{cancellation, originals};
 use crate::{address, context};
 
 /// `connect(2)`.
@@ -56,11 +56,14 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
         }
         _ => return kernel(),
     }
+    // The reference is held meanwhile.
+    // SAFETY: the C library's function may be unwound.
+    let unwound = || unsafe { cancellation::catch(kernel) }.unwrap_or_else(|errno| sys::to_c_int(Err(errno)));
     let remote = address::parse_destination(to, length).filter(|remote| family_fits(held, remote));
     if let Some(remote) = remote {
         if context.vnic().is_none() && !is_local(&remote) {
             explain(&remote, "the address is not one of this host");
-            return stays_with_kernel(fd, kernel());
+            return stays_with_kernel(fd, unwound());
         }
         let of_vnic = client::is_of_vnic(context, &remote);
         let key = short_lived::key(&remote);
@@ -69,7 +72,7 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
                 &remote,
                 "the last connections to it were short-lived (`sietch run --always` serves them)",
             );
-            return stays_with_kernel(fd, kernel());
+            return stays_with_kernel(fd, unwound());
         }
         let sent = if of_vnic { reservation::of(&held.socket) } else { Some(fd) };
         match client::connect(context, sent, listener_name(held), remote) {
@@ -87,7 +90,7 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
             Err(_) => {}
         }
     }
-    stays_with_kernel(fd, kernel())
+    stays_with_kernel(fd, unwound())
 }
 
 /// Says on standard error why a connect is the kernel's, if `SIETCH_DEBUG` is set.
