@@ -106,8 +106,11 @@ const SUITES: [Suite; 19] = [
     },
 ];
 
+/// A command, in the root of the workspace.
+type RunCommand = fn(&Path) -> Result<(), String>;
+
 /// Suites that are commands of their own.
-const COMMANDS: [(&str, fn(&Path) -> Result<(), String>); 5] = [
+const COMMANDS: [(&str, RunCommand); 5] = [
     // An hour for each target.
     ("fuzz", |root| fuzz::run(root, None, 3600)),
     ("sanitizers", |root| {

@@ -96,8 +96,8 @@ mod tests {
     #[test]
     fn groups_are_read_from_the_status_of_a_process() {
         assert_eq!(parse("Name:\tx\nGid:\t5\t5\nGroups:\t4 24 4294967295 \nNgid:\t0\n"), [4, 24, u32::MAX]);
-        assert_eq!(parse("Groups:\t \n"), []);
+        assert_eq!(parse("Groups:\t \n"), Vec::<u32>::new());
         assert_eq!(parse("Groups:\tx -1 3\n"), [3]);
-        assert_eq!(parse(""), []);
+        assert_eq!(parse(""), Vec::<u32>::new());
     }
 }

@@ -11,6 +11,8 @@ use sietch_net::packet::tcp::{ACK, Options, SackBlocks};
 use sietch_net::{FlowInfo, RecoveryState, limits};
 
 const ROUND_TRIP: u64 = 10 * MILLISECOND;
+/// No segment was sent.
+const NOTHING: [u32; 0] = [];
 
 /// A sender that knows its round trip and has `segments` of a thousand bytes in flight.
 fn sending(segments: u32) -> Peer {
@@ -57,7 +59,7 @@ fn a_single_loss_is_retransmitted_with_one_segment() {
     let mut peer = sending(8);
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 0, &[(1, 2)]);
-    assert_eq!(sent(&mut peer), []);
+    assert_eq!(sent(&mut peer), NOTHING);
     assert_eq!(info(&peer).recovery, RecoveryState::Disorder);
     acknowledge(&mut peer, 0, &[(1, 4)]);
     assert_eq!(sent(&mut peer), [0]);
@@ -65,7 +67,7 @@ fn a_single_loss_is_retransmitted_with_one_segment() {
     acknowledge(&mut peer, 0, &[(1, 8)]);
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 8, &[]);
-    assert_eq!(sent(&mut peer), []);
+    assert_eq!(sent(&mut peer), NOTHING);
     let info = info(&peer);
     assert_eq!((info.recovery, info.retransmits, info.retransmitted_bytes), (RecoveryState::Open, 1, 1000));
     assert_eq!((info.sacked, info.lost, info.in_flight), (0, 0, 0));
@@ -116,14 +118,14 @@ fn late_segments_are_not_retransmitted_once_reordering_was_seen() {
     acknowledge(&mut peer, 0, &[(1, 2)]);
     peer.now += ROUND_TRIP / 8;
     acknowledge(&mut peer, 4, &[]);
-    assert_eq!(sent(&mut peer), [], "within a quarter of a round trip");
+    assert_eq!(sent(&mut peer), NOTHING, "within a quarter of a round trip");
     assert!(info(&peer).reordered > 0);
     peer.host.engine.send(peer.flow, &[8; 8000]);
     peer.poll();
     assert_eq!(peer.take().len(), 8);
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 4, &[(5, 12)]);
-    assert_eq!(sent(&mut peer), [], "many arrived before it, yet it may only be late");
+    assert_eq!(sent(&mut peer), NOTHING, "many arrived before it, yet it may only be late");
     peer.now += ROUND_TRIP / 8;
     acknowledge(&mut peer, 12, &[]);
     assert_eq!((sent(&mut peer), info(&peer).retransmits, info(&peer).recoveries), (vec![], 0, 0));
@@ -133,7 +135,7 @@ fn late_segments_are_not_retransmitted_once_reordering_was_seen() {
     peer.take();
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 12, &[(13, 16)]);
-    assert_eq!(sent(&mut peer), []);
+    assert_eq!(sent(&mut peer), NOTHING);
     let later = peer.until(peer.now + ROUND_TRIP);
     assert_eq!(thousands(&peer, &later), [12]);
 }

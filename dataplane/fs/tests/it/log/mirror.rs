@@ -199,7 +199,7 @@ impl World {
     fn recover(&mut self) -> Result<Mapped, String> {
         let mut memory = empty(self.ring);
         let loaded = Mirror::load(&mut self.disk(), &mut memory).map_err(|e| e.to_string())?;
-        assert_eq!(loaded.unreadable, []);
+        assert!(loaded.unreadable.is_empty(), "{:?}", loaded.unreadable);
         let mut reader = self.reader(&memory)?;
         let mut found = Vec::new();
         while let Some(record) = reader.next().map_err(|e| e.to_string())? {
