@@ -163,6 +163,7 @@ impl Shard {
     pub fn with_placement(settings: Settings, seed: u64, placement: Placement, totals: Arc<Totals>) -> Self {
         let table = table();
         let mut seeds = Seeds::new(seed);
+        store.refusals = totals.refusals();
         let random = XorShift64Star::new(seeds.next());
         let snapshot_keys = SnapshotKeys::new(seeds.next(), seeds.next());
         let observed = vec![true; table.commands().len()];
@@ -386,6 +387,16 @@ impl Shard {
     }
 
     /// Sets the bytes that all entries may take in a snapshot. A command that would exceed them is
+    /// Whether a command was refused for which the log's area still has no room.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.store.lacks_room()
+    }
+
+    /// Commands that were refused because the log's area had no room, by all shards.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.store.refusals.count()
+    }
+
     /// refused before it changes anything, because everything that has run must fit the log, in the
     /// end as a snapshot.
     pub fn limit_snapshot(&mut self, bytes: u64) {

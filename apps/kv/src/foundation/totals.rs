@@ -20,6 +20,31 @@ struct Share {
     clients: AtomicU64,
 }
 
+/// Commands that were refused because a snapshot would have no room for what they add.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    count: AtomicU64,
+    growth: AtomicU64,
+}
+
+impl Refusals {
+    /// Notes a refusal of so many bytes.
+    pub(crate) fn note(&self, growth: u64) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.growth.store(growth, Ordering::Relaxed);
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of the last one; 0 if there was none.
+    pub(crate) fn growth(&self) -> u64 {
+        self.growth.load(Ordering::Relaxed)
+    }
+}
+
 /// What some shards have together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
@@ -48,6 +73,7 @@ pub struct Totals {
     pub(crate) client_numbers: Numbers,
     /// The numbers of entries of the slow log.
     pub(crate) slow_numbers: Numbers,
+    refusals: Arc<Refusals>,
 }
 
 impl Totals {
@@ -57,7 +83,13 @@ impl Totals {
             shares: (0..shards).map(|_| Share::default()).collect(),
             client_numbers: Numbers::default(),
             slow_numbers: Numbers::default(),
+            refusals: Arc::default(),
         }
+    }
+
+    /// What was refused for lack of room.
+    pub(crate) fn refusals(&self) -> Arc<Refusals> {
+        Arc::clone(&self.refusals)
     }
 
     /// Publishes the bytes of shard `own`.

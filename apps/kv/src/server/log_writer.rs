@@ -105,6 +105,8 @@ pub struct LogWriter<D: DiskQueue> {
     /// A compaction made no room: the shard refuses commands that need room.
     refusing: bool,
     failed: bool,
+    /// Whether the log has said that the area is full.
+    shows_full: bool,
     /// Whether the members know that no command runs.
     held: bool,
     flush_due: Option<u64>,
@@ -152,6 +154,7 @@ impl<D: DiskQueue> LogWriter<D> {
             full: false,
             refusing: false,
             failed: false,
+            shows_full: false,
             held: false,
             flush_due: None,
             syncing: false,
@@ -322,6 +325,7 @@ impl<D: DiskQueue> LogWriter<D> {
         if busy || durable > shard.persistence().durable_sequence || self.compaction != Compaction::Idle {
             self.update_status(shard, durable, now);
         }
+        self.show_full(shard);
         if self.is_blocked() {
             // Replies to commands whose effects are not in the log must not leave. They are sealed
             // once the record is appended.
@@ -365,6 +369,22 @@ impl<D: DiskQueue> LogWriter<D> {
         }
         self.syncing = shard.has_syncs() || self.positions.is_awaited();
         Ok(busy)
+    }
+
+    /// Whether writes are refused because the area is full.
+    pub(crate) fn is_full(&self, shard: &Shard) -> bool {
+        self.refusing || shard.lacks_room()
+    }
+
+    /// Says in the log that the area is full, and that it no longer is, once each.
+    fn show_full(&mut self, shard: &Shard) {
+        let full = self.is_full(shard);
+        if full != std::mem::replace(&mut self.shows_full, full) {
+            match full {
+                true => tracing::warn!("writes are refused: {}", self.full_reason()),
+                false => tracing::info!("the storage area has room again; writes are accepted"),
+            }
+        }
     }
 
     /// Tells the members whether commands run.

@@ -10,6 +10,7 @@ use sietch::{Kind, Metrics, MetricsError, VnicQueue};
 use sietch_ring::thread_doorbell::EventDoorbell;
 
 use super::reactor::Reactor;
+use crate::shard::Shard;
 
 mod cores;
 mod store;
@@ -151,6 +152,10 @@ fn layers<Q: NicQueue + QueueCounters, D: DiskQueue>(
         ] {
             entries.push((name.into(), Kind::Counter, value));
         }
+        let refused = reactor.shard().map_or(0, Shard::refusals);
+        let full = reactor.shard().is_some_and(|shard| log_writer.is_full(shard));
+        entries.push(("refused_writes".into(), Kind::Counter, refused));
+        entries.push(("full".into(), Kind::Gauge, u64::from(full)));
         entries.push(("longest_commit_ns".into(), Kind::Gauge, commits.longest_ns));
         entries.push(("durable_sequence".into(), Kind::Gauge, log.durable()));
         entries.push(("used_bytes".into(), Kind::Gauge, log.used()));

@@ -179,6 +179,9 @@ fn a_value_that_the_area_cannot_hold_is_refused_and_nothing_else_is() {
     assert!(reply.starts_with("-MISCONF"), "{reply}");
     assert_eq!(scene.request(client, &set("small", 10)), "+OK\r\n");
     assert_eq!(scene.request(client, b"EXISTS huge\r\n"), ":0\r\n");
+    // The value is too large. The area is not full, and the refusal is counted.
+    assert_eq!(persistence_info(&mut scene, client, "log_full"), "0");
+    assert_eq!(persistence_info(&mut scene, client, "log_refused_writes"), "1");
     assert_eq!(scene.request(client, &set("large", 20 << 20)), "+OK\r\n");
     assert_eq!(scene.request(client, b"DEL large\r\n"), ":1\r\n");
 }
@@ -208,6 +211,12 @@ fn a_full_area_rests_refuses_growth_and_recovers_by_deleting() {
         }
     }
     assert!(refused > 1000 && stored > 100, "{stored} stored, {refused} refused");
+    let signs = |scene: &mut Scene| {
+        let fields = ["log_full", "aof_last_write_status", "log_refused_writes"];
+        fields.map(|field| persistence_info(scene, client, field))
+    };
+    let refusals = refused.to_string();
+    assert_eq!(signs(&mut scene), ["1", "err", &refusals], "what an operator can see");
     // No request arrives: it must sleep, for hours.
     let mut iterations = 0;
     loop {
@@ -233,6 +242,7 @@ fn a_full_area_rests_refuses_growth_and_recovers_by_deleting() {
     for _ in 0..1000 {
         scene.iterate();
     }
+    assert_eq!(signs(&mut scene), ["0", "ok", &refusals], "it has room again");
     assert_eq!(scene.request(client, &set("again", 2000)), "+OK\r\n");
 }
 

@@ -237,6 +237,8 @@ fn seconds(nanoseconds: Option<u64>) -> i64 {
 /// describe it.
 fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     let kept = store.settings.durability.keeps_log();
+    // The coordinator's sums include every shard's bytes.
+    let full = store.persistence.full || store.lacks_room();
     let status = &store.persistence;
     let running = status.compacting_since();
     let current = seconds(running.map(|begin| context.data.now().monotonic_ns.saturating_sub(begin)));
@@ -260,7 +262,7 @@ fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("aof_last_bgrewrite_status", ok_or_err(status.given_up > 0));
     lines.put("aof_rewrites", status.compactions);
     lines.put("aof_rewrites_consecutive_failures", status.given_up);
-    lines.put("aof_last_write_status", ok_or_err(status.failed || status.full));
+    lines.put("aof_last_write_status", ok_or_err(status.failed || full));
     if kept {
         lines.put("aof_current_size", status.used_bytes);
         lines.put("aof_base_size", status.base_bytes);
@@ -281,7 +283,8 @@ fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("log_last_sequence", status.last_sequence);
     lines.put("log_durable_sequence", status.durable_sequence);
     lines.put("log_capacity", status.capacity_bytes);
-    lines.put("log_full", u8::from(status.full));
+    lines.put("log_full", u8::from(full));
+    lines.put("log_refused_writes", store.refusals.count());
     lines.put("log_failed", u8::from(status.failed));
     lines.put("log_appends", status.log.appends);
     lines.put("log_appended_bytes", status.log.appended_bytes);

@@ -325,6 +325,7 @@ impl<'a> Data<'a> {
         if after <= limit || !self.store.records() {
             return Ok(());
         }
+        self.store.refusals.note(growth as u64);
         let there = after.saturating_sub(growth as u64);
         Err(Fault::new(format!(
             "MISCONF the storage area is full: it has room for {limit} bytes of data, {there} are there, and this needs {growth} more; delete data, or make the area larger"

@@ -28,7 +28,7 @@ use crate::foundation::observation::Observation;
 use crate::foundation::observation::key_events::class;
 use crate::foundation::placement::Placement;
 use crate::foundation::settings::Settings;
-use crate::foundation::totals::{Sums, Totals};
+use crate::foundation::totals::{Refusals, Sums, Totals};
 
 /// How SHUTDOWN was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,8 @@ pub(crate) struct Store {
     pub building: bool,
     /// Most bytes that all entries may take in a snapshot: the room in the log's area.
     pub most_dumped: u64,
+    /// What was refused because it would exceed that, by any shard.
+    pub refusals: Arc<Refusals>,
     /// What the shards have whose partitions are not here, as they last published it.
     pub elsewhere: Sums,
     /// Where the shards publish it, if there are several.
@@ -101,6 +103,10 @@ pub(crate) struct Store {
 /// the room in the log's area: little beside what a snapshot leaves free.
 const SLACK: u64 = 64;
 
+/// An area of which less than one part of this many is free counts as full, if a command was
+/// refused. With more room, the command was too large.
+const FULL_SHARE: u64 = 16;
+
 impl Store {
     /// An empty store of the shard at this place.
     pub(crate) fn new(settings: Settings, seed: u64, commands: usize, placement: Placement) -> Self {
@@ -117,6 +123,7 @@ impl Store {
             replaying: false,
             building: false,
             most_dumped: u64::MAX,
+            refusals: Arc::default(),
             elsewhere: Sums::default(),
             totals: None,
             client_bytes: 0,
@@ -142,6 +149,14 @@ impl Store {
             totals.claim(placement.own(), here, slack)
         });
         here.saturating_add(claimed.unwrap_or(self.elsewhere.dumped))
+    }
+
+    /// Whether there is still no room for what was refused last, however much of an almost empty
+    /// area that was: then the area is full.
+    pub(crate) fn lacks_room(&self) -> bool {
+        let wanted = self.refusals.growth().min(self.most_dumped / FULL_SHARE);
+        let there = (self.weight().dumped as u64).saturating_add(self.elsewhere.dumped);
+        wanted > 0 && there.saturating_add(wanted) > self.most_dumped
     }
 
     /// The place of the shard among all shards.
