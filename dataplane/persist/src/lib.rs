@@ -56,8 +56,8 @@ pub use follower::Follower;
 pub use layout::{HEADER, VERSION};
 pub use limits::{BATCH, MAX_RECORD, MIN_CAPACITY};
 pub use log::{
-    Cursor, Durability, FormatOptions, Log, LogMetrics, Options, Read, Sequence, Waiter, check, is_formatted,
-    verify,
+    Cursor, Durability, FormatOptions, Log, LogMetrics, Options, Read, Sequence, Waiter, check,
+    expected_records, is_formatted, verify,
 };
 pub use map::{Fetch, Fetched, Map, MapMetrics, StoredMap, StoredMapOptions, Value};
 pub use queue::{Delivery, MAX_ENTRIES, Queue, QueueMetrics, QueueOptions, Receipt};

@@ -56,7 +56,7 @@ use state::truncation::Truncation;
 use state::waiters::Waiters;
 
 pub use metrics::LogMetrics;
-pub use open::{FormatOptions, check, is_formatted};
+pub use open::{FormatOptions, check, expected_records, is_formatted};
 pub use options::{Durability, Options, Sequence};
 pub use read::{Cursor, Read};
 pub use state::waiters::Waiter;

@@ -81,6 +81,8 @@ pub(crate) struct Index<T> {
     /// Bytes of all segments' allocations.
     segment_bytes: usize,
     seed: u64,
+    /// Elements that a segment is given room for when it grows, while many are expected.
+    expected: usize,
 }
 
 /// Where an element is, as long as none is inserted or removed.
@@ -165,6 +167,39 @@ impl<T: Keyed> Index<T> {
             len: 0,
             segment_bytes: 0,
             seed,
+            expected: 0,
+        }
+    }
+
+    /// Prepares for `count` elements in all: splits every segment at once as often as they would
+    /// split it one after the other, and lets a segment grow at once to the size that it will have.
+    /// The count may be wrong: what it is too large costs the heads of segments, until
+    /// [`Index::end_expecting`].
+    pub(crate) fn expect(&mut self, count: usize) {
+        let usual = SEGMENT_LIMIT * 3 / 4;
+        let mut depth = 0;
+        while depth < DEPTH_LIMIT && count >> depth > usual {
+            depth += 1;
+        }
+        self.expected = (count >> depth) + (count >> depth >> 3);
+        let mut number = 0;
+        while number < self.segments.len() {
+            // A new segment goes to the end, and is split in its turn.
+            if self.segments[number].depth < depth { self.split(number) } else { number += 1 }
+        }
+    }
+
+    /// Merges what was split for elements that have not come.
+    pub(crate) fn end_expecting(&mut self) {
+        if std::mem::take(&mut self.expected) == 0 {
+            return;
+        }
+        let mut number = 0;
+        while number < self.segments.len() {
+            let before = self.segments.len();
+            self.merge(number);
+            // Another one has taken the place of one that was merged.
+            number += usize::from(self.segments.len() == before);
         }
     }
 
@@ -214,6 +249,13 @@ impl<T: Keyed> Index<T> {
         self.segment_of(hash).find(in_table(hash), |_| true)
     }
 
+    /// The element of this key, whose hash is known, to be changed; its key must stay.
+    #[inline]
+    pub(crate) fn get_hashed_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut T> {
+        let number = self.directory[self.slot(hash)] as usize;
+        self.segments[number].find_mut(in_table(hash), |element| element.key() == key)
+    }
+
     /// The hash of a key here. It stays the same as long as the index exists.
     pub(crate) fn hash_of(&self, key: &[u8]) -> u64 {
         hash_bytes(self.seed, key)
@@ -249,9 +291,7 @@ impl<T: Keyed> Index<T> {
 
     /// The element of this key, to be changed; its key must stay.
     pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut T> {
-        let hash = hash_bytes(self.seed, key);
-        let number = self.directory[self.slot(hash)] as usize;
-        self.segments[number].find_mut(in_table(hash), |element| element.key() == key)
+        self.get_hashed_mut(hash_bytes(self.seed, key), key)
     }
 
     /// Inserts `element`, and returns the element of the same key that it replaces.
@@ -266,8 +306,9 @@ impl<T: Keyed> Index<T> {
         None
     }
 
-    fn insert_new(&mut self, hash: u64, element: T) {
-        let seed = self.seed;
+    /// Inserts an element with this hash whose key is not there.
+    pub(crate) fn insert_new(&mut self, hash: u64, element: T) {
+        let (seed, expected) = (self.seed, self.expected);
         let mut number = self.directory[self.slot(hash)] as usize;
         while self.segments[number].len() >= self.segments[number].limit as usize {
             if !self.may_split(number) {
@@ -280,7 +321,11 @@ impl<T: Keyed> Index<T> {
         }
         let segment = &mut self.segments[number];
         self.segment_bytes -= segment.memory();
-        segment.add(in_table(hash), element, |other| in_table(hash_bytes(seed, other.key())));
+        let hasher = |other: &T| in_table(hash_bytes(seed, other.key()));
+        if expected > 0 {
+            segment.grow_to(expected, hasher);
+        }
+        segment.add(in_table(hash), element, hasher);
         self.segment_bytes += segment.memory();
         self.len += 1;
     }
@@ -326,14 +371,14 @@ impl<T: Keyed> Index<T> {
         let depth = low.depth + 1;
         (low.prefix, low.depth, low.limit) = (low.prefix << 1, depth, SEGMENT_LIMIT as u32);
         let mut high = Segment::new(low.prefix | 1, depth, SEGMENT_LIMIT);
-        let side = |element: &T| hash_bytes(seed, element.key()) >> bit & 1;
-        let many = all.iter().filter(|element| side(element) == 1).count();
+        // Each key is read once: most of the time goes to memory that is not in a cache.
+        let hashes: Vec<u64> = all.iter().map(|element| hash_bytes(seed, element.key())).collect();
+        let many = hashes.iter().filter(|&&hash| hash >> bit & 1 == 1).count();
         low.reserve(all.len() - many + 1);
         high.reserve(many + 1);
-        for element in all {
-            let half = if side(&element) == 1 { &mut high } else { &mut *low };
-            let hash = in_table(hash_bytes(seed, element.key()));
-            half.add(hash, element, |other| in_table(hash_bytes(seed, other.key())));
+        for (element, hash) in all.into_iter().zip(hashes) {
+            let half = if hash >> bit & 1 == 1 { &mut high } else { &mut *low };
+            half.add(in_table(hash), element, |other| in_table(hash_bytes(seed, other.key())));
         }
         self.segment_bytes += low.memory() + high.memory();
         self.at_depth[depth as usize - 1] -= 1;

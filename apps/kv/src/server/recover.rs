@@ -1,17 +1,18 @@
 //! Recovery: replays the log of an area into the shards of a store, and formats an area that was
 //! never used.
 //!
-//! 1. One shard replays each record as it is read.
-//! 2. Several shards replay on a thread each. This thread reads the log and divides its effects
-//!    among them by key ([`Router`]). The queue to each thread is bounded, so that reading does not
-//!    run ahead by more than a few batches.
+//! 1. Each shard replays on a thread of its own. This thread reads the log meanwhile, checks it,
+//!    and divides its effects among the shards by key ([`Router`]). The queue to each thread is
+//!    bounded, so that reading does not run ahead by more than a few batches.
+//! 2. The superblock says roughly how much there is to read ([`Expected`]). After its first batch a
+//!    shard knows roughly how many keys will come, and prepares for them at once.
 //! 3. A shard that meets a fault stops, and the reader stops with it. The other shards replay what
 //!    they have. The first fault in the order of the log counts, as with one shard.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use sietch::disk::DiskQueue;
-use sietch::persist::{self, Applied, Entry, FormatOptions, Log, OpenError, RecoveryReport};
+use sietch::persist::{self, Applied, Entry, FormatOptions, HEADER, Log, OpenError, RecoveryReport};
 
 use super::Error;
 use super::log_writer::LogWriter;
@@ -23,11 +24,14 @@ use crate::shard::{Batch, Now, ReplayError, Router, Shard};
 /// each write costs an interrupt and a kernel wake-up.
 const WRITES_IN_FLIGHT: usize = 2;
 
+/// Bytes of a record of a snapshot, but for the last ones.
+const SNAPSHOT_RECORD: u64 = 64 << 10;
+
 /// Batches that wait for a shard's thread: enough to keep it busy while others get theirs.
 const BATCHES: usize = 4;
 
-/// Opens the log on `disk`, replays it into `shard`, and returns it ready for appends. `identity`
-/// marks the log if the area is new.
+/// Opens the log on `disk`, replays it into `shard` on this thread, and returns it ready for
+/// appends. `identity` marks the log if the area is new.
 ///
 /// # Errors
 /// The area is damaged, or holds something else. It is not changed then.
@@ -70,12 +74,10 @@ pub(super) fn recover_shards<D: DiskQueue>(
     identity: u128,
     now: Now,
 ) -> Result<(LogWriter<D>, RecoveryReport), Error> {
-    if let [shard] = shards {
-        return recover(name, disk, shard, durability, identity, now);
-    }
     let area = || name.to_owned();
-    let disk = format_unused(name, disk, identity)?;
-    let (opened, fault) = replay_in_parallel(disk, shards, options(durability), now);
+    let mut disk = format_unused(name, disk, identity)?;
+    let expected = Expected::of(&mut disk).map_err(|cause| Error::Log { name: area(), cause })?;
+    let (opened, fault) = replay_in_parallel(disk, shards, options(durability), now, expected);
     if let Some(cause) = fault {
         return Err(Error::Replay { name: area(), cause });
     }
@@ -140,14 +142,16 @@ fn replay_in_parallel<D: DiskQueue>(
     shards: &mut [Box<Shard>],
     options: persist::Options,
     now: Now,
+    expected: Expected,
 ) -> (Opened<D>, Option<ReplayError>) {
     std::thread::scope(|scope| {
         let mut router = Router::new(shards.len());
+        let expected = Expected { snapshot_bytes: expected.snapshot_bytes / shards.len() as u64, ..expected };
         let (mut queues, mut threads) = (Vec::new(), Vec::new());
         for shard in shards {
             let (queue, batches) = sync_channel(BATCHES);
             queues.push(queue);
-            threads.push(scope.spawn(move || replay_batches(shard, &batches, now)));
+            threads.push(scope.spawn(move || replay_batches(shard, &batches, now, expected)));
         }
         let mut fault = None;
         let opened = Log::open(disk, options, &mut |entry| {
@@ -182,13 +186,50 @@ fn pass_on(router: &mut Router, queues: &[SyncSender<Batch>]) -> bool {
     all.all(|(shard, queue)| router.take_full(shard).is_none_or(|batch| queue.send(batch).is_ok()))
 }
 
+/// What the superblock says of a log that is to be replayed. It may be wrong, and is only used to
+/// prepare for it.
+#[derive(Debug, Clone, Copy)]
+struct Expected {
+    /// Bytes of the snapshot.
+    snapshot_bytes: u64,
+    /// Records of the log.
+    records: u64,
+}
+
+impl Expected {
+    fn of<D: DiskQueue>(disk: &mut D) -> Result<Self, OpenError> {
+        let (snapshot, records) = persist::expected_records(disk)?;
+        // No more than the area has room for.
+        let capacity = disk.capacity();
+        let snapshot_bytes = snapshot.saturating_mul(SNAPSHOT_RECORD).min(capacity);
+        Ok(Self { snapshot_bytes, records: records.min(capacity / HEADER as u64) })
+    }
+
+    /// How many batches like the first one will come, that included.
+    fn batches(&self, first: &Batch) -> u64 {
+        match first.log_records() {
+            Some(records) => self.records / records.max(1),
+            None => self.snapshot_bytes / (first.bytes() as u64).max(1),
+        }
+    }
+}
+
 /// Replays batches until there are no more; returns the first fault.
-fn replay_batches(shard: &mut Shard, batches: &Receiver<Batch>, now: Now) -> Option<Fault> {
+fn replay_batches(
+    shard: &mut Shard,
+    batches: &Receiver<Batch>,
+    now: Now,
+    expected: Expected,
+) -> Option<Fault> {
+    let mut expected = Some(expected);
     for batch in batches {
         for share in batch.shares() {
             if let Err(cause) = shard.replay_share(&share, now) {
                 return Some((share.record, cause));
             }
+        }
+        if let Some(expected) = expected.take() {
+            shard.expect_keys(expected.batches(&batch) as usize);
         }
     }
     None

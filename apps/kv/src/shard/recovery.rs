@@ -118,6 +118,11 @@ impl Shard {
             for &(number, begin, end) in &ahead {
                 let effect: &[&[u8]] = &arguments[begin..end];
                 let key = effect.get(1).copied().unwrap_or_default();
+    /// Prepares for `times` as many keys as have been replayed so far.
+    pub(crate) fn expect_keys(&mut self, times: usize) {
+        self.store.expect(times);
+    }
+
                 if !guarded {
                     self.snapshot_keys.insert(number as u64, key, sequence);
                 } else if self.snapshot_keys.covers(number as u64, key, sequence) {
@@ -252,6 +257,7 @@ impl Shard {
     /// up to the sequence that it is stamped with, and none that follow.
     pub(crate) fn snapshot_pieces(&mut self, budget_bytes: usize, out: &mut dyn FnMut(&[u8])) -> bool {
         self.walk(&mut SnapshotRecords::pieces(out), budget_bytes)
+        self.store.end_expecting();
     }
 
     fn walk(&mut self, records: &mut SnapshotRecords<'_>, budget_bytes: usize) -> bool {

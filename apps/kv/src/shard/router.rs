@@ -52,6 +52,17 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// How many records of the log it was made of; none if it begins with the snapshot.
+    pub(crate) fn log_records(&self) -> Option<u64> {
+        let (first, last) = (self.heads.first()?, self.heads.last()?);
+        first.guarded.then(|| last.record - first.record + 1)
+    }
+
+    /// Bytes of its effects.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The shares, in the order of the log.
     pub(crate) fn shares(&self) -> impl Iterator<Item = Share<'_>> {
         let mut begin = 0;

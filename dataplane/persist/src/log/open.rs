@@ -272,6 +272,19 @@ pub fn is_formatted<D: DiskQueue>(disk: &mut D) -> Result<bool, OpenError> {
     }
 }
 
+/// How many records opening an area will deliver at least, as its superblock says: of the snapshot,
+/// and of the log. Payloads that were cut into several records count as several. Changes nothing.
+///
+/// # Errors
+/// There is no log, or its superblocks are damaged, or the device failed.
+pub fn expected_records<D: DiskQueue>(disk: &mut D) -> Result<(u64, u64), OpenError> {
+    let Found { superblock, .. } = superblocks::newest(disk)?;
+    let first = superblock.runs.first().map_or(0, |run| run.first.max(superblock.head));
+    let last = superblock.clean.max(superblock.proven);
+    let snapshot = superblock.snapshot.map_or(0, |snapshot| snapshot.last);
+    Ok((snapshot, (last + 1).saturating_sub(first)))
+}
+
 /// Marks the segments of all chains; no two may claim one.
 pub(super) fn claim(superblock: &Superblock, log: &[u32], snapshot: &[u32]) -> Result<Space, OpenError> {
     let mut space = Space::new(superblock.segment_count);

@@ -128,6 +128,17 @@ impl<T> Segment<T> {
         self.table = HashTable::with_capacity(count);
     }
 
+    /// If the next element needs more memory, makes room for so many in all at once. A segment with
+    /// few elements may stay so.
+    pub(super) fn grow_to(&mut self, count: usize, hasher: impl Fn(&T) -> u64) {
+        let len = self.elements.len();
+        if len == self.elements.capacity() && (STEP / 2..count).contains(&len) {
+            self.elements.reserve_exact(room(count) - len);
+            let elements = &self.elements;
+            self.table.reserve(count - len, |&position| hasher(&elements[usize::from(position)]));
+        }
+    }
+
     /// Gives a nearly empty segment less memory.
     pub(super) fn shrink(&mut self, hasher: impl Fn(&T) -> u64) {
         let len = self.elements.len();

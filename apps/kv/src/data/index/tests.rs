@@ -259,3 +259,29 @@ fn seeds_differ() {
     let all: std::collections::BTreeSet<u64> = (0..1000).map(|_| seeds.next()).collect();
     assert_eq!(all.len(), 1000);
 }
+
+#[test]
+fn an_index_that_expects_many_elements_splits_no_more_than_a_few() {
+    for (first, expected, added) in
+        [(0, 0, 100), (700, 20_000, 20_000), (700, 20_000, 300), (50, 1000, 30_000)]
+    {
+        let mut index: Index<Box<[u8]>> = Index::new(7);
+        let key = |number: usize| format!("key{number}").into_bytes().into_boxed_slice();
+        (0..first).for_each(|number| drop(index.insert(key(number))));
+        index.expect(expected);
+        let before = index.segments.len();
+        (first..added.max(first)).for_each(|number| drop(index.insert(key(number))));
+        index.end_expecting();
+        let all = added.max(first);
+        assert_eq!(index.len(), all);
+        assert!((0..all).all(|number| index.contains(&key(number))), "{expected} expected");
+        assert_eq!(index.iter().count(), all);
+        index.check();
+        if added == expected && expected > 0 {
+            assert!(index.segments.len() < before + before / 10, "{before}, {}", index.segments.len());
+        }
+        // It shrinks as any other one.
+        (0..all).for_each(|number| assert!(index.remove(&key(number)).is_some()));
+        assert!(index.is_empty() && index.memory() < 4096, "{}", index.memory());
+    }
+}

@@ -194,12 +194,22 @@ impl Partition {
         Some(entry)
     }
 
-    /// Adds an entry whose key is not there.
-    fn add(&mut self, database: usize, entry: Entry) {
+    /// Changes the index of a database, but none of its entries.
+    pub(super) fn arrange(&mut self, database: usize, arrange: impl FnOnce(&mut Index<Entry>)) {
+        let Database { index, weight, .. } = &mut self.databases[database];
+        let before = Weight { memory: index.growth(), dumped: 0 };
+        arrange(index);
+        let after = Weight { memory: index.growth(), dumped: 0 };
+        weight.exchange(before, after);
+        self.weight.exchange(before, after);
+    }
+
+    /// Adds an entry with this hash whose key is not there.
+    pub(super) fn add(&mut self, database: usize, hash: u64, entry: Entry) {
         let database = &mut self.databases[database];
         let before = Weight { memory: database.index.growth(), dumped: 0 };
         let mut after = entry.weight();
-        database.index.insert(entry);
+        database.index.insert_new(hash, entry);
         after.memory += database.index.growth();
         database.weight.exchange(before, after);
         self.weight.exchange(before, after);
@@ -214,8 +224,10 @@ impl Partition {
         keep_expiry: bool,
         make: impl FnOnce(Option<&Entry>) -> Entry,
     ) -> bool {
-        let Some(entry) = self.databases[database].index.get_mut(key) else {
-            self.add(database, make(None));
+        let index = &mut self.databases[database].index;
+        let hash = index.hash_of(key);
+        let Some(entry) = index.get_hashed_mut(hash, key) else {
+            self.add(database, hash, make(None));
             return true;
         };
         let mut new = make(Some(entry));

@@ -19,7 +19,7 @@ use super::partial_dump::EffectDetail;
 use super::partition::{Partition, Waiter};
 use super::partitions::Partitions;
 use crate::acl::Users;
-use crate::data::index::Seeds;
+use crate::data::index::{Index, Seeds};
 use crate::data::journal::Journal;
 use crate::data::value::Value;
 use crate::foundation::client_id::ClientId;
@@ -82,7 +82,7 @@ pub(crate) struct Store {
     pub most_used: u64,
     /// The state of the log, for INFO.
     pub persistence: Persistence,
-    /// Requested by BGREWRITEAOF, BGSAVE or SAVE; reset by the event loop.
+    /// Requested by BGREWRITEAOF; reset by the event loop.
     pub compaction_requested: bool,
     /// Keys may have to be evicted before the next command: a setting has changed.
     pub evicting: bool,
@@ -377,9 +377,15 @@ impl Store {
     /// overwritten in place.
     #[inline]
     pub(super) fn put_string(&mut self, database: usize, key: &[u8], bytes: &[u8], now: Now) {
-        if let Some(entry) = self.partitions.of_mut(key).databases[database].index.get_mut(key)
-            && entry.overwrite(bytes)
-        {
+        let index = &mut self.partitions.of_mut(key).databases[database].index;
+        let hash = index.hash_of(key);
+        let Some(entry) = index.get_hashed_mut(hash, key) else {
+            let entry = Entry::of_string(key, bytes, fresh_access(self.settings.policy, now));
+            self.changing(database, key).add(database, hash, entry);
+            self.observation.events.note(class::NEW, "new", database, key);
+            return;
+        };
+        if entry.overwrite(bytes) {
             if !self.settings.policy.counts_frequency() {
                 entry.put_access(access_time(now));
             }
@@ -400,6 +406,22 @@ impl Store {
             let after = entry.weight();
             weight.exchange(before, after);
             all.exchange(before, after);
+        }
+    }
+
+    /// Prepares for a recovery that will load `times` as many keys as are there.
+    pub(crate) fn expect(&mut self, times: usize) {
+        let own = &mut self.partitions.own;
+        for database in 0..own.databases.len() {
+            own.arrange(database, |index| index.expect(index.len().saturating_mul(times)));
+        }
+    }
+
+    /// Ends such a recovery.
+    pub(crate) fn end_expecting(&mut self) {
+        let own = &mut self.partitions.own;
+        for database in 0..own.databases.len() {
+            own.arrange(database, Index::end_expecting);
         }
     }
 
