@@ -7,6 +7,7 @@
 //!
 //! ```text
 //!  server        one thread: VNIC, kernel sockets and log around one shard
+//!  backup        the data of a store in one file
 //!  check         whether the log of a storage area can be read
 //!  shard         runs clients' commands, orders replies, recovers, takes snapshots
 //!  commands      the handlers, a file for each family, and the command table
@@ -20,6 +21,7 @@
 #![allow(clippy::vec_box, reason = "shards move between cores, as one word each")]
 
 mod acl;
+pub mod backup;
 pub mod check;
 mod clients;
 mod commands;

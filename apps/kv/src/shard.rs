@@ -101,11 +101,6 @@ impl Refused {
     }
 }
 
-/// The reply of SAVE when the snapshot was abandoned.
-const SAVE_FAILED: Fault = Fault::of(
-    "ERR the data set was not saved: the log has failed, or its area has no room; see INFO persistence",
-);
-
 /// The reply of WAIT when the log has failed.
 const SYNC_FAILED: Fault =
     Fault::of("MISCONF the log has failed: the last writes are not durable; see INFO persistence");
@@ -163,12 +158,12 @@ impl Shard {
     pub fn with_placement(settings: Settings, seed: u64, placement: Placement, totals: Arc<Totals>) -> Self {
         let table = table();
         let mut seeds = Seeds::new(seed);
-        store.refusals = totals.refusals();
         let random = XorShift64Star::new(seeds.next());
         let snapshot_keys = SnapshotKeys::new(seeds.next(), seeds.next());
         let observed = vec![true; table.commands().len()];
         let peers = Peers::new(placement, &table);
         let mut store = Store::new(settings, seeds.next(), table.commands().len(), placement);
+        store.refusals = totals.refusals();
         store.totals = (placement.count() > 1).then(|| Arc::clone(&totals));
         store.observation.slow_log.numbers = totals.slow_numbers.clone();
         let mut clients = Clients::new(placement.own(), placement.count());
@@ -374,7 +369,6 @@ impl Shard {
         self.restricted = true;
         self.clients.fail();
         self.peers.proxies.iter_mut().for_each(Proxy::fail);
-        self.end_saves(u64::MAX, Some(&SAVE_FAILED));
         self.end_syncs(|_| true, Some(&SYNC_FAILED));
         self.store.journal.clear();
     }
@@ -387,6 +381,12 @@ impl Shard {
     }
 
     /// Sets the bytes that all entries may take in a snapshot. A command that would exceed them is
+    /// refused before it changes anything, because everything that has run must fit the log, in the
+    /// end as a snapshot.
+    pub fn limit_snapshot(&mut self, bytes: u64) {
+        self.store.most_dumped = bytes;
+    }
+
     /// Whether a command was refused for which the log's area still has no room.
     pub(crate) fn lacks_room(&self) -> bool {
         self.store.lacks_room()
@@ -395,12 +395,6 @@ impl Shard {
     /// Commands that were refused because the log's area had no room, by all shards.
     pub(crate) fn refusals(&self) -> u64 {
         self.store.refusals.count()
-    }
-
-    /// refused before it changes anything, because everything that has run must fit the log, in the
-    /// end as a snapshot.
-    pub fn limit_snapshot(&mut self, bytes: u64) {
-        self.store.most_dumped = bytes;
     }
 
     /// The addresses that CONFIG GET bind shows, and the directory of CONFIG GET dir.
@@ -539,23 +533,8 @@ impl Shard {
         [expiry, idle, output, release, self.clients.next_unblock()].into_iter().flatten().min()
     }
 
-    /// Answers the clients that wait for a snapshot with an error: the snapshot failed.
-    pub(crate) fn snapshot_failed(&mut self) {
-        self.end_saves(u64::MAX, Some(&SAVE_FAILED));
-    }
-
-    /// Answers the clients that wait for the snapshot of this number, or one before it, to be
-    /// durable.
-    fn end_saves(&mut self, number: u64, error: Option<&Fault>) {
-        let waiting = std::mem::take(&mut self.clients.saving);
-        let (over, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|&(wanted, _)| wanted <= number);
-        self.clients.saving = left;
-        over.into_iter().for_each(|(_, id)| self.end_block(id, error));
-    }
-
     /// Notes that a snapshot is durable.
     pub(crate) fn snapshot_finished(&mut self, now: Now) {
-        self.end_saves(self.store.persistence.begun, None);
         self.store.metrics.snapshots += 1;
         self.store.last_save = now.unix_ms / 1000;
     }
@@ -565,7 +544,7 @@ impl Shard {
         self.store.shutdown_requested
     }
 
-    /// Whether BGREWRITEAOF, BGSAVE or SAVE requested a compaction of the log. Resets the request.
+    /// Whether BGREWRITEAOF requested a compaction of the log. Resets the request.
     pub(crate) fn compaction_requested(&mut self) -> bool {
         std::mem::take(&mut self.store.compaction_requested)
     }

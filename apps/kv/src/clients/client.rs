@@ -25,8 +25,6 @@ use crate::foundation::protocol::{Parser, Reply};
 pub(crate) enum TimeoutReply {
     /// No array.
     NilArray,
-    /// `+OK`: the snapshot that it waited for is durable.
-    Done,
     /// `:0`: no replica has acknowledged what was waited for.
     NoReplicas,
     /// None: the command was postponed by CLIENT PAUSE, and runs now.
@@ -38,7 +36,6 @@ impl TimeoutReply {
     pub(crate) fn write(self, reply: &mut Reply) {
         match self {
             Self::NilArray => reply.nil_array(),
-            Self::Done => reply.ok(),
             Self::NoReplicas => reply.integer(0),
             Self::RunAgain => {}
         }

@@ -46,8 +46,6 @@ pub(crate) struct Clients {
     pub(crate) released: VecDeque<ClientId>,
     /// Clients that receive every command.
     pub(crate) monitors: BTreeSet<ClientId>,
-    /// Clients that wait for the snapshot of a number to be durable.
-    pub(crate) saving: Vec<(u64, ClientId)>,
     /// Clients that wait until a sequence of the log is durable; `None`: the one that their batch
     /// will have.
     pub(crate) syncing: Vec<(Option<u64>, ClientId)>,
@@ -94,7 +92,6 @@ impl Clients {
             postponed: Vec::new(),
             released: VecDeque::new(),
             monitors: BTreeSet::new(),
-            saving: Vec::new(),
             overflowed: 0,
             output_limits: OutputLimits::default(),
             over_soft: Vec::new(),

@@ -156,8 +156,26 @@ fn wait(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     context.block(&[], timeout, TimeoutReply::NoReplicas)
 }
 
-/// Requests a compaction of the log, which stands for every way to save.
-fn request_compaction(context: &mut Context<'_>) -> Outcome {
+/// SAVE and BGSAVE: no file would be written. A reply that says so is better than one that a script
+/// takes for a backup.
+const NO_FILE: Fault = Fault::of(
+    "ERR this store writes no RDB file: `sietch kv backup` makes a backup of it while it runs, and BGREWRITEAOF compacts its log",
+);
+
+fn save(_: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
+    Err(NO_FILE)
+}
+
+fn bgsave(_: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+    match arguments[1..] {
+        [] => Err(NO_FILE),
+        [word] if is(word, "schedule") => Err(NO_FILE),
+        _ => Err(Fault::SYNTAX),
+    }
+}
+
+/// Requests a compaction of the log.
+fn bgrewriteaof(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     if let Some(reason) = context.failed {
         return Err(Fault::new(format!("MISCONF Errors writing to the AOF file: {reason}")));
     }
@@ -166,31 +184,6 @@ fn request_compaction(context: &mut Context<'_>) -> Outcome {
         return Err(Fault::of("ERR nothing is saved: the store runs with --durability none"));
     }
     store.compaction_requested = true;
-    Ok(())
-}
-
-fn save(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
-    request_compaction(context)?;
-    // Waits for the next snapshot: a running one may lack the last writes.
-    let number = context.coordinator().persistence.begun + 1;
-    context.clients.saving.push((number, context.client.id()));
-    context.client.want_block(&[], 0, None, TimeoutReply::Done);
-    Ok(())
-}
-
-fn bgsave(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    match arguments[1..] {
-        [] => {}
-        [word] if is(word, "schedule") => {}
-        _ => return Err(Fault::SYNTAX),
-    }
-    request_compaction(context)?;
-    context.reply.simple("Background saving started");
-    Ok(())
-}
-
-fn bgrewriteaof(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
-    request_compaction(context)?;
     context.reply.simple("Background append only file rewriting started");
     Ok(())
 }

@@ -399,7 +399,7 @@ fn a_compaction_that_a_flush_ends_begins_again() {
     for number in 0..20_000 {
         assert_eq!(scene.request(client, &set(&format!("key{number}"), 100)), "+OK\r\n");
     }
-    assert!(scene.request(client, b"BGSAVE\r\n").starts_with('+'));
+    assert!(scene.request(client, b"BGREWRITEAOF\r\n").starts_with('+'));
     assert_eq!(scene.request(client, b"FLUSHALL\r\n"), "+OK\r\n");
     for _ in 0..200 {
         scene.iterate();
@@ -426,39 +426,5 @@ fn wait_has_the_log_flushed_and_is_answered_when_it_is_durable() {
         }
         assert!(scene.now.unix_ms - begin < 500, "it does not wait for the interval");
         assert_eq!(scene.request(client, b"WAIT 0 0\r\n"), ":0\r\n", "nothing is left to flush");
-    }
-}
-
-#[test]
-fn save_is_answered_when_all_that_came_before_is_durable() {
-    for durability in [Durability::Always, Durability::Never] {
-        let mut scene =
-            Scene::with_durability(Settings { durability, ..Settings::default() }, 64 << 20, durability);
-        let (client, other) = (scene.join(), scene.join());
-        for number in 0..5_000 {
-            assert_eq!(scene.request(client, &set(&format!("key{number}"), 200)), "+OK\r\n");
-        }
-        // One is on its way, and holds less than SAVE asks for.
-        assert!(scene.request(other, b"BGSAVE\r\n").starts_with('+'));
-        let now = scene.now;
-        scene.shard().feed(client, b"SET last 1\r\nSAVE\r\n", now);
-        let (mut received, mut iterations) = (String::new(), 0);
-        while received != "+OK\r\n+OK\r\n" {
-            iterations += 1;
-            assert!(
-                !received.contains('-') && iterations < 10_000,
-                "after {iterations} iterations: {received}"
-            );
-            scene.iterate();
-            let more = String::from_utf8_lossy(scene.shard().output(client)).into_owned();
-            scene.shard().consumed(client, more.len());
-            received += &more;
-            let saved = scene.shard().persistence().compactions;
-            assert!(
-                received.matches("+OK").count() < 2 || saved == 2,
-                "after {saved} compactions: {received}"
-            );
-        }
-        assert_eq!(scene.request(client, b"GET last\r\n"), "$1\r\n1\r\n");
     }
 }

@@ -78,11 +78,49 @@ impl Shard {
         }
     }
 
+    /// Loads one record of a snapshot that others may have made up: each effect must build a key of
+    /// the bytes that it has.
+    ///
+    /// # Errors
+    /// As [`Shard::replay`].
+    pub(crate) fn replay_dump(&mut self, record: &[u8]) -> Result<(), ReplayError> {
+        let Some(whole) = self.parts.take(record)? else { return Ok(()) };
+        let mut reader = Reader::new(&whole, SNAPSHOT, 0)?;
+        reader.number()?;
+        let mut arguments = Vec::new();
+        while reader.effect(&mut arguments)?.is_some() {
+            let builds = match arguments[0] {
+                b"SET" | b"PEXPIREAT" => arguments.len() == 3,
+                b"RPUSH" | b"SADD" | b"HSET" | b"ZADD" => arguments.len() > 2,
+                _ => false,
+            };
+            if !builds {
+                let name = String::from_utf8_lossy(arguments[0]).chars().take(SHOWN_KEY).collect();
+                return Err(ReplayError::Command { sequence: 0, name });
+            }
+        }
+        self.replay_dumped(&whole)
+    }
+
+    /// Dumps everything at once, as records of a snapshot that is true as of the record `as_of`.
+    /// Nothing may change meanwhile, so no value is dumped in pieces.
+    /// A record has at most `most` bytes.
+    pub(crate) fn dump_whole(&mut self, as_of: u64, most: usize, out: &mut dyn FnMut(&[u8])) {
+        (self.large_value, self.largest_record) = (usize::MAX, most);
+        self.begin_snapshot();
+        while !self.snapshot_slice(as_of, usize::MAX, out) {}
+    }
+
     fn replay_dumped(&mut self, record: &[u8]) -> Result<(), ReplayError> {
         let mut reader = Reader::new(record, SNAPSHOT, 0)?;
         let as_of = reader.number()?;
         self.deferred_faults.snapshot_loaded(as_of, reader.is_at_end());
         self.replay_effects(reader, as_of, false)
+    }
+
+    /// Prepares for `times` as many keys as have been replayed so far.
+    pub(crate) fn expect_keys(&mut self, times: usize) {
+        self.store.expect(times);
     }
 
     /// Replays this shard's share of a record ([`Router`](super::Router)).
@@ -118,11 +156,6 @@ impl Shard {
             for &(number, begin, end) in &ahead {
                 let effect: &[&[u8]] = &arguments[begin..end];
                 let key = effect.get(1).copied().unwrap_or_default();
-    /// Prepares for `times` as many keys as have been replayed so far.
-    pub(crate) fn expect_keys(&mut self, times: usize) {
-        self.store.expect(times);
-    }
-
                 if !guarded {
                     self.snapshot_keys.insert(number as u64, key, sequence);
                 } else if self.snapshot_keys.covers(number as u64, key, sequence) {
@@ -224,6 +257,7 @@ impl Shard {
     /// The fault of an effect was deferred, and its key still exists.
     pub fn finish_recovery(&mut self) -> Result<(), ReplayError> {
         self.store.replaying = false;
+        self.store.end_expecting();
         self.snapshot_keys.clear();
         self.store.clear_ready();
         self.parts.end()?;
@@ -257,7 +291,6 @@ impl Shard {
     /// up to the sequence that it is stamped with, and none that follow.
     pub(crate) fn snapshot_pieces(&mut self, budget_bytes: usize, out: &mut dyn FnMut(&[u8])) -> bool {
         self.walk(&mut SnapshotRecords::pieces(out), budget_bytes)
-        self.store.end_expecting();
     }
 
     fn walk(&mut self, records: &mut SnapshotRecords<'_>, budget_bytes: usize) -> bool {

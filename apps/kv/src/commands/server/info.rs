@@ -1,8 +1,8 @@
 //! INFO, with the fields that tools read.
 //!
-//! Sections and fields have Redis' names where they mean the same. Compaction of the log stands for
-//! both BGSAVE and BGREWRITEAOF; fields of the log that Redis lacks begin with `log_` and
-//! `recovery_`.
+//! Sections and fields have Redis' names where they mean the same. The fields of saves and of
+//! rewrites both show the compaction of the log; fields of the log that Redis lacks begin with
+//! `log_` and `recovery_`.
 
 use std::fmt::Write;
 
@@ -233,8 +233,8 @@ fn seconds(nanoseconds: Option<u64>) -> i64 {
     nanoseconds.map_or(-1, |time| (time / 1_000_000_000) as i64)
 }
 
-/// A compaction of the log stands for both BGSAVE and BGREWRITEAOF, so both families of fields
-/// describe it.
+/// The fields of saves show the compaction of the log as those of rewrites do: tools read them to
+/// see when a snapshot was made last.
 fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     let kept = store.settings.durability.keeps_log();
     // The coordinator's sums include every shard's bytes.

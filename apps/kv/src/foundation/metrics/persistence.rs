@@ -1,9 +1,10 @@
 //! The state of the log as INFO persistence shows it. The log writer updates it; the shard only
 //! shows it.
 //!
-//! 1. A *compaction* stands for two things of Redis: the rewrite of its append-only file, and a
-//!    background save. It takes a snapshot beside the running log, and the log continues from
-//!    there. It is in progress from its first slice until it is durable or abandoned.
+//! 1. A *compaction* stands for Redis' rewrite of its append-only file, and the fields of
+//!    background saves show it, too. It takes a snapshot beside the running log, and the log
+//!    continues from there. It is in progress from its first slice until it is durable or
+//!    abandoned.
 //! 2. A *commit* is the time of one record from its append until it is durable ([`CommitTimer`]).
 //! 3. Times are the monotonic nanoseconds of iterations. Nothing here reads a clock.
 
@@ -107,8 +108,6 @@ pub(crate) struct Persistence {
     pub changes: u64,
     /// Effects recorded when the last compaction that succeeded began.
     saved_changes: u64,
-    /// Compactions that began.
-    pub begun: u64,
     /// When the compaction in progress began, and the effects recorded by then.
     compacting: Option<(u64, u64)>,
     /// Duration of the last compaction, if there was one.
@@ -145,7 +144,6 @@ pub(crate) struct Persistence {
 impl Persistence {
     /// Notes that a compaction begins.
     pub(crate) fn begin_compaction(&mut self, now: u64) {
-        self.begun += 1;
         self.compacting = Some((now, self.changes));
         self.compaction_wanted = false;
     }

@@ -187,8 +187,8 @@ impl Member {
         match state {
             LogState::Failed { .. } => self.failed = true,
             LogState::Held(held) => self.held = *held,
-            LogState::SnapshotBegun { snapshot, .. } => self.snapshot = Some(*snapshot),
-            LogState::SnapshotAborted { .. } | LogState::SnapshotFinished { .. } => self.snapshot = None,
+            LogState::SnapshotBegun { snapshot } => self.snapshot = Some(*snapshot),
+            LogState::SnapshotAborted | LogState::SnapshotFinished { .. } => self.snapshot = None,
             LogState::Full(_) => {}
         }
     }

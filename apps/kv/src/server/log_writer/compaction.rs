@@ -137,14 +137,12 @@ impl<D: DiskQueue> LogWriter<D> {
                 self.compaction = Compaction::Dumping;
                 self.snapshot += 1;
                 self.walks = Walks { own: false, members: self.cores - 1 };
-                let (snapshot, begun) = (self.snapshot, shard.persistence().begun);
-                self.report(LogState::SnapshotBegun { snapshot, begun });
+                self.report(LogState::SnapshotBegun { snapshot: self.snapshot });
             }
             Err(SnapshotError::Failed(cause)) => return Err(cause.to_string()),
             Err(_) => {
                 shard.persistence_mut().abandon_compaction(true);
-                shard.snapshot_failed();
-                self.report(LogState::SnapshotAborted { failed: true });
+                self.report(LogState::SnapshotAborted);
                 self.futile = Some((self.last, self.log.used()));
                 self.refuse(shard);
                 self.retry_at = now.monotonic_ns.saturating_add(RETRY);
@@ -273,10 +271,7 @@ impl<D: DiskQueue> LogWriter<D> {
     fn abandon(&mut self, shard: &mut Shard, now: Now, pause: u64) {
         shard.abort_snapshot();
         shard.persistence_mut().abandon_compaction(self.given_up);
-        if self.given_up {
-            shard.snapshot_failed();
-        }
-        self.report(LogState::SnapshotAborted { failed: self.given_up });
+        self.report(LogState::SnapshotAborted);
         // The request stays, unless the area has no room.
         self.requested |= !self.given_up;
         self.abandoned = true;

@@ -20,14 +20,9 @@ pub(in crate::server) enum LogState {
     SnapshotBegun {
         /// Its number, which its dumps repeat.
         snapshot: u64,
-        /// How many have begun, as SAVE counts them.
-        begun: u64,
     },
-    /// The running snapshot is dropped. `failed`: there is no room for one.
-    SnapshotAborted {
-        /// See [`Shard::snapshot_failed`].
-        failed: bool,
-    },
+    /// The running snapshot is dropped.
+    SnapshotAborted,
     /// Every part of the snapshot was dumped, and it is durable.
     SnapshotFinished {
         /// When.
@@ -42,16 +37,8 @@ impl LogState {
             Self::Failed { reason, unlogged } => shard.fail_writes(reason, *unlogged),
             Self::Full(reason) => shard.refuse_growth(reason.as_deref()),
             Self::Held(_) => {}
-            Self::SnapshotBegun { begun, .. } => {
-                shard.persistence_mut().begun = *begun;
-                shard.begin_snapshot();
-            }
-            Self::SnapshotAborted { failed } => {
-                shard.abort_snapshot();
-                if *failed {
-                    shard.snapshot_failed();
-                }
-            }
+            Self::SnapshotBegun { .. } => shard.begin_snapshot(),
+            Self::SnapshotAborted => shard.abort_snapshot(),
             Self::SnapshotFinished { now } => shard.snapshot_finished(*now),
         }
     }

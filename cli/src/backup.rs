@@ -1,0 +1,229 @@
+//! `sietch kv backup` and `sietch kv restore`.
+//!
+//! 1. A backup reads the area through a descriptor that only reads, which the daemon gives to the
+//!    area's user and to administrators, or piece by piece where there can be none ([`pieces`]).
+//!    The store goes on meanwhile.
+//! 2. To a pipe it is written when all of it is in memory. A file is written beside its name by a
+//!    process whose pipe it is, and takes the name once it is whole and durable.
+//! 3. A restore acquires the area as a store does: from the daemon, which makes an area that is
+//!    missing and notes its owner. Without a daemon it runs one meanwhile, that of `sietch up`.
+//! 4. What the store, or another user, has written is read as the area's user, not as root.
+
+mod pieces;
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, IsTerminal as _, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use sietch::disk::{AreaQueue, BlockingQueue};
+use sietch_kv::backup::{BackupError, Image};
+use sietch_protocol::Connection;
+
+use crate::administration;
+use crate::arguments::{Account, BackupArguments, RestoreArguments};
+use crate::error::Error;
+use crate::paths;
+use crate::privilege;
+use crate::style;
+use crate::up::{self, Places};
+use pieces::PieceQueue;
+
+/// The name of standard input and output.
+const PIPE: &str = "-";
+
+fn failed(cause: BackupError) -> Error {
+    Error::Store(Box::new(cause))
+}
+
+fn area_failed(cause: impl std::fmt::Display) -> BackupError {
+    BackupError::Area(cause.to_string())
+}
+
+/// Writes a backup of a store that may be running.
+///
+/// # Errors
+/// [`Error::Control`]: no daemon, or it refuses; [`Error::Store`]: what [`Image`] says.
+pub(crate) fn backup(socket: &Path, arguments: &BackupArguments) -> Result<(), Error> {
+    if arguments.file.as_os_str() != PIPE {
+        return write_file(socket, arguments);
+    }
+    if std::io::stdout().is_terminal() {
+        return Err(Error::BackupToTerminal);
+    }
+    let mut image = read_area(socket, &arguments.vsa)?;
+    image.write(&mut BufWriter::with_capacity(1 << 20, std::io::stdout().lock())).map_err(failed)?;
+    let keys = style::grouped(image.keys());
+    say(&format!("{}: {keys} keys as of record {} of its log are backed up", arguments.vsa, image.sequence));
+    Ok(())
+}
+
+fn read_area(socket: &Path, name: &str) -> Result<Image, Error> {
+    let mut connection = administration::connect(socket)?;
+    let (area, file) = connection.read_vsa(name)?;
+    become_user(area.uid)?;
+    let Some(file) = file else {
+        let mut connection = Some(connection);
+        return Image::of_log(&mut || {
+            let connection = match connection.take() {
+                Some(connection) => connection,
+                None => administration::connect(socket).map_err(area_failed)?,
+            };
+            Ok(PieceQueue::new(connection, area.path.clone(), area.size))
+        })
+        .map_err(failed);
+    };
+    Image::of_log(&mut || open_copy(&file)).map_err(failed)
+}
+
+/// Gives up root for the area's user.
+fn become_user(uid: u32) -> Result<(), Error> {
+    if rustix::process::geteuid().is_root() && uid != 0 {
+        privilege::give_up(Account { uid, gid: uid })?;
+    }
+    Ok(())
+}
+
+/// A queue over all of a file as it is now: an area may have grown.
+fn open_copy(file: &OwnedFd) -> Result<BlockingQueue, BackupError> {
+    let file = File::from(file.try_clone().map_err(area_failed)?);
+    let size = file.metadata().map_err(area_failed)?.len();
+    let whole = size - size % sietch::disk::BLOCK as u64;
+    BlockingQueue::open(file.into(), whole).map_err(area_failed)
+}
+
+/// Writes a file that only its owner reads, whole or not at all.
+fn write_file(socket: &Path, arguments: &BackupArguments) -> Result<(), Error> {
+    const FIX: &str = "name a file that you may write, on a disk with room";
+    let path = arguments.file.as_path();
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    let partial = PathBuf::from(name);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let file = options.open(&partial).map_err(Error::file(&partial, FIX))?;
+    let failed = |source| Error::Start { what: "backup", source };
+    let written = file.try_clone().and_then(|out| {
+        let mut writer = own_program(socket);
+        writer.args(["kv", "backup", PIPE, "--vsa", &arguments.vsa]).stdout(out).status()
+    });
+    match written.map_err(failed) {
+        Ok(status) if status.success() => {}
+        outcome => {
+            // The first error is the one to report, and the other process has done so.
+            let _ = std::fs::remove_file(&partial);
+            std::process::exit(outcome?.code().unwrap_or(1));
+        }
+    }
+    file.sync_all().map_err(Error::file(&partial, FIX))?;
+    std::fs::rename(&partial, path).map_err(Error::file(path, FIX))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::file(folder, FIX))
+}
+
+/// `sietch` with the daemon at `socket`.
+fn own_program(socket: &Path) -> Command {
+    let mut command = Command::new(up::child::program());
+    command.arg0("sietch").arg("--socket").arg(socket).stdin(Stdio::null());
+    command
+}
+
+/// Restores a backup into the area of a store that does not run.
+///
+/// # Errors
+/// As [`backup`]. The area is as it was then, unless the message says otherwise.
+pub(crate) fn restore(socket: Option<PathBuf>, arguments: &RestoreArguments) -> Result<(), Error> {
+    let mut input = open_backup(&arguments.file)?;
+    let places = Places::of(&arguments.control, socket)?;
+    if let Some(instance) = up::instance::find(&paths::record(&places.socket))? {
+        return Err(Error::StoreRuns { pid: instance.pid });
+    }
+    let daemon = Daemon::reach(&places)?;
+    let name = arguments.vsa.as_str();
+    become_user(user_of(&mut administration::connect(&places.socket)?, name)?)?;
+    let (header, image) = Image::read(&mut input).map_err(failed)?;
+    let queue = acquire(&places.socket, name)?;
+    let mut identity = [0; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut identity))
+        .map_err(Error::file(Path::new("/dev/urandom"), "let this user read it"))?;
+    image.restore(queue, u128::from_ne_bytes(identity), arguments.replace).map_err(failed)?;
+    drop(daemon);
+    let keys = style::grouped(header.keys);
+    say(&format!("{name}: {keys} keys are restored; start the store with `sietch up`"));
+    Ok(())
+}
+
+fn open_backup(path: &Path) -> Result<Box<dyn std::io::Read>, Error> {
+    if path.as_os_str() == PIPE {
+        return Ok(Box::new(BufReader::new(std::io::stdin())));
+    }
+    let file = File::open(path).map_err(Error::file(path, "name a file that `sietch kv backup` wrote"))?;
+    Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
+}
+
+/// The user that may have an area.
+fn user_of(connection: &mut Connection, name: &str) -> Result<u32, Error> {
+    let named = connection.status()?.vsas.into_iter().find(|vsa| vsa.name == name);
+    if let Some(vsa) = named {
+        return Ok(vsa.uid);
+    }
+    let path = if name.starts_with('/') { name.to_owned() } else { format!("/main/{name}") };
+    let found = connection.vsas()?.into_iter().find(|area| area.path == path);
+    found.map(|area| area.uid).ok_or_else(|| Error::NoSuchArea { name: name.to_owned() })
+}
+
+fn acquire(socket: &Path, name: &str) -> Result<AreaQueue, Error> {
+    let mut client = sietch::Client::connect(socket, "kv-restore")?;
+    Ok(client.acquire_vsa(name)?.queue)
+}
+
+/// A daemon that runs as long as this is kept.
+struct Daemon(Child, Connection);
+
+impl Daemon {
+    /// Starts one, if none runs.
+    fn reach(places: &Places) -> Result<Option<Self>, Error> {
+        if administration::connect(&places.socket).is_ok() {
+            return Ok(None);
+        }
+        let failed = |source| Error::Start { what: "daemon", source };
+        let mut child = own_program(&places.socket)
+            .args(["daemon", "--without-network", "--config"])
+            .arg(&places.file)
+            .arg("--data")
+            .arg(&places.data)
+            .args(["--parent", &std::process::id().to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let mut ready = [0];
+        let said = child.stdout.take().map_or(Ok(0), |mut pipe| pipe.read(&mut ready)).map_err(failed)?;
+        if said == 0 {
+            let status = child.wait().map_err(failed)?;
+            return Err(failed(std::io::Error::other(format!("{status}; it says why above"))));
+        }
+        // This connection stays an administrator's when the process gives up root.
+        let connection = administration::connect(&places.socket)?;
+        Ok(Some(Self(child, connection)))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let Self(child, connection) = self;
+        // A daemon that does not answer ends with this process, at a signal of the kernel.
+        if connection.shutdown().is_ok() {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A line on standard error: standard output may be the backup.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
