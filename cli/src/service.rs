@@ -25,6 +25,7 @@ pub(crate) fn daemon(arguments: DaemonArguments, socket: Option<PathBuf>) -> Res
         data: arguments.control.data,
         uplink: arguments.control.uplink,
         without_network: arguments.without_network,
+        starts_store: arguments.parent.is_some(),
         ready: arguments.parent.map(|_| readiness()).transpose()?,
     };
     // It registers its own first of all.

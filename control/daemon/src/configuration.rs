@@ -29,7 +29,7 @@ use toml::Spanned;
 
 use crate::identity::uid_of;
 use file_systems::FileSystemText;
-use kv::KvText;
+use kv::{KvText, unprivileged_ports};
 use limits::{KV_UID, MAX_SOCKET_RULES, MAX_TEXT};
 use links::LinkText;
 use ports::SERVICE_UID;
@@ -234,6 +234,45 @@ impl Configuration {
             file_systems,
             kv,
         })
+    }
+
+    /// Checks that the store of `kv` can start: `[kv]`, with what the command line of `sietch up`
+    /// says instead. Its start and each reload call this, so that no reload accepts what the next
+    /// start refuses. What depends on the machine alone (a port in use) is not checked.
+    ///
+    /// # Errors
+    /// [`ConfigurationError::Store`].
+    pub fn check_store(&self, kv: &Kv) -> Result<(), ConfigurationError> {
+        let own = rustix::process::geteuid();
+        let refuse = |what: &str, cause: String, fix: String| {
+            Err(ConfigurationError::Store { path: self.path.clone(), what: what.to_owned(), cause, fix })
+        };
+        if own.is_root() && kv.uid == 0 {
+            let fix = "set `uid` of its VNIC, its VSA and [kv] there to an ordinary user's".to_owned();
+            return refuse("store", "it would run as root, which it never does".to_owned(), fix);
+        }
+        // Without root it runs as the user of `sietch up`.
+        let uid = if own.is_root() { kv.uid } else { own.as_raw() };
+        let privileged = unprivileged_ports();
+        if own.is_root() && kv.port < privileged && !kv.listen.is_empty() {
+            let cause = format!("an ordinary user may not listen on port {}", kv.port);
+            return refuse("[kv]", cause, format!("choose a port from {privileged} on"));
+        }
+        if kv.durability == "none" {
+            return Ok(());
+        }
+        let what = format!("VSA {}", kv.vsa);
+        match self.vsas.iter().find(|vsa| vsa.name == kv.vsa) {
+            None => {
+                let fix = "add it there, or name another with `vsa` in [kv] or `--vsa`".to_owned();
+                refuse(&what, "the store needs it, and it is not there".to_owned(), fix)
+            }
+            Some(vsa) if vsa.uid != uid => {
+                let cause = format!("it is for uid {}, and the store runs as uid {uid}", vsa.uid);
+                refuse(&what, cause, "give [kv] and its VSA the same `uid`".to_owned())
+            }
+            Some(_) => Ok(()),
+        }
     }
 
     /// The port of the switch of that name.

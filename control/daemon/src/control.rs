@@ -26,6 +26,7 @@ mod event;
 mod grants;
 mod links;
 mod ports;
+mod reload;
 mod tables;
 
 pub(crate) use controller::{Control, INSPECTION, MOST_PAGES, RING_CHECK_INTERVAL};

@@ -20,6 +20,9 @@ pub struct Options {
     pub uplink: Option<String>,
     /// Grant no VNICs (`--net linux`).
     pub without_network: bool,
+    /// `sietch up` runs it, and starts the store of `[kv]`: a reload is refused with which that
+    /// store could not start again.
+    pub starts_store: bool,
     /// One byte is written here once the socket accepts; it is closed without one if the start
     /// fails.
     pub ready: Option<OwnedFd>,

@@ -83,11 +83,13 @@ where
         volumes,
         devices,
         options.uplink,
+        options.starts_store,
         counters.clone(),
         device_seconds.clone(),
         events.clone(),
     );
     control.restore(remembered).await?;
+    control.log_unfit_areas();
     let listeners = Listeners { open: listen(&socket)?, administrators: listen_for_administrators(&socket)? };
     if let Some(ready) = options.ready {
         // The process that waited for it may have ended.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use sietch_protocol::{ErrorKind, ErrorReply, MemoryModel, Protection, VolumeKind};
 
-use crate::configuration::Volume as Definition;
+use crate::configuration::{Volume as Definition, Vsa};
 use crate::error::Error;
 use area::refuse;
 use claim::{Claim, PreviousClaims};
@@ -243,6 +243,22 @@ impl Volume {
             Backend::Memory(memory) => memory.room(),
             Backend::Extents(extents) => extents.room(),
             Backend::Broken(_) => (0, 0),
+        }
+    }
+
+    /// Checks that the area that `sietch.toml` describes can be acquired. A size that the file
+    /// names anew (`resized`) must be that of the area, even if the area has been resized since it
+    /// was made. A broken volume refuses nothing here: its device may come back.
+    pub(crate) fn check(&self, vsa: &Vsa, resized: bool) -> Result<(), ErrorReply> {
+        let Some(found) = self.find(&vsa.name) else {
+            let (_, free) = self.room();
+            let fits = vsa.size <= free || self.failure().is_some();
+            return if fits { Ok(()) } else { Err(area::full(&self.definition.name, vsa.size, free)) };
+        };
+        let size = if found.recorded && !resized { found.size } else { vsa.size };
+        match &*self.backend {
+            Backend::Directory(directory) => directory.check(&vsa.name, vsa.uid, size),
+            _ => area::check_fit(&found, vsa.uid, size, ""),
         }
     }
 

@@ -69,7 +69,7 @@ pub enum AreaError {
         path: PathBuf,
     },
     /// It has another size than its name was given.
-    #[error("area {}: should have {wanted} bytes but has {found}; it was cut short or replaced: restore it, or remove it to start anew", path.display())]
+    #[error("area {}: should have {wanted} bytes but has {found}; it was cut short or replaced; restore it from a copy, or set the size that it has", path.display())]
     WrongSize {
         /// The area's file.
         path: PathBuf,

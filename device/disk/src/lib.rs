@@ -77,7 +77,7 @@ pub enum OpenError {
     NotAnArea,
     /// The file is shorter than the area that was requested.
     #[error(
-        "the area should have {wanted} bytes but its file has {found}; it was cut short or the size in the configuration was raised: make a new area of that size"
+        "the area should have {wanted} bytes but its file has {found}; it was cut short, or the size in the configuration was raised; set that size back, or restore the file"
     )]
     TooShort {
         /// Bytes requested.

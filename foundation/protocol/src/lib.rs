@@ -69,7 +69,7 @@ pub use message::{
 };
 pub use sockets::{SocketReport, SocketState, TcpReport, Transport};
 pub use storage::{
-    AreaExtent, AreaGrant, AreaPage, AreaStatus, BrokerShape, HeldArea, HeldStorage, MAIN_VOLUME,
+    AreaExtent, AreaGrant, AreaPage, AreaStatus, AreaUsage, BrokerShape, HeldArea, HeldStorage, MAIN_VOLUME,
     MemoryModel, QuotaStatus, VolumeKind, VolumeStatus,
 };
 pub use types::{

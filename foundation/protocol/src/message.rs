@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::Metric;
 use crate::storage::{
-    AreaExtent, AreaGrant, AreaPage, AreaStatus, BrokerShape, HeldStorage, MemoryModel, VolumeStatus,
+    AreaExtent, AreaGrant, AreaPage, AreaStatus, AreaUsage, BrokerShape, HeldStorage, MemoryModel,
+    VolumeStatus,
 };
 use crate::types::{
     GrantStatus, Mac, Network, Network6, PortRange, Protection, QueueLayout, Rate, SharedLayout, VnicKind,
@@ -577,6 +578,9 @@ pub struct VsaStatus {
     pub revoked: bool,
     /// The process that holds it.
     pub holder: Option<GrantStatus>,
+    /// What that says of its log in it.
+    #[serde(default)]
+    pub usage: Option<AreaUsage>,
 }
 
 /// One group of counters, and whether there are more.

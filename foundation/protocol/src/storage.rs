@@ -190,6 +190,18 @@ pub struct AreaStatus {
     /// Whether its holder serves a view of it.
     #[serde(default)]
     pub view: bool,
+    /// What its holder says of its log in it.
+    #[serde(default)]
+    pub usage: Option<AreaUsage>,
+}
+
+/// How full the log in an area is, as its holder publishes it in its page of counters `log`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AreaUsage {
+    /// Bytes.
+    pub used: u64,
+    /// Whether writes are refused for want of room.
+    pub full: bool,
 }
 
 /// Some areas, and whether there are more.

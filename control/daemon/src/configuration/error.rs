@@ -37,4 +37,16 @@ pub enum ConfigurationError {
         /// What to write.
         fix: String,
     },
+    /// The store of `[kv]` could not start with it.
+    #[error("{}: {what}: {cause}; {fix}", path.display())]
+    Store {
+        /// The file.
+        path: PathBuf,
+        /// As in `VSA kv`.
+        what: String,
+        /// What is wrong.
+        cause: String,
+        /// What to write.
+        fix: String,
+    },
 }

@@ -53,12 +53,18 @@ pub(super) struct KvText {
     uid: Option<Spanned<User>>,
     vnic: Option<String>,
     vsa: Option<String>,
-    listen: Option<Vec<IpAddr>>,
-    port: Option<u16>,
+    listen: Option<Spanned<Vec<IpAddr>>>,
+    port: Option<Spanned<u16>>,
     shards: Option<Spanned<u16>>,
     maxmemory: Option<Size>,
     maxmemory_policy: Option<Spanned<String>>,
     durability: Option<Spanned<String>>,
+}
+
+/// The first port that every user may listen on.
+pub(super) fn unprivileged_ports() -> u16 {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
 }
 
 impl Rules<'_> {
@@ -73,6 +79,15 @@ impl Rules<'_> {
                 Err(self.refuse(text.span().start, "[kv]".to_owned(), cause, fix))
             }
         };
+        if let Some(port) = kv.port.as_ref().filter(|port| *port.get_ref() == 0) {
+            let cause = "0 is no port".to_owned();
+            return Err(self.refuse(port.span().start, "[kv]".to_owned(), cause, "write 1 to 65535"));
+        }
+        if let Some(listen) = kv.listen.as_ref().filter(|listen| listen.get_ref().len() > 1) {
+            let cause = "the store listens on one address of the host".to_owned();
+            let fix = "name one; \"0.0.0.0\" or \"::\" stand for all of a family";
+            return Err(self.refuse(listen.span().start, "[kv]".to_owned(), cause, fix));
+        }
         let vnic = kv.vnic.unwrap_or_else(|| "kv".to_owned());
         let vsa = kv.vsa.unwrap_or_else(|| "kv".to_owned());
         let uid = match &kv.uid {
@@ -96,8 +111,8 @@ impl Rules<'_> {
             uid,
             vnic,
             vsa,
-            listen: kv.listen.unwrap_or_else(|| vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
-            port: kv.port.unwrap_or(6379),
+            listen: kv.listen.map_or_else(|| vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], Spanned::into_inner),
+            port: kv.port.map_or(6379, Spanned::into_inner),
             shards,
             maxmemory: kv.maxmemory.map_or(0, |size| size.bytes),
             maxmemory_policy: one_of(kv.maxmemory_policy, "maxmemory_policy", &POLICIES)?,

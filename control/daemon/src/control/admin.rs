@@ -7,27 +7,25 @@
 //! 3. *Revoke* first records that the names are revoked, then ends the grants. So a crash in
 //!    between leaves no revoked name usable. The answer has a line for each grant: what stops its
 //!    holder now.
-//! 4. *Reload* checks the whole new file before anything of it takes effect. A volume of which an
-//!    area is in use must stay as it is. On an error the previous configuration stays in force.
-//! 5. *Inspect* compares the size of each area in use with its grant, and cuts it back.
+//! 4. *Inspect* compares the size of each area in use with its grant, and cuts it back.
 //!
 //! The caller has checked that the client is an administrator.
 
 use std::collections::{BTreeSet, HashMap};
 
 use sietch_protocol::{
-    ErrorKind, ErrorReply, GrantStatus, MemoryModel, Notice, Protection, Reply, Request, SOCKETS_PAGE, Stat,
+    ErrorKind, ErrorReply, GrantStatus, MemoryModel, Protection, Reply, Request, SOCKETS_PAGE, Stat,
     StatGroup, Status, Target, VnicKind, VnicStatus, VsaStatus,
 };
 
 use super::areas::shown_area;
 use super::controller::{Control, refuse, state_failed};
 use super::grants::key;
-use crate::configuration::{Configuration, MAX_DEVICES};
+use crate::configuration::MAX_DEVICES;
 use crate::device::VnicDevices;
 use crate::options::VERSION;
 use crate::state::{Device, GrantRecord};
-use crate::volume::{AreaPath, Volumes, same};
+use crate::volume::AreaPath;
 
 impl<D: VnicDevices> Control<D> {
     pub(super) async fn administer(&mut self, request: Request) -> Result<Reply, ErrorReply> {
@@ -110,6 +108,7 @@ impl<D: VnicDevices> Control<D> {
                 .volumes
                 .iter()
                 .filter_map(|volume| volume.warning())
+                .chain(self.unfit_areas())
                 .chain(self.warnings.clone())
                 .collect(),
         }
@@ -141,6 +140,7 @@ impl<D: VnicDevices> Control<D> {
                 model: volume.model().filter(MemoryModel::slows),
                 revoked: self.revoked.contains(&key("VSA", &label)),
                 holder: self.holder(&label, false).map(|record| self.grant_status(record)),
+                usage: self.usage(&label),
                 name: label,
             })
         });
@@ -310,45 +310,6 @@ impl<D: VnicDevices> Control<D> {
         }
         let shown: String = name.chars().take(40).collect::<String>().escape_debug().collect();
         Err(refuse(ErrorKind::Unknown, format!("name {shown}"), "it is not revoked", "see `sietch status`"))
-    }
-
-    fn reload(&mut self) -> Result<(), ErrorReply> {
-        let path = self.configuration.path.clone();
-        match Configuration::load(&path) {
-            Ok(configuration) => {
-                self.check_volumes(&configuration)?;
-                self.volumes = Volumes::open(&self.data, &configuration.volumes, Some(&self.volumes))
-                    .map_err(|error| refuse(ErrorKind::Failed, "volumes", error.to_string(), "fix it"))?;
-                self.configuration = configuration;
-                self.forget_volumes();
-                let readers = self.clients.iter().filter(|(_, client)| client.attends.is_some());
-                for reader in readers.map(|(number, _)| *number).collect::<Vec<_>>() {
-                    self.send_notice(reader, Notice::Reloaded, Vec::new());
-                }
-                Ok(())
-            }
-            Err(error) => {
-                let fix = "correct it and reload; the previous configuration stays in effect";
-                Err(refuse(ErrorKind::Invalid, "configuration", error.to_string(), fix))
-            }
-        }
-    }
-
-    /// A volume stays as it is while a process holds one of its areas, or a change of one is under
-    /// way.
-    fn check_volumes(&self, next: &Configuration) -> Result<(), ErrorReply> {
-        let held = self.grants.values().filter(|record| !record.device.is_vnic()).map(|record| &record.name);
-        for label in held.chain(self.preparing.keys()) {
-            let volume = AreaPath::from_label(label).volume;
-            let now = self.volumes.get(&volume).map(|volume| &volume.definition);
-            let then = next.volumes.iter().find(|other| other.name == volume);
-            if !now.zip(then).is_some_and(|(now, then)| same(now, then)) {
-                let cause = format!("VSA {label} is in use, and the new file changes or removes its volume");
-                let fix = "end its holder first; the previous configuration stays in effect";
-                return Err(refuse(ErrorKind::Busy, format!("volume {volume}"), cause, fix));
-            }
-        }
-        Ok(())
     }
 
     /// Checks whether areas still have the size they were granted with.

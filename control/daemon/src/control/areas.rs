@@ -21,7 +21,8 @@ use std::sync::Arc;
 
 use sietch_protocol::storage::split;
 use sietch_protocol::{
-    AreaPage, AreaStatus, ErrorKind, ErrorReply, MAIN_VOLUME, QuotaStatus, Reply, Request, VolumeStatus,
+    AreaPage, AreaStatus, AreaUsage, ErrorKind, ErrorReply, MAIN_VOLUME, QuotaStatus, Reply, Request,
+    VolumeStatus,
 };
 use tokio::sync::oneshot;
 
@@ -42,6 +43,8 @@ pub(super) use brokered::shown_area;
 const PAGE: usize = 64;
 /// The most areas on one volume: a listing reads each of them.
 pub(crate) const MAX_AREAS: usize = 1024;
+/// The page of counters in which the holder of an area says how full its log is.
+const LOG_PAGE: &str = "log";
 /// The unit of an area's size and of what is trimmed.
 const BLOCK: u64 = sietch_disk::BLOCK as u64;
 
@@ -210,6 +213,16 @@ impl<D: VnicDevices> Control<D> {
         Ok(Reply::Area(Box::new(self.area_status(volume, path, &found))).into())
     }
 
+    /// How full the area `label` is, as its holder says. Its page is untrusted, and only shown.
+    pub(super) fn usage(&self, label: &str) -> Option<AreaUsage> {
+        let holder = self.holder(label, false)?;
+        let of_holder = self.clients.values().filter(|client| client.process == holder.process);
+        let (_, page) = of_holder.flat_map(|client| &client.pages).find(|(layer, _)| layer == LOG_PAGE)?;
+        let metrics = sietch_protocol::metrics::read(page).ok()?;
+        let value = |name| metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value);
+        Some(AreaUsage { used: value("used_bytes")?, full: value("full") == Some(1) })
+    }
+
     pub(super) fn area_status(&self, volume: &Volume, path: &AreaPath, found: &AreaInfo) -> AreaStatus {
         let configured = self.configured(path);
         AreaStatus {
@@ -224,6 +237,7 @@ impl<D: VnicDevices> Control<D> {
             revoked: self.revoked.contains(&key("VSA", &path.label())),
             holder: self.holder(&path.label(), false).map(|record| self.grant_status(record)),
             modified: volume.modified(&found.name),
+            usage: self.usage(&path.label()),
             view: self.holder(&path.label(), false).is_some_and(|record| self.viewer(record).is_some()),
         }
     }

@@ -90,6 +90,8 @@ pub(crate) struct Control<D> {
     pub(super) volumes: Volumes,
     pub(super) devices: D,
     pub(super) uplink: Option<String>,
+    /// Whether `sietch up` runs this daemon, and starts the store of `[kv]`.
+    pub(super) starts_store: bool,
     /// The settings of the uplink before a daemon changed them, as the state has them.
     pub(super) uplink_kept: Option<UplinkBefore>,
     pub(super) counters: Rc<RefCell<Counters>>,
@@ -139,6 +141,7 @@ impl<D: VnicDevices> Control<D> {
         volumes: Volumes,
         devices: D,
         uplink: Option<String>,
+        starts_store: bool,
         counters: Rc<RefCell<Counters>>,
         device_seconds: Rc<RefCell<UserAllowances>>,
         events: mpsc::Sender<Event>,
@@ -150,6 +153,7 @@ impl<D: VnicDevices> Control<D> {
             volumes,
             devices,
             uplink,
+            starts_store,
             uplink_kept: None,
             counters,
             device_seconds,

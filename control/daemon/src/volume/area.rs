@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use sietch_protocol::types::Size;
 use sietch_protocol::{AreaExtent, ErrorKind, ErrorReply, MAIN_VOLUME};
 
 /// The volume and the name of an area.
@@ -112,6 +113,43 @@ pub(super) fn modified(stat: &rustix::fs::Stat) -> Option<u64> {
 /// A refusal that concerns the area `name`.
 pub(super) fn refuse(kind: ErrorKind, name: &str, cause: String, fix: &str) -> ErrorReply {
     ErrorReply { kind, what: format!("VSA {name}"), cause, fix: fix.to_owned() }
+}
+
+/// Checks that an area is the one that `sietch.toml` describes: that of `uid`, with `size` bytes.
+/// `hand_over` says how its data can be given to another user, where that is possible. An area that
+/// is acquired, and each reload, is checked here.
+pub(super) fn check_fit(found: &AreaInfo, uid: u32, size: u64, hand_over: &str) -> Result<(), ErrorReply> {
+    let name = &found.name;
+    match found.uid {
+        Some(owner) if owner != uid => {
+            let cause = format!("its data belongs to uid {owner}, and sietch.toml gives it to uid {uid}");
+            return Err(refuse(
+                ErrorKind::Denied,
+                name,
+                cause,
+                &format!("set uid = {owner} back{hand_over}"),
+            ));
+        }
+        Some(_) => {}
+        None => {
+            let cause = "no file names the owner of its data".to_owned();
+            let fix = hand_over.strip_prefix(", or ").unwrap_or(hand_over);
+            return Err(refuse(ErrorKind::Denied, name, cause, fix));
+        }
+    }
+    if found.size == size {
+        return Ok(());
+    }
+    let (has, wanted) = (Size { bytes: found.size }, Size { bytes: size });
+    let cause = format!("the area has {has}, and sietch.toml says {wanted}");
+    let resize = match size > found.size {
+        true => {
+            format!(", or grow the area first, also while it is used: `sietch vsa resize {name} {wanted}`")
+        }
+        // Shortening cuts data off, so it is not offered.
+        false => String::new(),
+    };
+    Err(refuse(ErrorKind::Invalid, name, cause, &format!("set size = \"{has}\" back{resize}")))
 }
 
 /// There is no such area any more.

@@ -53,7 +53,7 @@ use sietch_disk::nvm::Mapped;
 use sietch_protocol::message::is_name;
 use sietch_protocol::{ErrorKind, ErrorReply, Protection};
 
-use super::area::{AreaInfo, full, no_area, refuse};
+use super::area::{AreaInfo, check_fit, full, no_area, refuse};
 use super::claim::{Claim, PreviousClaims};
 use crate::error::Error;
 
@@ -314,17 +314,18 @@ impl Directory {
     /// as long as writing that takes.
     pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<OwnedFd, ErrorReply> {
         let path = self.path(name);
-        let exists = path.symlink_metadata().is_ok();
-        self.check_owner(name, uid, exists)?;
-        let record = self.record(name).and_then(|record| record.size).filter(|_| exists);
-        let size = record.unwrap_or(size);
-        if exists {
+        let found = self.find(name);
+        let recorded = found.as_ref().filter(|found| found.recorded).map(|found| found.size);
+        let size = recorded.unwrap_or(size);
+        if found.is_some() {
+            self.check(name, uid, size)?;
             self.free(name)?;
-            if record.is_some() {
+            if recorded.is_some() {
                 // A crash in the middle of growing left more than was promised.
                 self.check_size(name, size);
             }
         } else {
+            self.keep(name, &Record { uid, size: None })?;
             let _room = self.reserve(size)?;
             area::create(&path, size, &mut |_| {}).map_err(|error| self.of_area(name, &error))?;
         }
@@ -346,7 +347,10 @@ impl Directory {
     /// Gives the area `name` another size. It may be in use.
     pub(crate) fn resize(&self, name: &str, size: u64) -> Result<(), ErrorReply> {
         let Some(found) = self.find(name) else { return Err(no_area(name)) };
-        let Some(uid) = found.uid else { return Err(self.unowned(name)) };
+        let Some(uid) = found.uid else {
+            let own = rustix::process::geteuid().as_raw();
+            return check_fit(&found, own, size, &self.hand_over(name, own));
+        };
         self.free(name)?;
         let record = Record { uid, size: Some(size) };
         if size > found.size {
@@ -382,32 +386,16 @@ impl Directory {
         }
     }
 
-    fn unowned(&self, name: &str) -> ErrorReply {
-        let fix = format!("write the owner's uid into {}", self.owner_path(name).display());
-        refuse(ErrorKind::Denied, name, "no file names the owner of its data".to_owned(), &fix)
+    fn hand_over(&self, name: &str, uid: u32) -> String {
+        format!(", or write {uid} into {} to hand the data over", self.owner_path(name).display())
     }
 
-    fn check_owner(&self, name: &str, uid: u32, exists: bool) -> Result<(), ErrorReply> {
-        let path = self.owner_path(name);
-        let recorded = self.record(name).map(|record| record.uid);
-        match recorded {
-            Some(owner) if owner == uid || !exists => {}
-            Some(owner) => {
-                let cause = format!("its data belongs to uid {owner}, and sietch.toml gives it to uid {uid}");
-                let fix = format!(
-                    "set uid = {owner} back, or remove {} to start anew, or write {uid} into {} to hand the data over",
-                    self.path(name).display(),
-                    path.display()
-                );
-                return Err(refuse(ErrorKind::Denied, name, cause, &fix));
-            }
-            None if exists => return Err(self.unowned(name)),
-            None => {}
+    /// Checks that the area `name`, if it is there, is that of `uid` with `size` bytes.
+    pub(crate) fn check(&self, name: &str, uid: u32, size: u64) -> Result<(), ErrorReply> {
+        match self.find(name) {
+            Some(found) => check_fit(&found, uid, size, &self.hand_over(name, uid)),
+            None => Ok(()),
         }
-        if recorded == Some(uid) && exists {
-            return Ok(());
-        }
-        self.keep(name, &Record { uid, size: None })
     }
 
     fn of_area(&self, name: &str, error: &AreaError) -> ErrorReply {

@@ -27,7 +27,7 @@ use sietch_protocol::{AreaExtent, ErrorKind, ErrorReply};
 use sietch_volume::limits::BLOCK;
 use sietch_volume::{Area, Extent, FormatOptions, OpenError, Reservation, Volume, VolumeError, zero};
 
-use super::area::{AreaInfo, AreaLayout, full, no_area, refuse};
+use super::area::{AreaInfo, AreaLayout, check_fit, full, no_area, refuse};
 use super::claim::{Claim, PreviousClaims};
 
 /// How much of a device must be zeros before it is formatted: file systems, partition tables and
@@ -254,12 +254,7 @@ impl Extents {
     pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<AreaLayout, ErrorReply> {
         match self.find(name) {
             None => self.create(name, uid, size)?,
-            Some(found) if found.uid != Some(uid) => {
-                let cause = format!("the volume has it for uid {}", found.uid.unwrap_or(u32::MAX));
-                let fix = "use another name, or give it back to that user in sietch.toml";
-                return Err(refuse(ErrorKind::Denied, name, cause, fix));
-            }
-            Some(_) => {}
+            Some(found) => check_fit(&found, uid, found.size, "")?,
         }
         self.layout(name).ok_or_else(|| no_area(name))
     }

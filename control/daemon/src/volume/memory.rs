@@ -40,7 +40,7 @@ use rustix::io::Errno;
 use sietch_protocol::frame::MAX_DESCRIPTORS;
 use sietch_protocol::{ErrorKind, ErrorReply};
 
-use super::area::{AreaDescriptors, AreaInfo, full, no_area, refuse};
+use super::area::{AreaDescriptors, AreaInfo, check_fit, full, no_area, refuse};
 
 /// Bytes copied or zeroed at once.
 const CHUNK: usize = 1 << 20;
@@ -296,15 +296,12 @@ impl Memory {
 
     /// The area's memory for user `uid`, made with `size` bytes if there is none.
     pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<AreaDescriptors, ErrorReply> {
-        if self.find(name).is_none() {
-            self.create(name, uid, size)?;
+        match self.find(name) {
+            None => self.create(name, uid, size)?,
+            Some(found) => check_fit(&found, uid, found.size, "")?,
         }
         let _work = self.begin(name);
         let kept = self.kept(name)?;
-        if kept.uid != uid {
-            let cause = format!("its data belongs to uid {}", kept.uid);
-            return Err(refuse(ErrorKind::Denied, name, cause, "delete it, or set that uid back"));
-        }
         let lock = alone(name, &kept)?;
         if kept.charge() > kept.size {
             // Without memory to make it exact, it continues to count in full.

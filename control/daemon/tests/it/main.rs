@@ -18,3 +18,4 @@ mod kernel;
 mod links;
 mod names;
 mod ports;
+mod reload;

@@ -1,0 +1,119 @@
+//! A reload refuses what the next start would refuse, and says how to put it right.
+
+use sietch_protocol::{CallError, ErrorKind};
+
+use crate::scene::{FileDevices, Scene};
+
+const MIB: u64 = 1 << 20;
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn kind(outcome: Result<(), CallError>) -> (ErrorKind, String) {
+    match outcome {
+        Err(CallError::Refused(error)) => (error.kind, error.to_string()),
+        other => panic!("it should be refused: {other:?}"),
+    }
+}
+
+/// `sietch.toml` with the area `kv` of this user and size.
+fn area(uid: u32, size: &str) -> String {
+    format!("[[vsa]]\nname = \"kv\"\nuid = {uid}\nsize = \"{size}\"\n")
+}
+
+#[test]
+fn an_area_of_another_size_or_user_is_refused_before_its_holder_needs_it() {
+    let (own, scene) = (own_uid(), Scene::own("reload-areas"));
+    let daemon = scene.start();
+    let mut connection = scene.connect();
+    let (grant, file) = connection.acquire_vsa("kv").unwrap();
+    let refused = |text: String| {
+        scene.configure(&text);
+        kind(scene.connect().reload())
+    };
+    let (sort, why) = refused(area(own, "2MiB"));
+    assert_eq!(sort, ErrorKind::Invalid);
+    for part in ["VSA kv", "the area has 1MiB", "says 2MiB", "set size = \"1MiB\" back", "vsa resize kv 2MiB"]
+    {
+        assert!(why.contains(part), "{part} is not in {why}");
+    }
+    assert!(why.contains("previous configuration") && !why.contains("remove"), "{why}");
+    // Shortening would cut data off, and is not offered.
+    let (_, why) = refused(area(own, "512KiB"));
+    assert!(why.contains("set size = \"1MiB\" back") && !why.contains("resize"), "{why}");
+    let (sort, why) = refused(area(4242, "1MiB"));
+    assert!(sort == ErrorKind::Denied && why.contains(&format!("set uid = {own} back")), "{why}");
+    let more = "[[vsa]]\nname = \"more\"\nuid = 1\nsize = \"1000000TiB\"\n";
+    assert_eq!(refused(area(own, "1MiB") + more).0, ErrorKind::Full);
+    // The cure works while the area is held, and the reload after it.
+    connection.resize_vsa("kv", 2 * MIB).unwrap();
+    scene.configure(&area(own, "2MiB"));
+    connection.reload().unwrap();
+    // The size of an area that was resized is no less binding, once the file names another one.
+    assert_eq!(refused(area(own, "3MiB")).0, ErrorKind::Invalid);
+    drop(file);
+    connection.release(grant.grant).unwrap();
+    drop(daemon);
+
+    // A start refuses nothing: it serves the other areas, and says what does not fit.
+    scene.configure(&area(4242, "2MiB"));
+    let _daemon = scene.start();
+    let warnings = scene.status().warnings;
+    assert!(warnings.iter().any(|line| line.contains("VSA kv: its data belongs to uid")), "{warnings:?}");
+    scene.configure(&area(own, "2MiB"));
+    let mut connection = scene.connect();
+    connection.reload().unwrap();
+    assert!(!scene.status().warnings.iter().any(|line| line.contains("VSA kv")));
+    connection.acquire_vsa("kv").unwrap();
+}
+
+#[test]
+fn what_the_daemon_stands_on_does_not_change_under_it() {
+    let scene = Scene::own("reload-daemon");
+    let _daemon = scene.start();
+    for key in ["data", "socket"] {
+        scene.configure(&format!("[daemon]\n{key} = \"{}/other\"\n", scene.root.display()));
+        let (sort, why) = kind(scene.connect().reload());
+        assert!(sort == ErrorKind::Busy && why.contains("[daemon]"), "{why}");
+    }
+}
+
+/// Everything in `[kv]` with which the store would not start again.
+#[test]
+fn a_store_that_runs_could_start_again_after_each_reload() {
+    // Root's store runs as the user of its area, any other one as the user of the daemon.
+    let root = rustix::process::geteuid().is_root();
+    let uid = if root { 4242 } else { own_uid() };
+    let scene = Scene::new("reload-store", uid);
+    let _daemon = scene.start_with(|mut options, devices| async move {
+        options.starts_store = true;
+        sietch_daemon::run_with(options, |_| FileDevices::new(devices)).await
+    });
+    let kv = area(uid, "1MiB");
+    let mut cases = vec![
+        (String::new(), "VSA kv: the store needs it"),
+        (format!("{kv}[kv]\nvsa = \"other\"\n"), "VSA other: the store needs it"),
+        (format!("{kv}[kv]\nlisten = [\"192.0.2.1\"]\n"), "nothing can listen on 192.0.2.1"),
+        (format!("{kv}[kv]\nlisten = [\"127.0.0.1\", \"::1\"]\n"), "listens on one address"),
+        (format!("{kv}[kv]\nport = 0\n"), "0 is no port"),
+        (format!("{kv}[kv]\nshards = 65\n"), "no number of shards"),
+        (format!("{kv}[kv]\nmaxmemory_policy = \"lru\"\n"), "no maxmemory_policy"),
+        (format!("{kv}[kv]\ndurability = \"some\"\n"), "no durability"),
+    ];
+    if root {
+        cases.push((format!("{kv}[kv]\nuid = 0\n"), "root"));
+        cases.push((format!("{kv}[kv]\nuid = 4243\n"), "it is for uid 4242, and the store runs as uid 4243"));
+        let unprivileged = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
+        if unprivileged.trim().parse::<u16>().unwrap() > 1 {
+            cases.push((format!("{kv}[kv]\nport = 1\n"), "may not listen on port 1"));
+        }
+    }
+    for (text, fragment) in cases {
+        scene.configure(&text);
+        let (sort, why) = kind(scene.connect().reload());
+        assert!(sort == ErrorKind::Invalid && why.contains(fragment), "{fragment} is not in {why}");
+    }
+    scene.configure("[kv]\ndurability = \"none\"\n");
+    scene.connect().reload().unwrap();
+}
