@@ -265,6 +265,14 @@ pub(crate) struct ControlArguments {
     #[arg(long, value_name = "IFACE")]
     pub uplink: Option<String>,
 
+    /// Where its files are.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+}
+
+/// Where the daemon's files are.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PlaceArguments {
     /// The configuration: names, users, limits [default: /etc/sietch/sietch.toml for root,
     /// ~/.config/sietch/sietch.toml for others; made on first start]
     #[arg(long, value_name = "FILE")]
@@ -323,6 +331,44 @@ pub(crate) enum KvCommand {
     /// written. The exit status is 0 if it is good, 1 if it is damaged, 2 if that is unknown: the
     /// area is held, does not exist, cannot be read, or holds something else
     Check(CheckArguments),
+    /// Write a backup of a store to a file or a pipe while the store runs: its data as they are at
+    /// one moment. Root or the area's user may do this. It needs as much memory as the data
+    Backup(BackupArguments),
+    /// Read a backup into the area of a store that does not run. An area with data is refused, and
+    /// a backup that is damaged changes nothing
+    Restore(RestoreArguments),
+}
+
+/// `sietch kv backup`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BackupArguments {
+    /// The file to write, which is replaced once the backup is whole; `-` for standard output
+    #[arg(value_name = "FILE|-")]
+    pub file: PathBuf,
+
+    /// The store's area (/VOLUME/NAME, or NAME)
+    #[arg(long, value_name = "NAME", default_value = "kv")]
+    pub vsa: String,
+}
+
+/// `sietch kv restore`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RestoreArguments {
+    /// What `sietch kv backup` wrote; `-` for standard input
+    #[arg(value_name = "FILE|-")]
+    pub file: PathBuf,
+
+    /// The store's area (/VOLUME/NAME, or NAME), which is made if it is missing
+    #[arg(long, value_name = "NAME", default_value = "kv")]
+    pub vsa: String,
+
+    /// Restore although the area has data, which are lost
+    #[arg(long)]
+    pub replace: bool,
+
+    /// The daemon that makes the area, if none runs.
+    #[command(flatten)]
+    pub control: PlaceArguments,
 }
 
 /// `sietch kv check`.

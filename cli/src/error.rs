@@ -123,16 +123,6 @@ pub(crate) enum Error {
     #[diagnostic(help("name one with `--data DIR`"))]
     NoDataDirectory,
 
-    /// The storage area that the store needs has no entry.
-    #[error("VSA {name}: not in {configuration}")]
-    #[diagnostic(help("add it there, or name another with `--vsa`"))]
-    NoArea {
-        /// Its name.
-        name: String,
-        /// The daemon's configuration.
-        configuration: String,
-    },
-
     /// There is no area of this name.
     #[error("area {name}: there is no file and no area of this name")]
     #[diagnostic(help(
@@ -143,12 +133,17 @@ pub(crate) enum Error {
         name: String,
     },
 
-    /// The configuration makes the store run as root.
-    #[error("store: {configuration} makes it run as root, which it never does")]
-    #[diagnostic(help("set `uid` of its VNIC, its VSA and [kv] there to an ordinary user's"))]
-    StoreAsRoot {
-        /// The daemon's configuration.
-        configuration: String,
+    /// A backup would go to a terminal.
+    #[error("backup: standard output is a terminal")]
+    #[diagnostic(help("name a file, or send it through a pipe: `sietch kv backup - | zstd > FILE`"))]
+    BackupToTerminal,
+
+    /// A store may hold the area that is to be restored.
+    #[error("restore: sietch runs, pid {pid}, and its store has the area")]
+    #[diagnostic(help("stop it with `sietch down`, restore, and start it again with `sietch up`"))]
+    StoreRuns {
+        /// The process of the running instance.
+        pid: i32,
     },
 
     /// `sietch.toml`. The message carries its fix.

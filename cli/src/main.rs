@@ -9,6 +9,7 @@
 
 mod administration;
 mod arguments;
+mod backup;
 mod capture;
 mod check;
 mod core;
@@ -71,7 +72,10 @@ fn main() -> ExitCode {
         report(cause);
         return ExitCode::from(status);
     }
-    let service = matches!(arguments.command, Command::Daemon(_) | Command::Kv(_) | Command::Service(_));
+    let service = matches!(
+        arguments.command,
+        Command::Daemon(_) | Command::Kv(KvArguments { command: None, .. }) | Command::Service(_)
+    );
     match run(arguments) {
         Ok(()) | Err(Error::OutputClosed) => return ExitCode::SUCCESS,
         // A service's output goes to a log.
@@ -129,6 +133,12 @@ fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Daemon(daemon) => {
             log_to_stderr();
             service::daemon(daemon, socket)
+        }
+        Command::Kv(KvArguments { command: Some(KvCommand::Backup(arguments)), .. }) => {
+            backup::backup(&client(), &arguments)
+        }
+        Command::Kv(KvArguments { command: Some(KvCommand::Restore(arguments)), .. }) => {
+            backup::restore(socket, &arguments)
         }
         Command::Kv(kv) => {
             log_to_stderr();

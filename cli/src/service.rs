@@ -20,9 +20,9 @@ pub(crate) fn daemon(arguments: DaemonArguments, socket: Option<PathBuf>) -> Res
     // A variable of the environment is as good as an option; the default is the daemon's own.
     let socket = socket.or_else(|| std::env::var_os(sietch::SOCKET_VARIABLE).map(PathBuf::from));
     let options = sietch_daemon::Options {
-        configuration: arguments.control.config,
+        configuration: arguments.control.place.config,
         socket: socket.clone(),
-        data: arguments.control.data,
+        data: arguments.control.place.data,
         uplink: arguments.control.uplink,
         without_network: arguments.without_network,
         starts_store: arguments.parent.is_some(),

@@ -111,6 +111,19 @@ impl Settings {
         }
     }
 
+    /// `kv`, but what these say wins.
+    pub(crate) fn merged(&self, kv: &Kv) -> Kv {
+        let address = self.listen.resolve(self.port);
+        Kv {
+            vnic: self.vnic.clone(),
+            vsa: self.vsa.clone(),
+            listen: address.map(|address| address.ip()).into_iter().collect(),
+            port: address.map_or(self.port, |address| address.port()),
+            durability: self.durability.word().to_owned(),
+            ..kv.clone()
+        }
+    }
+
     /// The options of `sietch kv` that say the same.
     pub(crate) fn to_options(&self) -> Vec<String> {
         [

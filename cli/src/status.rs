@@ -1,7 +1,8 @@
 //! `sietch status`: the daemon, its grants and their holders, and where the store answers.
 //!
 //! 1. The daemon reports its state over its socket. The record of `sietch up` beside the socket
-//!    names the store's process and addresses ([`crate::up::instance`]).
+//!    names the store's process and addresses ([`crate::up::instance`]), and what does not run
+//!    although it should, which may be the daemon itself.
 //! 2. `--json` prints the same report as one object.
 //! 3. Names that applications chose are printed without control characters.
 
@@ -9,7 +10,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde::Serialize;
-use sietch_protocol::{GrantStatus, Protection, Status};
+use sietch_protocol::{GrantStatus, Protection, Status, VsaStatus};
 
 use crate::administration;
 use crate::error::Error;
@@ -24,56 +25,69 @@ struct Report {
     socket: String,
     /// The `sietch up` that started this daemon, if one runs.
     instance: Option<Record>,
-    daemon: Status,
+    /// None while the daemon does not run.
+    daemon: Option<Status>,
 }
 
 /// Prints the daemon's status.
 ///
 /// # Errors
-/// [`Error::Control`]: no daemon.
+/// [`Error::Control`]: no daemon. What an instance without one does is printed all the same.
 pub(crate) fn run(socket: &Path, json: bool) -> Result<(), Error> {
-    let report = Report {
-        daemon: administration::connect(socket)?.status()?,
-        instance: instance::find(&paths::record(socket))?,
-        socket: socket.display().to_string(),
+    let daemon = administration::connect(socket).and_then(|mut daemon| Ok(daemon.status()?));
+    let instance = instance::find(&paths::record(socket))?;
+    let (daemon, failure) = match daemon {
+        Ok(status) => (Some(status), None),
+        Err(cause) if instance.is_none() => return Err(cause),
+        Err(cause) => (None, Some(cause)),
     };
+    let report = Report { daemon, instance, socket: socket.display().to_string() };
     let text = if json { output::json(&report)? } else { render(&report, Palette::of_stdout()) };
-    output::print(&text)
+    output::print(&text)?;
+    failure.map_or(Ok(()), Err)
 }
 
 fn render(report: &Report, palette: Palette) -> String {
-    let daemon = &report.daemon;
     let mut facts = Table::new(0);
     let mut fact = |name: &str, text: String| {
         facts.row(vec![Cell::text(name).tone(Tone::Faint), Cell::text(text)]);
     };
-    fact(
-        "daemon",
-        format!("pid {}, version {}, generation {}", daemon.pid, daemon.version, daemon.generation),
-    );
+    if let Some(daemon) = &report.daemon {
+        fact(
+            "daemon",
+            format!("pid {}, version {}, generation {}", daemon.pid, daemon.version, daemon.generation),
+        );
+    }
     fact("socket", report.socket.clone());
-    fact("configuration", daemon.configuration.clone());
-    fact("data", daemon.data.clone());
-    match &daemon.network {
-        Ok(how) => fact("VNICs", how.clone()),
-        Err(why) => fact("VNICs", format!("none, because {why}")),
+    if let Some(daemon) = &report.daemon {
+        fact("configuration", daemon.configuration.clone());
+        fact("data", daemon.data.clone());
+        match &daemon.network {
+            Ok(how) => fact("VNICs", how.clone()),
+            Err(why) => fact("VNICs", format!("none, because {why}")),
+        }
+        if let Some(pid) = daemon.service {
+            fact("service core", format!("pid {pid}"));
+        }
+        if let Some(uplink) = &daemon.uplink {
+            fact("uplink", uplink.clone());
+        }
+        fact("clients", daemon.connections.to_string());
     }
-    if let Some(pid) = daemon.service {
-        fact("service core", format!("pid {pid}"));
-    }
-    if let Some(uplink) = &daemon.uplink {
-        fact("uplink", uplink.clone());
-    }
-    fact("clients", daemon.connections.to_string());
     if let Some(record) = &report.instance {
         fact("store", store(record));
     }
     let mut text = facts.render(palette);
-    if !daemon.vnics.is_empty() || !daemon.vsas.is_empty() {
+    if let Some(daemon) =
+        report.daemon.as_ref().filter(|daemon| !(daemon.vnics.is_empty() && daemon.vsas.is_empty()))
+    {
         text.push('\n');
         text.push_str(&grants(daemon).render(palette));
     }
-    for warning in &daemon.warnings {
+    let failing = report.instance.iter().flat_map(|record| &record.failing).map(ToString::to_string);
+    let warnings = report.daemon.iter().flat_map(|daemon| daemon.warnings.clone());
+    let full = report.daemon.iter().flat_map(|daemon| &daemon.vsas).filter_map(full);
+    for warning in failing.chain(full).chain(warnings) {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{} {warning}", palette.paint(Tone::Warning, "warning:"));
     }
@@ -86,6 +100,7 @@ fn store(record: &Record) -> String {
         Some(ready) => {
             format!("{} over {}, durability {}", instance::addresses(ready), ready.network, ready.durability)
         }
+        None if record.failing.iter().any(|failing| failing.part == "the store") => "does not run".to_owned(),
         None => "starting".to_owned(),
     }
 }
@@ -100,7 +115,7 @@ fn grants(daemon: &Status) -> Table {
             &format!("VNIC {}", vnic.name),
             &format!("{}{six}{rate}", vnic.address),
             &vnic.protection,
-            vnic.revoked,
+            style::state(vnic.revoked, vnic.holder.is_some(), None),
             vnic.holder.as_ref(),
         ));
         if let Some(problem) = vnic.problem.as_deref().filter(|_| vnic.holder.is_some()) {
@@ -111,34 +126,42 @@ fn grants(daemon: &Status) -> Table {
     for vsa in &daemon.vsas {
         table.row(row(
             &format!("VSA {}", vsa.name),
-            &vsa.model.map_or_else(
-                || style::bytes(vsa.size),
-                |model| format!("{} ({model})", style::bytes(vsa.size)),
-            ),
+            &area(vsa),
             &vsa.protection,
-            vsa.revoked,
+            style::state(vsa.revoked, vsa.holder.is_some(), vsa.usage),
             vsa.holder.as_ref(),
         ));
     }
     table
 }
 
+/// Size of an area, how much of it is used, and its memory model.
+fn area(vsa: &VsaStatus) -> String {
+    let used = vsa.usage.map_or_else(String::new, |usage| format!(", {} used", style::bytes(usage.used)));
+    let model = vsa.model.map_or_else(String::new, |model| format!(" ({model})"));
+    format!("{}{used}{model}", style::bytes(vsa.size))
+}
+
+/// The warning that an area is full.
+fn full(vsa: &VsaStatus) -> Option<String> {
+    let usage = vsa.usage.filter(|usage| usage.full)?;
+    let (name, used, size) = (&vsa.name, style::bytes(usage.used), style::bytes(vsa.size));
+    Some(format!(
+        "VSA {name} is full: {used} of {size} are used, and writes are refused; delete data, or grow it while it is used: `sietch vsa resize {name} SIZE`"
+    ))
+}
+
 fn row(
     name: &str,
     what: &str,
     protection: &Protection,
-    revoked: bool,
+    state: Cell,
     holder: Option<&GrantStatus>,
 ) -> Vec<Cell> {
     let class = Cell::text(protection).tone(match protection {
         Protection::None(_) => Tone::Warning,
         _ => Tone::Good,
     });
-    let state = match (revoked, holder) {
-        (true, _) => Cell::text("revoked").tone(Tone::Bad),
-        (false, Some(_)) => Cell::text("held").tone(Tone::Good),
-        (false, None) => Cell::text("free"),
-    };
     let (generation, holder) = match holder {
         Some(grant) => {
             let away = if grant.connected { "" } else { ", not connected" };
@@ -153,7 +176,7 @@ fn row(
 #[cfg(test)]
 mod tests {
     use sietch::StartupReport;
-    use sietch_protocol::VsaStatus;
+    use sietch_protocol::AreaUsage;
 
     use super::*;
 
@@ -177,6 +200,7 @@ mod tests {
                 path: "/var/lib/sietch/areas/store.vsa".to_owned(),
                 protection: Protection::KernelEnforced,
                 revoked: false,
+                usage: Some(AreaUsage { used: 63 << 20, full: true }),
                 holder: Some(GrantStatus {
                     grant: 1,
                     generation: 3,
@@ -202,12 +226,17 @@ mod tests {
             durability: "always".to_owned(),
             keys: 0,
         };
-        let instance =
-            Record { pid: 11, store: Some(14), data: "/var/lib/sietch".into(), ready: Some(ready) };
+        let instance = Record {
+            pid: 11,
+            store: Some(14),
+            data: "/var/lib/sietch".into(),
+            ready: Some(ready),
+            failing: Vec::new(),
+        };
         let report = Report {
             socket: "/run/sietch/sietch.sock".to_owned(),
             instance: Some(instance),
-            daemon: daemon(),
+            daemon: Some(daemon()),
         };
         insta::assert_snapshot!(render(&report, Palette::plain()), @r"
         daemon         pid 12, version 0.1.0, generation 3
@@ -219,17 +248,18 @@ mod tests {
         clients        1
         store          127.0.0.1:6379 over linux, durability always
 
-        grant      what    protection       state  generation  holder
-        VSA store  64 MiB  kernel-enforced  held   3           kv: pid 14, uid 61870, not connected
+        grant      what                 protection       state  generation  holder
+        VSA store  64 MiB, 63 MiB used  kernel-enforced  full   3           kv: pid 14, uid 61870, not connected
+        warning: VSA store is full: 63 MiB of 64 MiB are used, and writes are refused; delete data, or grow it while it is used: `sietch vsa resize store SIZE`
         warning: volume main: 90 % full
         ");
     }
 
     #[test]
     fn a_store_that_starts_has_no_address_yet() {
-        let instance = Record { pid: 11, store: None, data: "/var/lib/sietch".into(), ready: None };
+        let instance = Record { pid: 11, store: None, data: "/var/lib/sietch".into(), ..Record::default() };
         let daemon = Status { vsas: Vec::new(), warnings: Vec::new(), ..daemon() };
-        let report = Report { socket: "/run/s".to_owned(), instance: Some(instance), daemon };
+        let report = Report { socket: "/run/s".to_owned(), instance: Some(instance), daemon: Some(daemon) };
         insta::assert_snapshot!(render(&report, Palette::plain()), @r"
         daemon         pid 12, version 0.1.0, generation 3
         socket         /run/s

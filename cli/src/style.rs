@@ -6,6 +6,8 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
+use sietch_protocol::AreaUsage;
+
 /// The meaning of a piece of text; the palette decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
@@ -88,6 +90,16 @@ impl Cell {
     pub(crate) fn tone(mut self, tone: Tone) -> Self {
         self.tone = tone;
         self
+    }
+}
+
+/// The state of a grant: revoked, held, free; or held, and writes are refused because it is full.
+pub(crate) fn state(revoked: bool, held: bool, usage: Option<AreaUsage>) -> Cell {
+    match (revoked, held) {
+        (true, _) => Cell::text("revoked").tone(Tone::Bad),
+        (false, true) if usage.is_some_and(|usage| usage.full) => Cell::text("full").tone(Tone::Bad),
+        (false, true) => Cell::text("held").tone(Tone::Good),
+        (false, false) => Cell::text("free"),
     }
 }
 

@@ -8,18 +8,19 @@
 //!    example) is used as it is. Its service core is not started here, and both keep running at the
 //!    end.
 //! 3. The outcome is printed: the mode and why, addresses, protection, data directory, durability.
-//! 4. A child that ends early is restarted ([`supervisor`]). The store continues without its
-//!    daemon, and does not notice its restart.
+//! 4. A child that ends is restarted, and one that does not start is tried again ([`supervisor`]);
+//!    the others continue. The store does not notice a restart of its daemon.
 //! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped first, which flushes its log. Then file
 //!    systems are unmounted, and the service core and the daemon are stopped; the daemon removes
 //!    its devices. The record is removed last. If this process is killed, the kernel sends SIGTERM
 //!    to its children, which end in the same way.
 
 mod banner;
-mod child;
+pub(crate) mod child;
 mod detach;
 mod file_systems;
 pub(crate) mod instance;
+mod part;
 mod plan;
 mod supervisor;
 
@@ -28,6 +29,7 @@ use std::path::PathBuf;
 use crate::arguments::UpArguments;
 use crate::error::Error;
 use crate::paths;
+pub(crate) use plan::Places;
 use plan::Plan;
 
 /// Runs until a signal stops it.

@@ -141,22 +141,19 @@ fn render_areas(areas: &[AreaStatus], palette: Palette) -> String {
         return "no areas yet; `sietch vsa create` makes one\n".to_owned();
     }
     let mut table = Table::new(0);
-    table.headings(&["area", "uid", "size", "allocated", "extents", "protection", "state", "holder"]);
+    table.headings(&["area", "uid", "size", "used", "allocated", "extents", "protection", "state", "holder"]);
     for area in areas {
         let class = Cell::text(&area.protection).tone(match area.protection {
             Protection::None(_) => Tone::Warning,
             _ => Tone::Good,
         });
-        let state = match (area.revoked, &area.holder) {
-            (true, _) => Cell::text("revoked").tone(Tone::Bad),
-            (false, Some(_)) => Cell::text("held").tone(Tone::Good),
-            (false, None) => Cell::text("free"),
-        };
+        let state = style::state(area.revoked, area.holder.is_some(), area.usage);
         let holder = area.holder.as_ref().map(|grant| format!("{}: pid {}", grant.client, grant.pid));
         table.row(vec![
             Cell::text(&area.path),
             Cell::text(area.uid),
             Cell::text(style::bytes(area.size)).right(),
+            Cell::text(area.usage.map_or_else(|| "-".to_owned(), |usage| style::bytes(usage.used))).right(),
             Cell::text(style::bytes(area.allocated)).right(),
             Cell::text(area.extents.map_or_else(|| "-".to_owned(), |count| count.to_string())).right(),
             class,

@@ -6,43 +6,55 @@ use sietch::StartupReport;
 use sietch_daemon::configuration::FileSystem;
 use sietch_protocol::Status;
 
-use super::instance;
+use super::instance::{self, Failing};
 use super::plan::Plan;
 use crate::style::{self, Palette, Tone};
 
+/// What serves, and what does not.
+pub(super) struct Serving<'a> {
+    /// The store's process and report.
+    pub store: Option<(u32, &'a StartupReport)>,
+    /// Bytes of its area.
+    pub area: Option<u64>,
+    /// The service core's process.
+    pub service: Option<u32>,
+    pub file_systems: Vec<(&'a FileSystem, u32)>,
+    pub failing: Vec<Failing>,
+}
+
 /// The lines, each a name and a value.
-pub(super) fn render(
-    plan: &Plan,
-    status: &Status,
-    ready: &StartupReport,
-    (store, service): (Option<u32>, Option<u32>),
-    file_systems: &[(&FileSystem, u32)],
-    palette: Palette,
-) -> String {
+pub(super) fn render(plan: &Plan, status: &Status, serving: &Serving<'_>, palette: Palette) -> String {
     let mut text = String::new();
     let mut line = |name: &str, what: &str| {
         let name = format!("{name}:");
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{} {what}", palette.paint(Tone::Faint, &format!("{name:<11}")));
     };
-    line("network", &network(plan, status, ready));
-    line("addresses", &instance::addresses(ready));
-    line("storage", &storage(plan, status, ready));
-    line("durability", &ready.durability);
+    if let Some((_, ready)) = serving.store {
+        line("network", &network(plan, status, ready));
+        line("addresses", &instance::addresses(ready));
+        line("storage", &storage(plan, status, ready, serving.area));
+        line("durability", &ready.durability);
+    }
     line("data", &plan.data.display().to_string());
     let user = plan
         .account
         .map_or_else(String::new, |account| format!(", uid {} without capabilities", account.uid));
-    line("store", &format!("pid {}{user}", store.map_or_else(|| "-".to_owned(), |pid| pid.to_string())));
-    if let Some(pid) = service {
+    if let Some((pid, _)) = serving.store {
+        line("store", &format!("pid {pid}{user}"));
+    }
+    if let Some(pid) = serving.service {
         let user = plan
             .service_account
             .map_or_else(String::new, |account| format!(", uid {} without capabilities", account.uid));
         line("service", &format!("pid {pid}{user}"));
     }
-    for (FileSystem { name, folder, directory, .. }, pid) in file_systems {
+    for (FileSystem { name, folder, directory, .. }, pid) in &serving.file_systems {
         let (folder, directory) = (folder.display(), directory.display());
         line("files", &format!("{name}: {directory} shows {folder}, pid {pid}"));
+    }
+    for failing in &serving.failing {
+        line("failing", &failing.to_string());
     }
     line("daemon", &format!("pid {}, generation {}", status.pid, status.generation));
     for warning in &status.warnings {
@@ -65,8 +77,8 @@ fn network(plan: &Plan, status: &Status, ready: &StartupReport) -> String {
     }
 }
 
-fn storage(plan: &Plan, status: &Status, ready: &StartupReport) -> String {
-    let Some(size) = plan.area else {
+fn storage(plan: &Plan, status: &Status, ready: &StartupReport, area: Option<u64>) -> String {
+    let Some(size) = area else {
         return "none: every key is lost when the store ends".to_owned();
     };
     let name = &plan.settings.vsa;

@@ -29,12 +29,22 @@ const SHOWN_LINES: usize = 8;
 /// From the end of a log, in bytes, for those lines.
 const SHOWN_BYTES: u64 = 4096;
 
+/// How a program reports that it is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reports {
+    Byte,
+    Line,
+}
+
 /// A running program.
 #[derive(Debug)]
 pub(super) struct Child {
     what: &'static str,
     process: Process,
     ready: BufReader<ChildStdout>,
+    reports: Reports,
+    /// The report, as far as it has been read.
+    said: Vec<u8>,
     log: PathBuf,
     log_start: u64,
 }
@@ -44,7 +54,12 @@ impl Child {
     ///
     /// # Errors
     /// [`Error::File`] for its log; [`Error::Start`].
-    pub(super) fn start(what: &'static str, arguments: Vec<OsString>, log: &Path) -> Result<Self, Error> {
+    pub(super) fn start(
+        what: &'static str,
+        arguments: Vec<OsString>,
+        log: &Path,
+        reports: Reports,
+    ) -> Result<Self, Error> {
         let opened = log_file::open(log)
             .map_err(Error::file(log, "name a folder that you may write to with `--data DIR`"))?;
         let log_start = opened.metadata().map_or(0, |metadata| metadata.len());
@@ -59,7 +74,8 @@ impl Child {
             .spawn()
             .map_err(failed)?;
         let ready = process.stdout.take().ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
-        Ok(Self { what, process, ready: BufReader::new(ready), log: log.to_owned(), log_start })
+        let (ready, log) = (BufReader::new(ready), log.to_owned());
+        Ok(Self { what, process, ready, reports, said: Vec::new(), log, log_start })
     }
 
     /// Its process, while it runs.
@@ -67,33 +83,25 @@ impl Child {
         self.process.id()
     }
 
-    /// Its log.
-    pub(super) fn log(&self) -> &Path {
-        &self.log
-    }
-
-    /// Waits for the line that says that it is ready.
+    /// Waits until it reports that it is ready; the report. May be cancelled and called again.
     ///
     /// # Errors
     /// [`Error::EndedEarly`] if it ends instead.
-    pub(super) async fn ready_line(&mut self) -> Result<String, Error> {
-        let mut line = Vec::new();
+    pub(super) async fn ready(&mut self) -> Result<String, Error> {
         let limit = sietch::STARTUP_REPORT_MAX_LINE as u64 + 1;
-        let read = (&mut self.ready).take(limit).read_until(b'\n', &mut line).await;
+        let left = limit.saturating_sub(self.said.len() as u64);
+        // What a cancelled call has read stays in `said`.
+        let read = match self.reports {
+            Reports::Byte => (&mut self.ready).take(1).read_to_end(&mut self.said).await,
+            Reports::Line => (&mut self.ready).take(left).read_until(b'\n', &mut self.said).await,
+        };
+        let whole = match self.reports {
+            Reports::Byte => !self.said.is_empty(),
+            Reports::Line => self.said.last() == Some(&b'\n'),
+        };
         match read {
-            Ok(_) if line.last() == Some(&b'\n') => Ok(String::from_utf8_lossy(&line).into_owned()),
+            Ok(_) if whole => Ok(String::from_utf8_lossy(&self.said).into_owned()),
             _ => Err(self.ended_early().await),
-        }
-    }
-
-    /// Waits for the byte that says that it is ready.
-    ///
-    /// # Errors
-    /// [`Error::EndedEarly`] if it ends instead.
-    pub(super) async fn ready_byte(&mut self) -> Result<(), Error> {
-        match self.ready.read_u8().await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(self.ended_early().await),
         }
     }
 
@@ -140,7 +148,7 @@ impl Child {
 }
 
 /// This binary, also when its file was replaced while it runs.
-pub(super) fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into())
 }
 

@@ -1,10 +1,12 @@
 //! `sietch up --detach`.
 //!
 //! 1. The same command is started again with `--detached`, its standard output a pipe.
-//! 2. That process leaves the terminal, comes up, prints what it always prints, and a zero byte
-//!    after it. From then on its output goes to a log in the data directory.
-//! 3. The first process copies the pipe to its output. At the zero byte it is done. If the pipe
-//!    ends without one, the other process has failed and said why on standard error.
+//! 2. That process leaves the terminal, comes up, prints what it always prints, and a byte after
+//!    it: zero, or one if some part does not run. From then on its output goes to a log in the data
+//!    directory.
+//! 3. The first process copies the pipe to its output. At that byte it is done, and its exit status
+//!    is the byte. If the pipe ends without one, the other process has failed and said why on
+//!    standard error.
 
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
@@ -16,8 +18,11 @@ use crate::error::Error;
 use crate::log_file;
 use crate::output;
 
-/// Ends what is printed before the process is on its own.
+/// Ends what is printed before the process is on its own: everything serves.
 const END: u8 = 0;
+
+/// The same, and some part does not run; what was printed says which.
+const INCOMPLETE: u8 = 1;
 
 /// Starts the process that stays, and waits until it serves.
 ///
@@ -41,8 +46,9 @@ pub(super) fn start() -> Result<(), Error> {
     if let Some(mut pipe) = process.stdout.take() {
         let mut byte = [0];
         while matches!(pipe.read(&mut byte), Ok(1)) {
-            if byte[0] == END {
-                return output::print(&String::from_utf8_lossy(&said));
+            if [END, INCOMPLETE].contains(&byte[0]) {
+                output::print(&String::from_utf8_lossy(&said))?;
+                return if byte[0] == END { Ok(()) } else { std::process::exit(INCOMPLETE.into()) };
             }
             said.push(byte[0]);
         }
@@ -63,12 +69,12 @@ pub(super) fn leave_terminal() -> Result<(), Error> {
     }
 }
 
-/// Writes the zero byte for the waiting process, and redirects the output to the log.
+/// Tells the waiting process whether `all` parts run, and redirects the output to the log.
 ///
 /// # Errors
 /// [`Error::File`] for the log.
-pub(super) fn serve_alone(log: &Path) -> Result<(), Error> {
-    match output::print("\0") {
+pub(super) fn serve_alone(log: &Path, all: bool) -> Result<(), Error> {
+    match output::print(if all { "\0" } else { "\x01" }) {
         // The waiting process may have been killed; this one stays.
         Ok(()) | Err(Error::OutputClosed) => {}
         Err(other) => return Err(other),

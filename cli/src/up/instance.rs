@@ -46,6 +46,30 @@ pub(crate) struct Record {
     pub data: PathBuf,
     /// The store's startup report, once it serves.
     pub ready: Option<StartupReport>,
+    /// What does not run although it should.
+    pub failing: Vec<Failing>,
+}
+
+/// A part that could not be started several times, and is tried again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Failing {
+    /// As in `the store`.
+    pub part: String,
+    /// Starts that failed in a row.
+    pub attempts: u32,
+    /// Why the last one did.
+    pub why: String,
+}
+
+impl std::fmt::Display for Failing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { part, attempts, why } = self;
+        write!(
+            f,
+            "{part} does not run, and is tried again every few seconds ({attempts} starts failed): {why}"
+        )
+    }
 }
 
 /// The right to be the instance. Dropping it removes the record.

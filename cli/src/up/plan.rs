@@ -9,7 +9,7 @@ use sietch_daemon::{Configuration, Locations};
 use sietch_protocol::VolumeKind;
 use sietch_protocol::socket_service::Rule;
 
-use crate::arguments::{Account, Durability, Net, UpArguments};
+use crate::arguments::{Account, Durability, Net, PlaceArguments, UpArguments};
 use crate::error::Error;
 use crate::paths;
 use crate::settings::Settings;
@@ -31,7 +31,7 @@ pub(super) struct Plan {
     /// Whether the storage broker serves the store's area. The area ends with the service core, and
     /// the store is then restarted.
     pub brokered: bool,
-    /// Bytes in the store's area; a store without a log has none.
+    /// Bytes in the store's area as it is made; a store without a log has none.
     pub area: Option<u64>,
     /// What is mounted.
     pub file_systems: Vec<FileSystem>,
@@ -40,17 +40,34 @@ pub(super) struct Plan {
 /// The largest file that a store without an area may write: its log messages.
 const NO_AREA: u64 = 64 << 20;
 
-impl Plan {
-    pub(super) fn new(arguments: &UpArguments, socket: Option<PathBuf>) -> Result<Self, Error> {
-        let control = &arguments.control;
-        let file = control.config.clone().unwrap_or_else(|| Locations::of_this_user().configuration);
+/// Where a daemon is, or would be.
+pub(crate) struct Places {
+    /// `sietch.toml`, and what it says.
+    pub file: PathBuf,
+    pub configuration: Configuration,
+    pub socket: PathBuf,
+    pub data: PathBuf,
+}
+
+impl Places {
+    /// What the command line says, else the configuration, else the defaults of this user.
+    pub(crate) fn of(arguments: &PlaceArguments, socket: Option<PathBuf>) -> Result<Self, Error> {
+        let file = arguments.config.clone().unwrap_or_else(|| Locations::of_this_user().configuration);
         let configuration = Configuration::load_or_create(&file)?;
-        let settings = Settings::from(&configuration.kv).with(&arguments.store);
         let named = std::env::var_os(sietch::SOCKET_VARIABLE).is_some();
         let socket = socket
             .or_else(|| configuration.daemon.socket.clone().filter(|_| !named))
             .unwrap_or_else(sietch::own_socket_path);
-        let data = paths::data_directory(control.data.as_deref().or(configuration.daemon.data.as_deref()))?;
+        let data = arguments.data.as_deref().or(configuration.daemon.data.as_deref());
+        let data = paths::data_directory(data)?;
+        Ok(Self { file, configuration, socket, data })
+    }
+}
+
+impl Plan {
+    pub(super) fn new(arguments: &UpArguments, socket: Option<PathBuf>) -> Result<Self, Error> {
+        let Places { file, configuration, socket, data } = Places::of(&arguments.control.place, socket)?;
+        let settings = Settings::from(&configuration.kv).with(&arguments.store);
         let area = configuration.vsas.iter().find(|vsa| vsa.name == settings.vsa);
         let is_brokered = |vsa: &Vsa| {
             let on = |volume: &&Volume| volume.name == vsa.volume;
@@ -59,15 +76,9 @@ impl Plan {
         let area = area.filter(|_| settings.durability != Durability::None);
         let brokered = area.is_some_and(is_brokered);
         let area = area.map(|area| area.size);
-        if area.is_none() && settings.durability != Durability::None {
-            let (name, configuration) = (settings.vsa.clone(), file.display().to_string());
-            return Err(Error::NoArea { name, configuration });
-        }
+        configuration.check_store(&settings.merged(&configuration.kv))?;
         let root = rustix::process::geteuid().is_root();
         let uid = configuration.kv.uid;
-        if root && uid == 0 {
-            return Err(Error::StoreAsRoot { configuration: file.display().to_string() });
-        }
         make_folder(&data, 0o700)?;
         if let Some(folder) = socket.parent() {
             // The store, an ordinary user, goes through here to the socket.
@@ -81,7 +92,7 @@ impl Plan {
             socket_rules: configuration.socket_rules,
             file_systems: configuration.file_systems,
             area,
-            uplink: control.uplink.clone(),
+            uplink: arguments.control.uplink.clone(),
             configuration: file,
             socket,
             data,
@@ -129,11 +140,11 @@ impl Plan {
         line
     }
 
-    /// The command line of the store.
-    pub(super) fn store(&self) -> Vec<OsString> {
+    /// The command line of the store, whose area has so many bytes.
+    pub(super) fn store(&self, area: Option<u64>) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec!["--socket".into(), self.socket.clone().into(), "kv".into()];
         line.extend(self.settings.to_options().into_iter().map(OsString::from));
-        line.push(format!("--file-size-limit={}", self.area.unwrap_or(NO_AREA)).into());
+        line.push(format!("--file-size-limit={}", area.unwrap_or(NO_AREA)).into());
         if let Some(account) = self.account {
             line.push(format!("--run-as={}:{}", account.uid, account.gid).into());
         }

@@ -1,11 +1,12 @@
 //! Keeping the processes alive, and ending them in order.
 //!
-//! 1. One task: it waits for the end of a child or for a signal, whichever is first. Nothing runs
-//!    on a timer while all is well.
-//! 2. A failed start is repeated [`STARTS`] times with growing pauses: leftovers of an earlier,
-//!    killed `up` may still be ending. After that its error ends `up`.
-//! 3. A child that had served and ends is restarted without limit, at most every [`RESTART_PAUSE`].
-//!    A file system that cannot be shown again stays away, and is no reason to end the others.
+//! 1. One task: it waits for a change of a part ([`super::part`]) or for a signal, whichever is
+//!    first. Nothing runs on a timer while all is well.
+//! 2. Each part is restarted for itself. Whatever becomes of one, the others go on: the daemon
+//!    serves `sietch vsa resize` while the store cannot start. Service core and store wait for the
+//!    daemon to serve, which they need to start.
+//! 3. The banner is printed once each part serves or has failed several times, which it then says.
+//!    Only a daemon that cannot be started the first time ends `up`: nothing would be there.
 //! 4. At the end it stops store, file systems, service core and daemon, and removes the record. A
 //!    second signal, or a child that takes longer than its grace, leads to SIGKILL: logs survive
 //!    that.
@@ -18,9 +19,10 @@ use sietch::StartupReport;
 use sietch_protocol::{CallError, Connection};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::child::Child;
+use super::child::Reports;
 use super::file_systems::FileSystems;
-use super::instance::{Claim, Record};
+use super::instance::{Claim, Failing, Record};
+use super::part::{Event, Part};
 use super::plan::Plan;
 use super::{banner, detach};
 use crate::administration;
@@ -29,15 +31,6 @@ use crate::log_file;
 use crate::output;
 use crate::paths;
 use crate::style::Palette;
-
-/// Attempts at a start. With the pauses between them about two seconds.
-const STARTS: u32 = 4;
-
-/// The first pause between two attempts; each next one is three times as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(150);
-
-/// Between restarts of a child that had served: bounds the cost of a store that ends at once.
-const RESTART_PAUSE: Duration = Duration::from_millis(200);
 
 /// For the store to flush its log on a slow disk.
 const STORE_GRACE: Duration = Duration::from_secs(30);
@@ -51,9 +44,7 @@ const DAEMON_GRACE: Duration = Duration::from_secs(10);
 /// Runs the processes of `plan` until a signal arrives.
 pub(super) async fn run(plan: Plan, claim: Claim, detached: bool) -> Result<(), Error> {
     let mut signals = Signals::new()?;
-    let file_systems = FileSystems::new(&plan.file_systems, &plan.data);
-    let mut supervisor =
-        Supervisor { plan, claim, daemon: Daemon::None, service: None, file_systems, store: None };
+    let mut supervisor = Supervisor::new(plan, claim);
     let outcome = tokio::select! {
         outcome = supervisor.serve(detached) => outcome,
         () = signals.next() => Ok(()),
@@ -93,178 +84,185 @@ impl Signals {
     }
 }
 
-/// The daemon, and which process supervises it.
-enum Daemon {
-    None,
-    /// Started here.
-    Supervised(Box<Child>),
-    /// It was running before, and this process does not supervise it.
-    Unsupervised,
-}
-
 struct Supervisor {
     plan: Plan,
     claim: Claim,
-    daemon: Daemon,
-    service: Option<Child>,
+    daemon: Part,
+    /// The daemon was running before, and this process does not supervise it. Its service core is
+    /// not started here, either.
+    foreign: bool,
+    service: Part,
+    store: Part,
     file_systems: FileSystems,
-    store: Option<(Child, StartupReport)>,
+    /// The store's last report, and the bytes of its area.
+    ready: StartupReport,
+    area: Option<u64>,
 }
 
 impl Supervisor {
-    /// Serves until a signal arrives, or a start has finally failed.
+    fn new(plan: Plan, claim: Claim) -> Self {
+        let part = |what: &'static str, log: &str, reports| {
+            Part::new(what, format!("the {what}"), plan.data.join(log), reports)
+        };
+        Self {
+            daemon: part("daemon", "daemon.log", Reports::Byte),
+            service: part("service core", "service.log", Reports::Byte),
+            store: part("store", "kv.log", Reports::Line),
+            foreign: false,
+            file_systems: FileSystems::new(&plan.file_systems, &plan.data),
+            ready: StartupReport::default(),
+            area: plan.area,
+            plan,
+            claim,
+        }
+    }
+
+    /// Serves until a signal arrives, or the daemon cannot be started for the first time.
     async fn serve(&mut self, detached: bool) -> Result<(), Error> {
         self.claim.write(&self.record())?;
-        self.bring_up().await?;
-        self.file_systems.start().await?;
-        self.announce().await?;
-        if detached {
-            detach::serve_alone(&self.plan.data.join("up.log"))?;
-        }
+        self.foreign = self.request(|_| Ok(())).await.is_ok();
+        let mut announced = false;
         loop {
-            let Self { plan, daemon, service, file_systems, store, .. } = self;
-            let ended = tokio::select! {
-                how = store_ended(store) => {
-                    *store = None;
-                    format!("the store ended ({how})")
+            if !announced && self.is_settled() {
+                if !self.has_daemon()
+                    && let Some(cause) = self.daemon.take_failure()
+                {
+                    return Err(cause);
                 }
-                how = service_ended(service) => {
-                    *service = None;
-                    if plan.brokered && let Some((mut child, _)) = store.take() {
-                        // Its area ended with the core. The store has acknowledged nothing that is
-                        // not in it.
-                        child.terminate();
-                        child.wait_or_kill(STORE_GRACE).await;
-                    }
-                    format!("the service core ended ({how}), and its ports and areas with it; programs under `sietch run` continue")
+                self.claim.write(&self.record())?;
+                announced = self.announce().await?;
+                if announced && detached {
+                    let all = self.failing().is_empty();
+                    detach::serve_alone(&self.plan.data.join("up.log"), all)?;
                 }
-                (name, how) = file_systems.ended() => {
-                    self.show_again(&name, &how).await;
-                    continue;
-                }
-                how = daemon_ended(daemon) => {
-                    *daemon = Daemon::None;
-                    format!("the daemon ended ({how}); the store continues")
-                }
-            };
-            say(&format!("{ended}; starting it again"));
-            tokio::time::sleep(RESTART_PAUSE).await;
-            self.bring_up().await?;
-            say("all is up again");
+            }
+            self.step(announced).await;
         }
     }
 
-    /// Shows a file system again whose process has ended.
-    async fn show_again(&mut self, name: &str, how: &str) {
-        say(&format!("the file system {name} ended ({how}); mounting it again"));
-        tokio::time::sleep(RESTART_PAUSE).await;
-        match self.file_systems.restart(name).await {
-            Ok(()) => say(&format!("the file system {name} is there again")),
+    /// Waits for the next change, and does what follows from it.
+    async fn step(&mut self, announced: bool) {
+        let (has_daemon, serves_core) = (self.has_daemon(), !self.foreign);
+        let Self { daemon, service, file_systems, store, .. } = self;
+        tokio::select! {
+            event = daemon.event(), if serves_core => self.daemon_event(event, announced),
+            event = service.event(), if serves_core && has_daemon || service.serves() => {
+                self.service_event(event, announced).await;
+            }
+            event = store.event(), if has_daemon || store.serves() => {
+                self.store_event(event, announced).await;
+            }
+            (part, event) = file_systems.event() => note(part, &event, announced, "mounting it again"),
+        }
+        // The record is for display: a full disk is no reason to end anything.
+        if let Err(cause) = self.claim.write(&self.record()) {
+            say(&cause.to_string());
+        }
+    }
+
+    fn has_daemon(&self) -> bool {
+        self.foreign || self.daemon.serves()
+    }
+
+    /// Whether everything serves, or has failed often enough to be reported.
+    fn is_settled(&self) -> bool {
+        if !self.has_daemon() {
+            return self.daemon.is_settled();
+        }
+        (self.foreign || self.service.is_settled())
+            && self.store.is_settled()
+            && self.file_systems.are_settled()
+    }
+
+    fn daemon_event(&mut self, event: Event, announced: bool) {
+        note(&self.daemon, &event, announced, "the store continues; starting it again");
+        match event {
+            Event::Due => self.daemon.start(self.plan.daemon()),
+            Event::Ready(_) => {
+                self.service.hurry();
+                self.store.hurry();
+            }
+            Event::Failed | Event::Ended(_) => {}
+        }
+    }
+
+    async fn service_event(&mut self, event: Event, announced: bool) {
+        const THEN: &str =
+            "its ports and areas ended with it, programs under `sietch run` continue; starting it again";
+        note(&self.service, &event, announced, THEN);
+        match event {
+            Event::Due => self.service.start(self.plan.service()),
+            Event::Ready(_) if self.plan.brokered => self.store.hurry(),
+            Event::Ended(_) if self.plan.brokered => {
+                // Its area ended with the core. The store has acknowledged nothing that is not in
+                // it.
+                self.store.terminate();
+                self.store.stop(STORE_GRACE).await;
+            }
+            Event::Ready(_) | Event::Failed | Event::Ended(_) => {}
+        }
+    }
+
+    async fn store_event(&mut self, event: Event, announced: bool) {
+        note(&self.store, &event, announced, "starting it again");
+        match event {
+            Event::Due => self.start_store().await,
+            Event::Ready(report) => match StartupReport::parse(report.trim_end()) {
+                Ok(report) => self.ready = report,
+                Err(source) => {
+                    self.store.stop(Duration::ZERO).await;
+                    self.store.fail(Error::Start { what: "store", source });
+                }
+            },
+            Event::Failed | Event::Ended(_) => {}
+        }
+    }
+
+    /// Starts the store, with the size that its area has now.
+    async fn start_store(&mut self) {
+        match self.request(Connection::status).await {
+            Ok(status) if self.plan.area.is_some() => {
+                let own = status.vsas.iter().find(|vsa| vsa.name == self.plan.settings.vsa);
+                self.area = own.map(|vsa| vsa.size).or(self.plan.area);
+            }
+            Ok(_) => {}
             Err(cause) => {
-                say(&format!("the file system {name} stays away until the next `sietch up`: {cause}"));
+                // A daemon that was here before has ended: this process runs one from now on.
+                self.foreign = false;
+                return self.store.fail(cause);
             }
         }
+        self.store.start(self.plan.store(self.area));
     }
 
-    /// Starts every process that does not run.
-    async fn bring_up(&mut self) -> Result<(), Error> {
-        let mut pause = FIRST_PAUSE;
-        for attempt in 1.. {
-            match self.try_bring_up().await {
-                Ok(()) => break,
-                Err(cause) if attempt >= STARTS => return Err(cause),
-                Err(_) => tokio::time::sleep(pause).await,
-            }
-            pause *= 3;
-        }
-        self.claim.write(&self.record())
+    fn failing(&self) -> Vec<Failing> {
+        let own = [&self.daemon, &self.service, &self.store].into_iter().filter_map(|part| part.failing());
+        own.chain(self.file_systems.failing()).collect()
     }
 
-    async fn try_bring_up(&mut self) -> Result<(), Error> {
-        if matches!(self.daemon, Daemon::Unsupervised) && self.request(|_| Ok(())).await.is_err() {
-            self.daemon = Daemon::None;
-        }
-        if matches!(self.daemon, Daemon::None) {
-            self.start_daemon().await?;
-        }
-        if self.service.is_none() && matches!(self.daemon, Daemon::Supervised(_)) {
-            self.start_service().await?;
-        }
-        if self.store.is_none() {
-            self.start_store().await?;
-        }
-        Ok(())
-    }
-
-    async fn start_daemon(&mut self) -> Result<(), Error> {
-        if self.request(|_| Ok(())).await.is_ok() {
-            self.daemon = Daemon::Unsupervised;
-            return Ok(());
-        }
-        let log = self.plan.data.join("daemon.log");
-        // The child is recorded before the wait, so that a signal meanwhile finds it.
-        self.daemon = Daemon::Supervised(Box::new(Child::start("daemon", self.plan.daemon(), &log)?));
-        let Daemon::Supervised(child) = &mut self.daemon else { return Ok(()) };
-        let outcome = child.ready_byte().await;
-        if outcome.is_err() {
-            self.daemon = Daemon::None;
-        }
-        outcome
-    }
-
-    async fn start_service(&mut self) -> Result<(), Error> {
-        let log = self.plan.data.join("service.log");
-        let child = self.service.insert(Child::start("service core", self.plan.service(), &log)?);
-        let outcome = child.ready_byte().await;
-        if outcome.is_err() {
-            self.service = None;
-        }
-        outcome
-    }
-
-    async fn start_store(&mut self) -> Result<(), Error> {
-        let log = self.plan.data.join("kv.log");
-        let child = Child::start("store", self.plan.store(), &log)?;
-        let (child, ready) = self.store.insert((child, StartupReport::default()));
-        let outcome = match child.ready_line().await {
-            Ok(line) => {
-                StartupReport::parse(line.trim_end()).map_err(|source| Error::Start { what: "store", source })
-            }
-            Err(cause) => Err(cause),
+    /// Prints the banner. Returns false if the daemon has ended just now.
+    async fn announce(&self) -> Result<bool, Error> {
+        let Ok(status) = self.request(Connection::status).await else { return Ok(false) };
+        let serving = banner::Serving {
+            store: self.store.pid().filter(|_| self.store.serves()).map(|pid| (pid, &self.ready)),
+            area: self.area,
+            service: self.service.pid(),
+            file_systems: self.file_systems.running().collect(),
+            failing: self.failing(),
         };
-        match outcome {
-            Ok(said) => *ready = said,
-            Err(cause) => {
-                if let Some((mut child, _)) = self.store.take() {
-                    child.wait_or_kill(Duration::ZERO).await;
-                }
-                return Err(cause);
-            }
-        }
-        Ok(())
-    }
-
-    /// Prints the banner, and updates the record.
-    async fn announce(&self) -> Result<(), Error> {
-        let status = self.request(Connection::status).await?;
-        let Some((child, ready)) = &self.store else { return Ok(()) };
-        let pids = (child.pid(), self.service.as_ref().and_then(Child::pid));
-        let shown: Vec<_> = self.file_systems.running().collect();
-        let text = banner::render(&self.plan, &status, ready, pids, &shown, Palette::of_stdout());
+        let text = banner::render(&self.plan, &status, &serving, Palette::of_stdout());
         match output::print(&text) {
             // `sietch up | head -1` closes the pipe; the store serves all the same.
-            Ok(()) | Err(Error::OutputClosed) => Ok(()),
+            Ok(()) | Err(Error::OutputClosed) => Ok(true),
             Err(other) => Err(other),
         }
     }
 
     fn record(&self) -> Record {
-        let (store, ready) = match &self.store {
-            Some((child, ready)) => (child.pid(), Some(ready.clone())),
-            None => (None, None),
-        };
         let pid = rustix::process::getpid().as_raw_nonzero().get();
-        Record { pid, store, data: self.plan.data.clone(), ready }
+        let ready = self.store.serves().then(|| self.ready.clone());
+        let (store, data) = (self.store.pid(), self.plan.data.clone());
+        Record { pid, store, data, ready, failing: self.failing() }
     }
 
     /// Sends the daemon a request, on a thread that may wait.
@@ -279,71 +277,52 @@ impl Supervisor {
 
     /// Ends everything in order.
     async fn stop(&mut self) {
-        if let Some((child, _)) = &mut self.store {
-            child.terminate();
-            if !child.wait_or_kill(STORE_GRACE).await {
-                say("the store did not stop in time and was killed");
-            }
+        self.store.terminate();
+        if !self.store.stop(STORE_GRACE).await {
+            say("the store did not stop in time and was killed");
         }
-        self.store = None;
         for name in self.file_systems.stop().await {
-            say(&format!("the file system {name} did not end in time and was killed; its log is kept"));
+            say(&format!("{name} did not end in time and was killed; its log is kept"));
         }
-        if let Some(mut service) = self.service.take() {
-            service.terminate();
-            service.wait_or_kill(SERVICE_GRACE).await;
+        if self.service.pid().is_some() {
+            self.service.terminate();
+            self.service.stop(SERVICE_GRACE).await;
             // The service has ended. Its programs go to the kernel, as without it.
             paths::remove_sockets_beside(&self.plan.socket);
         }
-        if matches!(self.daemon, Daemon::Supervised(_)) && self.request(Connection::shutdown).await.is_err() {
+        if self.daemon.pid().is_some() && self.request(Connection::shutdown).await.is_err() {
             // It does not answer; a signal has the same effect.
-            if let Daemon::Supervised(child) = &self.daemon {
-                child.terminate();
-            }
+            self.daemon.terminate();
         }
-        if let Daemon::Supervised(child) = &mut self.daemon
-            && !child.wait_or_kill(DAEMON_GRACE).await
-        {
-            say(&format!("the daemon did not stop in time and was killed; see {}", child.log().display()));
+        if !self.daemon.stop(DAEMON_GRACE).await {
+            let log = self.plan.data.join("daemon.log");
+            say(&format!("the daemon did not stop in time and was killed; see {}", log.display()));
         }
-        self.daemon = Daemon::None;
     }
 
     /// Ends everything at once.
     async fn kill(&mut self) {
-        if let Some((mut child, _)) = self.store.take() {
-            child.wait_or_kill(Duration::ZERO).await;
-        }
+        self.store.stop(Duration::ZERO).await;
         self.file_systems.kill().await;
-        if let Some(mut service) = self.service.take() {
-            service.wait_or_kill(Duration::ZERO).await;
+        self.service.stop(Duration::ZERO).await;
+        // Only the daemon can remove its devices: it gets a second signal, and a moment.
+        self.daemon.terminate();
+        self.daemon.stop(Duration::from_secs(1)).await;
+    }
+}
+
+/// Reports what became of a part. Failed starts are repeated in silence, but for the one after
+/// which it counts as failing. Nothing is said before the banner, which has it.
+fn note(part: &Part, event: &Event, announced: bool, then: &str) {
+    match event {
+        Event::Ended(how) => say(&format!("{} ended ({how}); {then}", part.name)),
+        Event::Failed if announced && part.has_given_up_hope() => {
+            if let Some(failing) = part.failing() {
+                say(&failing.to_string());
+            }
         }
-        if let Daemon::Supervised(child) = &mut self.daemon {
-            // Only the daemon can remove its devices: it gets a second signal, and a moment.
-            child.terminate();
-            child.wait_or_kill(Duration::from_secs(1)).await;
-        }
-    }
-}
-
-async fn store_ended(store: &mut Option<(Child, StartupReport)>) -> String {
-    match store {
-        Some((child, _)) => child.ended().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn service_ended(service: &mut Option<Child>) -> String {
-    match service {
-        Some(child) => child.ended().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn daemon_ended(daemon: &mut Daemon) -> String {
-    match daemon {
-        Daemon::Supervised(child) => child.ended().await,
-        Daemon::None | Daemon::Unsupervised => std::future::pending().await,
+        Event::Ready(_) if announced => say(&format!("{} is up again", part.name)),
+        Event::Due | Event::Ready(_) | Event::Failed => {}
     }
 }
 

@@ -479,3 +479,138 @@ fn as_the_first_process_of_a_namespace_it_ends_in_order_at_both_signals() {
         }
     });
 }
+
+/// Why the store does not run, once `status` says so.
+fn failing_store(testbed: &Testbed) -> String {
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        // There may be no daemon for a moment; what there is of the instance is shown all the same.
+        let output = testbed.run(&["status", "--json"]);
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        if let Some(why) = status["instance"]["failing"][0]["why"].as_str() {
+            assert_eq!(status["instance"]["failing"][0]["part"], "the store");
+            return why.to_owned();
+        }
+        assert!(Instant::now() < patience, "{status}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A size that the file gets without a reload is met by the next daemon, and by the next store.
+#[test]
+fn a_store_that_cannot_start_ends_nothing_else_and_serves_again_once_its_area_fits() {
+    in_own_network("a_store_that_cannot_start_ends_nothing_else", || {
+        let testbed = Testbed::new("unfit", None);
+        let resize = |size: &str| {
+            let file = testbed.folder.join("sietch.toml");
+            let text = std::fs::read_to_string(&file).expect("read");
+            let (before, rest) = text.split_once("size = \"").expect("a size");
+            let (_, after) = rest.split_once('"').expect("its end");
+            std::fs::write(&file, format!("{before}size = \"{size}\"{after}")).expect("write");
+        };
+        let up = testbed.up(&["--net", "linux"]);
+        assert_eq!(query(testbed.kernel(), "SET a 1"), "+OK");
+        resize("96MiB");
+        let refused = testbed.run(&["reload"]);
+        let why = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(why.contains("the area has 64MiB") && why.contains("vsa resize kv 96MiB"), "{why}");
+        assert!(!why.contains("remove"), "{why}");
+
+        let pids = processes(&testbed.status());
+        let kill = |pid: i64| {
+            let pid = Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid");
+            kill_process(pid, Signal::KILL).expect("kill");
+        };
+        kill(pids[0]);
+        kill(pids[2]);
+        let why = failing_store(&testbed);
+        assert!(why.contains("the area has 64MiB") && why.contains("vsa resize kv 96MiB"), "{why}");
+        assert!(runs(pids[1]), "up continues");
+        let resized = testbed.run(&["vsa", "resize", "kv", "96MiB"]);
+        assert!(resized.status.success(), "{resized:?}");
+        assert_eq!(query_until_answered(testbed.kernel(), "GET a"), "1");
+        // The whole area is the store's: its limit of files follows.
+        let limits = format!("/proc/{}/limits", processes(&testbed.status())[2]);
+        let limits = std::fs::read_to_string(limits).expect("read");
+        let size = limits.lines().find(|line| line.starts_with("Max file size")).expect("a line");
+        assert!(size.contains(&(96 << 20).to_string()), "{size}");
+        let (status, printed) = up.interrupt();
+        assert!(status.success(), "{status:?}: {printed}");
+        assert!(printed.contains("the store does not run"), "{printed}");
+
+        // From the start: the other parts serve, and the banner says what does not.
+        std::fs::write(testbed.folder.join("data/areas/kv.owner"), "61870\n").expect("write");
+        resize("128MiB");
+        let up = testbed.up(&["--net", "linux"]);
+        assert!(up.banner.contains("failing:    the store does not run"), "{}", up.banner);
+        assert!(up.banner.contains("vsa resize kv 128MiB"), "{}", up.banner);
+        assert!(text(&testbed.run(&["status"]).stdout).contains("the store does not run"));
+        assert!(testbed.run(&["vsa", "resize", "kv", "128MiB"]).status.success());
+        assert_eq!(query_until_answered(testbed.kernel(), "GET a"), "1");
+        let (status, printed) = up.interrupt();
+        assert!(status.success(), "{status:?}: {printed}");
+    });
+}
+
+/// A backup of a store that runs, and its way into an area that is not there yet, as another
+/// installation has it.
+#[test]
+fn a_backup_of_a_running_store_is_restored_where_no_store_has_run() {
+    in_own_network("a_backup_of_a_running_store_is_restored_where_no_store_has_run", || {
+        let testbed = Testbed::new("backup", None);
+        let path = |name: &str| testbed.folder.join(name).display().to_string();
+        let up = testbed.up(&["--net", "linux"]);
+        assert_eq!(query(testbed.kernel(), "SET a 1"), "+OK");
+        assert_eq!(query(testbed.kernel(), "RPUSH list x y"), ":2");
+        let refused = query(testbed.kernel(), "BGSAVE");
+        assert!(refused.starts_with("-ERR") && refused.contains("sietch kv backup"), "{refused}");
+        let file = path("store.skb");
+        let made = testbed.run(&["kv", "backup", &file]);
+        assert!(made.status.success() && text(&made.stderr).contains("2 keys"), "{made:?}");
+        // It holds the data: no other user may read it.
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(&file).expect("it is there").permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600);
+        let piped = testbed.run(&["kv", "backup", "-"]);
+        assert!(piped.status.success(), "{piped:?}");
+        let skip_time = |bytes: &[u8]| (bytes.len(), bytes[24..32].to_vec());
+        assert_eq!(skip_time(&piped.stdout), skip_time(&std::fs::read(&file).expect("read")));
+        let running = testbed.run(&["kv", "restore", &file, "--config", &path("sietch.toml")]);
+        assert!(text(&running.stderr).contains("sietch down"), "{running:?}");
+        assert_eq!(query(testbed.kernel(), "SET after 1"), "+OK");
+        drop(up);
+
+        // Another folder stands for another machine.
+        let restore = |data: &str, more: &[&str]| {
+            let fixed = ["kv", "restore", &file, "--config", &path("sietch.toml"), "--data", &path(data)];
+            testbed.run(&[&fixed[..], more].concat())
+        };
+        let restored = restore("elsewhere", &[]);
+        assert!(restored.status.success(), "{restored:?}");
+        let owner = std::fs::read_to_string(testbed.folder.join("elsewhere/areas/kv.owner")).expect("read");
+        assert_eq!(owner.lines().next(), Some("61870"));
+        let refused = restore("data", &[]);
+        assert!(text(&refused.stderr).contains("the area has 3 keys already"), "{refused:?}");
+        assert!(restore("data", &["--replace"]).status.success());
+        for replaced in [true, false] {
+            let up = testbed.up(&["--net", "linux"]);
+            assert_eq!(query(testbed.kernel(), "GET a"), "1", "replaced: {replaced}");
+            assert_eq!(query(testbed.kernel(), "LLEN list"), ":2", "replaced: {replaced}");
+            assert_eq!(query(testbed.kernel(), "EXISTS after"), ":0", "replaced: {replaced}");
+            drop(up);
+            std::fs::remove_dir_all(path("data")).expect("remove");
+            if replaced {
+                std::fs::rename(path("elsewhere"), path("data")).expect("rename");
+            }
+        }
+        // What is damaged changes nothing.
+        let mut bytes = std::fs::read(&file).expect("read");
+        bytes.truncate(bytes.len() - 1);
+        std::fs::write(&file, bytes).expect("write");
+        let damaged = restore("data", &[]);
+        assert!(text(&damaged.stderr).contains("cut short at offset"), "{damaged:?}");
+        assert!(!testbed.folder.join("data/areas/kv.vsa").exists(), "it makes no area");
+    });
+}
