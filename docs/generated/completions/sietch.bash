@@ -106,8 +106,14 @@ _sietch() {
             sietch__subcmd__fs,serve)
                 cmd="sietch__subcmd__fs__subcmd__serve"
                 ;;
+            sietch__subcmd__kv,backup)
+                cmd="sietch__subcmd__kv__subcmd__backup"
+                ;;
             sietch__subcmd__kv,check)
                 cmd="sietch__subcmd__kv__subcmd__check"
+                ;;
+            sietch__subcmd__kv,restore)
+                cmd="sietch__subcmd__kv__subcmd__restore"
                 ;;
             sietch__subcmd__vsa,cat)
                 cmd="sietch__subcmd__vsa__subcmd__cat"
@@ -548,7 +554,7 @@ _sietch() {
             return 0
             ;;
         sietch__subcmd__kv)
-            opts="-h -V --net --durability --port --shards --listen --maxmemory --maxmemory-policy --vnic --vsa --without-io-uring --run-as --file-size-limit --parent --socket --help --version check"
+            opts="-h -V --net --durability --port --shards --listen --maxmemory --maxmemory-policy --vnic --vsa --without-io-uring --run-as --file-size-limit --parent --socket --help --version check backup restore"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -613,6 +619,28 @@ _sietch() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        sietch__subcmd__kv__subcmd__backup)
+            opts="-h -V --vsa --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --vsa)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         sietch__subcmd__kv__subcmd__check)
             opts="-h -V --json --socket --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -620,6 +648,36 @@ _sietch() {
                 return 0
             fi
             case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sietch__subcmd__kv__subcmd__restore)
+            opts="-h -V --vsa --replace --config --data --socket --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --vsa)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --data)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

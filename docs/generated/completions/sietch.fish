@@ -254,18 +254,18 @@ complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l socket -d 'The 
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l without-network -d 'Grant no VNICs'
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l net -d 'Data path of the store' -r -f -a "auto\t'A VNIC if the daemon can make one, else kernel sockets'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l net -d 'Data path of the store' -r -f -a "auto\t'A VNIC if the daemon can make one, else kernel sockets'
 af_xdp\t'A VNIC or nothing'
 linux\t'Kernel sockets'"
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l durability -d 'When a reply to a write may leave [default: always]' -r -f -a "always\t'After the write would survive power loss'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l durability -d 'When a reply to a write may leave [default: always]' -r -f -a "always\t'After the write would survive power loss'
 interval\t'At once; written within 20 ms, flushed every second'
 never\t'At once; written within 20 ms, flushed only at the end'
 none\t'At once; there is no log: every key is lost when the store ends'"
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l port -d 'TCP port of the store [default: 6379]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l shards -d 'Cores that the store\'s keys are divided among, a thread each; may change between two starts [default: one less than there are processors, at least 1]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l listen -d 'Where the store also answers on kernel sockets: an address, an address with a port, or `none` [default: 127.0.0.1]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l maxmemory -d 'Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit [default: 0]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l maxmemory-policy -d 'What to do when that memory is full [default: noeviction]' -r -f -a "noeviction\t''
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l port -d 'TCP port of the store [default: 6379]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l shards -d 'Cores that the store\'s keys are divided among, a thread each; may change between two starts [default: one less than there are processors, at least 1]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l listen -d 'Where the store also answers on kernel sockets: an address, an address with a port, or `none` [default: 127.0.0.1]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l maxmemory -d 'Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit [default: 0]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l maxmemory-policy -d 'What to do when that memory is full [default: noeviction]' -r -f -a "noeviction\t''
 allkeys-lru\t''
 allkeys-lfu\t''
 allkeys-random\t''
@@ -273,20 +273,33 @@ volatile-lru\t''
 volatile-lfu\t''
 volatile-random\t''
 volatile-ttl\t''"
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l vnic -d 'Name of the store\'s VNIC [default: kv]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l vsa -d 'Name of the store\'s storage area [default: kv]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l file-size-limit -d 'Largest file offset the process may ever write, in bytes (RLIMIT_FSIZE)' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l parent -d 'The supervisor\'s process: end when it ends' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l without-io-uring -d 'Use epoll and pwritev2 even where io_uring works'
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -f -a "check" -d 'Read a store\'s area and report whether the store would recover all of it; nothing is written. The exit status is 0 if it is good, 1 if it is damaged, 2 if that is unknown: the area is held, does not exist, cannot be read, or holds something else'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l vnic -d 'Name of the store\'s VNIC [default: kv]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l vsa -d 'Name of the store\'s storage area [default: kv]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l file-size-limit -d 'Largest file offset the process may ever write, in bytes (RLIMIT_FSIZE)' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l parent -d 'The supervisor\'s process: end when it ends' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -l without-io-uring -d 'Use epoll and pwritev2 even where io_uring works'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -f -a "check" -d 'Read a store\'s area and report whether the store would recover all of it; nothing is written. The exit status is 0 if it is good, 1 if it is damaged, 2 if that is unknown: the area is held, does not exist, cannot be read, or holds something else'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -f -a "backup" -d 'Write a backup of a store to a file or a pipe while the store runs: its data as they are at one moment. Root or the area\'s user may do this. It needs as much memory as the data'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check backup restore" -f -a "restore" -d 'Read a backup into the area of a store that does not run. An area with data is refused, and a backup that is damaged changes nothing'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -l json -d 'Print JSON'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from backup" -l vsa -d 'The store\'s area (/VOLUME/NAME, or NAME)' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from backup" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from backup" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from backup" -s V -l version -d 'Print version'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from restore" -l vsa -d 'The store\'s area (/VOLUME/NAME, or NAME), which is made if it is missing' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from restore" -l config -d 'The configuration: names, users, limits [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from restore" -l data -d 'The folder for data, state and logs [default: /var/lib/sietch for root, ~/.local/share/sietch for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from restore" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else that of this user\'s daemon if it runs, else root\'s at /run/sietch/sietch.sock]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from restore" -l replace -d 'Restore although the area has data, which are lost'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from restore" -s h -l help -d 'Print help'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from restore" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l sockets -d 'The socket for programs under `sietch run` [default: sockets.sock beside the daemon\'s socket]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l rule -d 'A rule for listening and connecting under `sietch run`: `allow|deny listen|connect|all [user UID] [address NETWORK] [port PORT|FIRST-LAST]`; may be given several times; the first that matches applies [default: allow all]' -r

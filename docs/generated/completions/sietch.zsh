@@ -517,6 +517,31 @@ _arguments "${_arguments_options[@]}" : \
 ':area -- A file that holds an area, or the name of an area (/VOLUME/NAME, or NAME), which the daemon grants\: no store may hold it:_default' \
 && ret=0
 ;;
+(backup)
+_arguments "${_arguments_options[@]}" : \
+'--vsa=[The store'\''s area (/VOLUME/NAME, or NAME)]:NAME:_default' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':file -- The file to write, which is replaced once the backup is whole; `-` for standard output:_files' \
+&& ret=0
+;;
+(restore)
+_arguments "${_arguments_options[@]}" : \
+'--vsa=[The store'\''s area (/VOLUME/NAME, or NAME), which is made if it is missing]:NAME:_default' \
+'--config=[The configuration\: names, users, limits \[default\: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start\]]:FILE:_files' \
+'--data=[The folder for data, state and logs \[default\: /var/lib/sietch for root, ~/.local/share/sietch for others\]]:DIR:_files' \
+'--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else that of this user'\''s daemon if it runs, else root'\''s at /run/sietch/sietch.sock\]]:PATH:_files' \
+'--replace[Restore although the area has data, which are lost]' \
+'-h[Print help]' \
+'--help[Print help]' \
+'-V[Print version]' \
+'--version[Print version]' \
+':file -- What `sietch kv backup` wrote; `-` for standard input:_files' \
+&& ret=0
+;;
         esac
     ;;
 esac
@@ -677,13 +702,25 @@ _sietch__subcmd__fs__subcmd__serve_commands() {
 _sietch__subcmd__kv_commands() {
     local commands; commands=(
 'check:Read a store'\''s area and report whether the store would recover all of it; nothing is written. The exit status is 0 if it is good, 1 if it is damaged, 2 if that is unknown\: the area is held, does not exist, cannot be read, or holds something else' \
+'backup:Write a backup of a store to a file or a pipe while the store runs\: its data as they are at one moment. Root or the area'\''s user may do this. It needs as much memory as the data' \
+'restore:Read a backup into the area of a store that does not run. An area with data is refused, and a backup that is damaged changes nothing' \
     )
     _describe -t commands 'sietch kv commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__kv__subcmd__backup_commands] )) ||
+_sietch__subcmd__kv__subcmd__backup_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch kv backup commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__kv__subcmd__check_commands] )) ||
 _sietch__subcmd__kv__subcmd__check_commands() {
     local commands; commands=()
     _describe -t commands 'sietch kv check commands' commands "$@"
+}
+(( $+functions[_sietch__subcmd__kv__subcmd__restore_commands] )) ||
+_sietch__subcmd__kv__subcmd__restore_commands() {
+    local commands; commands=()
+    _describe -t commands 'sietch kv restore commands' commands "$@"
 }
 (( $+functions[_sietch__subcmd__man_commands] )) ||
 _sietch__subcmd__man_commands() {

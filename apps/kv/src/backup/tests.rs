@@ -246,7 +246,7 @@ fn what_no_store_would_write_is_refused_although_its_checksums_are_right() {
         cut,
     ];
     for record in hostile {
-        let refused = read(&forged(1, &[record.clone()]));
+        let refused = read(&forged(1, std::slice::from_ref(&record)));
         assert!(refused.is_err(), "{record:?}");
     }
     // A length takes no memory before its bytes are there.

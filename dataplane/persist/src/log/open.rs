@@ -282,7 +282,7 @@ pub fn expected_records<D: DiskQueue>(disk: &mut D) -> Result<(u64, u64), OpenEr
     let first = superblock.runs.first().map_or(0, |run| run.first.max(superblock.head));
     let last = superblock.clean.max(superblock.proven);
     let snapshot = superblock.snapshot.map_or(0, |snapshot| snapshot.last);
-    Ok((snapshot, (last + 1).saturating_sub(first)))
+    Ok((snapshot, last.saturating_add(1).saturating_sub(first)))
 }
 
 /// Marks the segments of all chains; no two may claim one.

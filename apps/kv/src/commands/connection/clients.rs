@@ -378,7 +378,7 @@ fn unblock(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     let number = integer(arguments[2])?;
     let is_meant = |client: &&Client| {
-        // A client that waits for a snapshot (SAVE) or for the end of a pause cannot be unblocked.
+        // A client that waits for the end of a pause cannot be unblocked.
         let waits = client.blocked.as_ref().is_some_and(|blocked| {
             !blocked.keys.is_empty() || blocked.on_timeout == TimeoutReply::NoReplicas
         });
