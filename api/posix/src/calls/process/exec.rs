@@ -5,10 +5,12 @@
 //! placeholders, which carry nothing without this library.
 //!
 //! 1. [`begin`] keeps, as texts, the variables by which this process runs under Sietch.
-//! 2. An environment that names `SIETCH_SOCKETS` or `SIETCH_FILES` stays as it is, empty value
-//!    included: its author decided (`sietch run` in a program under Sietch, or a program that opts
-//!    out). An environment without them was made anew: it gets the variables, and the library
-//!    before whatever its `LD_PRELOAD` names.
+//! 2. An environment in which `SIETCH_SOCKETS` or `SIETCH_FILES` has another value stays as it is,
+//!    empty value included: its author decided (`sietch run` in a program under Sietch, or a program
+//!    that opts out). An environment without them was made anew: it gets the variables, and the
+//!    library before whatever its `LD_PRELOAD` names. In one that has them as they are here, a
+//!    launcher may have set `LD_PRELOAD` for a library of its own: the library is put before that.
+//!    Without `LD_PRELOAD` it stays as it is, too.
 //! 3. The target may need another C library, which would refuse to start with this one: musl's
 //!    loader ends it with status 127. So the target's loader decides ([`target`]). Where it cannot
 //!    load the library, the environment goes there without it; other libraries stay.
@@ -216,10 +218,16 @@ impl<'texts> Environment<'texts> {
 
     fn with(kept: &'texts Kept, given: Texts<'texts>) -> Self {
         let mut count = 0;
+        let mut inherited = false;
         let mut preload: Option<(usize, &[u8])> = None;
         for text in given.iter().map(CStr::to_bytes) {
             if CARRIED.iter().take(DECIDING).any(|name| value(text, name).is_some()) {
-                return Self::same(given);
+                let is_ours =
+                    |own: &Text| own.get().is_some_and(|own| own.strip_suffix(b"\0") == Some(text));
+                if !kept.carried.iter().take(DECIDING).any(is_ours) {
+                    return Self::same(given);
+                }
+                inherited = true;
             }
             if let Some(value) = value(text, PRELOAD) {
                 preload = Some((count, value));
@@ -230,6 +238,11 @@ impl<'texts> Environment<'texts> {
         // `LD_PRELOAD=library` and a zero: the zero becomes a colon where more comes.
         let (own, _) = library.split_at(library.len() - 1);
         let others = preload.map_or(&b""[..], |(_, value)| value);
+        let names_it = entries(others)
+            .any(|entry| PRELOAD.len() + 1 + entry.len() == own.len() && own.ends_with(entry));
+        if inherited && (preload.is_none() || names_it) {
+            return Self::same(given);
+        }
         let room = count + CARRIED.len() + 2;
         let bytes = room * size_of::<*const c_char>() + own.len() + 1 + others.len() + 1;
         let Ok(pages) = map(bytes) else { return Self::same(given) };
@@ -244,10 +257,7 @@ impl<'texts> Environment<'texts> {
             )
         };
         text[..own.len()].copy_from_slice(own);
-        if !others.is_empty()
-            && !entries(others)
-                .any(|entry| PRELOAD.len() + 1 + entry.len() == own.len() && own.ends_with(entry))
-        {
+        if !others.is_empty() && !names_it {
             text[own.len()] = b':';
             text[own.len() + 1..own.len() + 1 + others.len()].copy_from_slice(others);
         }
@@ -258,7 +268,8 @@ impl<'texts> Environment<'texts> {
                 next += 1;
             }
         }
-        let carried = kept.carried.iter().filter_map(|text| text.get().map(<[u8]>::as_ptr));
+        let missing = if inherited { &[][..] } else { &kept.carried[..] };
+        let carried = missing.iter().filter_map(|text| text.get().map(<[u8]>::as_ptr));
         for pointer in carried.chain([text.as_ptr()]) {
             list[next] = pointer.cast();
             next += 1;

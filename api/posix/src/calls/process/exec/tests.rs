@@ -61,11 +61,21 @@ fn other_libraries_follow_ours() {
 }
 
 #[test]
-fn an_environment_that_names_the_service_is_left_alone() {
+fn an_environment_that_names_another_service_is_left_alone() {
     for own in [&["A=1", "SIETCH_SOCKETS=/other"][..], &["SIETCH_SOCKETS=", "LD_PRELOAD=/lib/a.so"]] {
         assert_eq!(after(own), own);
     }
     assert_eq!(after(&["SIETCH_SOCKETS_NOT=1"]).len(), 4);
+}
+
+#[test]
+fn a_launcher_that_sets_its_own_library_keeps_ours() {
+    let own = "SIETCH_SOCKETS=/run/s.sock";
+    let got = after(&[own, "LD_PRELOAD=/lib/jemalloc.so", "A=1"]);
+    assert_eq!(got, [own, "A=1", "LD_PRELOAD=/lib/ours.so:/lib/jemalloc.so"]);
+    for same in [&[own, "A=1"][..], &[own, "LD_PRELOAD=/lib/a.so:/lib/ours.so"]] {
+        assert_eq!(after(same), same, "without a library of its own, or with ours, it stays");
+    }
 }
 
 #[test]
