@@ -40,6 +40,10 @@ use crate::{fs_holders, fs_pin, fs_quota};
 /// mount is its only client: nothing changes beside the kernel.
 const KEEP: Duration = Duration::from_secs(60);
 
+/// How often a mount makes durable what was done: a loss of power takes two seconds, whatever
+/// `sync(2)` has returned.
+const FLUSH: Duration = Duration::from_secs(1);
+
 /// Bytes of a block.
 const BLOCK: u64 = fs::BLOCK as u64;
 
@@ -204,7 +208,8 @@ fn unserved(folder: &Path, cause: String) -> Error {
 }
 
 fn options(arguments: &FsMountArguments, keep: Duration) -> Options {
-    Options { allow_other: arguments.allow_other, trusted: arguments.trusted, keep, ..Options::default() }
+    let (allow_other, trusted) = (arguments.allow_other, arguments.trusted);
+    Options { allow_other, trusted, keep, flush: Some(FLUSH), ..Options::default() }
 }
 
 /// Two ends: what wakes, and what is woken by it and by signals.

@@ -34,13 +34,14 @@
 //! from a cache of its own.
 //!
 //! The layers, lowest first: `attributes`, `options`, `error`; `mount_point`, `set_id`, `stale`;
-//! `session`; `state`; `listing`, `operations`; `requests`; `mount`.
+//! `session`; `state`; `flush`, `listing`, `operations`; `requests`; `mount`.
 //!
 //! [`FileSystem::retain`]: sietch_fs::FileSystem::retain
 #![forbid(unsafe_code)]
 
 mod attributes;
 mod error;
+mod flush;
 mod listing;
 mod mount;
 mod mount_point;

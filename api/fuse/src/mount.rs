@@ -8,6 +8,7 @@ use std::time::Duration;
 use sietch_fs::FileSystem;
 
 use crate::error::MountError;
+use crate::flush::Flush;
 use crate::options::Options;
 use crate::requests::Requests;
 use crate::session::{Session, Unmounter};
@@ -24,6 +25,7 @@ pub struct Mount<F: FileSystem + Send + 'static> {
     session: Session<Requests<F>>,
     shared: Arc<Shared<F>>,
     stale: Arc<Stale>,
+    flush: Option<Duration>,
 }
 
 impl<F: FileSystem + Send + 'static> Mount<F> {
@@ -35,7 +37,8 @@ impl<F: FileSystem + Send + 'static> Mount<F> {
         let shared = Arc::new(Shared::new(file_system));
         let stale = Arc::new(Stale::default());
         let requests = Requests::new(Arc::clone(&shared), Arc::clone(&stale), options);
-        Ok(Self { session: Session::new(requests, directory, options)?, shared, stale })
+        let session = Session::new(requests, directory, options)?;
+        Ok(Self { session, shared, stale, flush: options.flush })
     }
 
     /// For another thread, to end [`Mount::run`].
@@ -54,9 +57,9 @@ impl<F: FileSystem + Send + 'static> Mount<F> {
     /// # Errors
     /// [`MountError::Broken`], [`MountError::Panicked`].
     pub fn run(self) -> Result<F, MountError> {
-        let Self { session, shared, stale } = self;
+        let Self { session, shared, stale, flush } = self;
         let directory = session.directory().to_owned();
-        serve(session, &stale)?;
+        serve(session, &stale, (&shared, flush))?;
         match alone(shared).map(Shared::end) {
             Some(Some(file_system)) => Ok(file_system),
             Some(None) => Err(MountError::Panicked { directory }),
@@ -80,23 +83,29 @@ impl<F: FileSystem> Inner<F> {
     }
 }
 
-/// Serves requests, beside the thread that tells the kernel what is stale.
+/// Serves requests, beside the thread that tells the kernel what is stale, and the one that makes
+/// durable what was done a while ago.
 fn serve<F: FileSystem + Send + 'static>(
     session: Session<Requests<F>>,
     stale: &Arc<Stale>,
+    (shared, period): (&Arc<Shared<F>>, Option<Duration>),
 ) -> Result<(), MountError> {
-    let (kernel, telling) = (session.notifier(), Arc::clone(stale));
-    let thread = std::thread::Builder::new().name("fuse-stale".to_owned());
-    match thread.spawn(move || telling.tell(&kernel)) {
-        Ok(teller) => {
-            let result = session.run();
-            stale.end();
-            // It runs nothing that panics.
-            drop(teller.join());
-            result
-        }
-        Err(error) => Err(broken(session.directory().to_owned(), error)),
-    }
+    let (kernel, flush) = (session.notifier(), &Flush::default());
+    let directory = session.directory().to_owned();
+    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    // They run nothing that panics: the file system's panics are caught where it is used.
+    let result = std::thread::scope(|scope| {
+        let telling = Arc::clone(stale);
+        thread("fuse-stale").spawn_scoped(scope, move || telling.tell(&kernel))?;
+        let flushing = period.map(|period| {
+            thread("fuse-flush").spawn_scoped(scope, move || flush.run(shared, period)).map(drop)
+        });
+        let result = flushing.transpose().map(|_| session.run());
+        stale.end();
+        flush.end();
+        result
+    });
+    result.unwrap_or_else(|error| Err(broken(directory, error)))
 }
 
 /// What is shared, when no other thread uses it.

@@ -25,6 +25,9 @@ pub struct Options {
     pub keep: Duration,
     /// Each change is durable when it returns, as after `fsync`.
     pub sync: bool,
+    /// How often what was done is made durable, without being asked for: after twice this time it
+    /// is, if the medium keeps up.
+    pub flush: Option<Duration>,
     /// Where other clients of the file system find its service: programs on the mount may become
     /// clients themselves ([`sietch_fs::direct`]).
     pub service: Option<PathBuf>,
@@ -42,6 +45,7 @@ impl Default for Options {
             trusted: false,
             keep: Duration::ZERO,
             sync: false,
+            flush: None,
             service: None,
             threads: THREADS,
         }

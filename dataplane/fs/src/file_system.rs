@@ -176,9 +176,19 @@ pub trait PendingSync: Send {
 /// # Errors
 /// Those of `begin`.
 pub fn sync_shared(
+    begin: impl FnMut(&mut SyncPoint) -> Result<Option<Box<dyn PendingSync>>, Errno>,
+) -> Result<(), Errno> {
+    sync_to(SyncPoint::default(), begin)
+}
+
+/// As [`sync_shared`], for what was done before `point`.
+///
+/// # Errors
+/// Those of `begin`.
+pub fn sync_to(
+    mut point: SyncPoint,
     mut begin: impl FnMut(&mut SyncPoint) -> Result<Option<Box<dyn PendingSync>>, Errno>,
 ) -> Result<(), Errno> {
-    let mut point = SyncPoint::default();
     while let Some(mut pending) = begin(&mut point)? {
         if pending.wait() {
             break;
@@ -389,6 +399,12 @@ pub trait FileSystem {
     fn begin_sync(&mut self, point: &mut SyncPoint) -> Result<Option<Box<dyn PendingSync>>, Errno> {
         let _ = point;
         self.sync().map(|()| None)
+    }
+
+    /// What was done until now, for a sync later. A file system that does not tell means everything
+    /// that was done until that sync.
+    fn sync_point(&mut self) -> SyncPoint {
+        SyncPoint::default()
     }
 
     /// Lists entries behind `after` in the order of their cookies, until `take` returns `false`

@@ -10,7 +10,9 @@ use rustix::io::Errno;
 use sietch_fs::FileSystem as _;
 use sietch_fs::file_system::OpenMode;
 
-use crate::mounted::Mounted;
+use sietch_fuse::Options;
+
+use crate::mounted::{Mounted, eventually, options};
 use crate::shared_page::SharedPage;
 
 /// Bytes that differ from place to place.
@@ -218,6 +220,17 @@ fn a_sync_and_a_synchronous_write_reach_the_file_system_and_other_writes_do_not(
     let synchronous = rustix::fs::open(mounted.path("file"), flags, rustix::fs::Mode::empty()).expect("open");
     rustix::io::write(&synchronous, b"more").expect("written");
     assert!(syncs() > 0, "O_DSYNC");
+}
+
+/// The kernel does not tell of `sync(2)`: what was done is made durable after a while anyway.
+#[test]
+fn what_was_done_is_made_durable_without_being_asked_for() {
+    let options = Options { flush: Some(Duration::from_millis(10)), ..options() };
+    let Some(mounted) = Mounted::with("flush", &options) else { return };
+    fs::write(mounted.path("file"), b"data").expect("written");
+    mounted.model.inside().syncs = 0;
+    assert!(eventually(|| mounted.model.inside().syncs > 1));
+    mounted.unmount().expect("the thread ends with the mount");
 }
 
 #[test]

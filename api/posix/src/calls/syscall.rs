@@ -114,6 +114,11 @@ unsafe fn int_call(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_openat => files::openat(int(0), a[1] as _, int(2), a[3]),
             libc::SYS_fsync => files::fsync(int(0), files::Extent::All),
             libc::SYS_fdatasync => files::fsync(int(0), files::Extent::Data),
+            libc::SYS_syncfs => files::syncfs(int(0)),
+            libc::SYS_sync => {
+                files::sync();
+                0
+            }
             libc::SYS_ftruncate => files::ftruncate(int(0), a[1].cast_signed() as i64),
             libc::SYS_fstat => files::fstat(int(0), a[1] as _),
             libc::SYS_exit_group => lifetime::exit(int(0)),

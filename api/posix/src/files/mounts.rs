@@ -1,14 +1,15 @@
 //! The mounts that `sietch run --fs` named, by the number of their device.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use sietch_fs::direct::{MAP, MAX_WAY, WAY, Way};
 
 use crate::context;
-use crate::system::seccomp;
 use crate::system::sys::{self, Errno, address, address_mut, signed};
+use crate::system::{kernel, seccomp};
 
 /// Mounts at most.
 const MAX_MOUNTS: usize = 8;
@@ -43,18 +44,28 @@ pub(crate) struct Identity {
     pub(crate) inode: u64,
 }
 
-/// Takes a list of folders, each of a mount.
-pub(crate) fn begin(list: &[u8]) {
+static FOLDERS: OnceLock<&[u8]> = OnceLock::new();
+
+/// Calls `work` with the path of each folder, and a zero behind it.
+fn each_folder(list: &[u8], work: impl Fn(&CStr)) {
     for folder in list.split(|byte| *byte == b':') {
         let mut path = [0_u8; libc::PATH_MAX as usize];
         let Some(to) = path.get_mut(..folder.len()) else { continue };
         to.copy_from_slice(folder);
-        if path[libc::PATH_MAX as usize - 1] == 0
-            && let Some((found, _)) = status(libc::AT_FDCWD, address(path.as_ptr()), 0)
-        {
-            add(found.device);
+        if let Ok(path) = CStr::from_bytes_until_nul(&path) {
+            work(path);
         }
     }
+}
+
+/// Takes a list of folders, each of a mount.
+pub(crate) fn begin(list: &'static [u8]) {
+    let _ = FOLDERS.set(list);
+    each_folder(list, |path| {
+        if let Some((found, _)) = status(libc::AT_FDCWD, address(path.as_ptr()), 0) {
+            add(found.device);
+        }
+    });
     let calls = context::variable(CALLS_VARIABLE).and_then(|value| std::str::from_utf8(value).ok());
     if let Some(calls) = calls.and_then(|calls| calls.parse().ok()) {
         CALLS_NOW.store(calls, Release);
@@ -102,9 +113,7 @@ pub(crate) fn identify(fd: c_int) -> Option<Identity> {
         return None;
     }
     let (found, mode) = status(fd, address(c"".as_ptr()), libc::AT_EMPTY_PATH)?;
-    let is_of_mount =
-        DEVICES.iter().take(COUNT.load(Acquire)).any(|device| device.load(Acquire) == found.device);
-    (is_of_mount && mode & libc::S_IFMT == libc::S_IFREG).then_some(found)
+    (is_mount(found.device) && mode & libc::S_IFMT == libc::S_IFREG).then_some(found)
 }
 
 /// Asks the mount which inode a descriptor is of, and where its service is.
@@ -117,6 +126,43 @@ pub(crate) fn ask(fd: c_int) -> Result<Way, Errno> {
     // SAFETY: the kernel writes at most as many bytes as the request says, which is what there is.
     let length = unsafe { sys::syscall(libc::SYS_ioctl, [signed(fd), WAY as usize, to, 0, 0, 0]) }?;
     answer.get(..length).and_then(Way::from_bytes).ok_or(libc::ENOTTY)
+}
+
+/// Has the mounts make durable what they have, of which `sync(2)` does not tell them.
+pub(crate) fn sync_all() {
+    if !are_any() || seccomp::is_restricted() {
+        return;
+    }
+    each_folder(FOLDERS.get().copied().unwrap_or_default(), |path| {
+        let flags = signed(libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC);
+        let arguments = [signed(libc::AT_FDCWD), address(path.as_ptr()), flags, 0, 0, 0];
+        // SAFETY: the kernel reads a text that ends with a zero.
+        let Ok(fd) = (unsafe { sys::syscall(libc::SYS_openat, arguments) }) else { return };
+        // It may be another folder's path by now.
+        let _ = sync_one(fd as c_int);
+        let _ = kernel::close(fd as c_int);
+    });
+}
+
+/// The same, for the mount that a descriptor is of, if it is of one.
+///
+/// # Errors
+/// As `fsync(2)`.
+pub(crate) fn sync_one(fd: c_int) -> Result<(), Errno> {
+    if !are_any() || seccomp::is_restricted() {
+        return Ok(());
+    }
+    match status(fd, address(c"".as_ptr()), libc::AT_EMPTY_PATH) {
+        // SAFETY: touches no memory.
+        Some((found, _)) if is_mount(found.device) => unsafe {
+            sys::syscall(libc::SYS_fsync, [signed(fd), 0, 0, 0, 0, 0]).map(drop)
+        },
+        _ => Ok(()),
+    }
+}
+
+fn is_mount(device: u64) -> bool {
+    DEVICES.iter().take(COUNT.load(Acquire)).any(|mount| mount.load(Acquire) == device)
 }
 
 /// Says to the mount that a file will be mapped. One that is not served does not need to know.

@@ -180,6 +180,10 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         self.service.sync(&mut self.log, position)
     }
 
+    fn sync_point(&mut self) -> SyncPoint {
+        SyncPoint(Some(self.log.next_position()))
+    }
+
     fn read_directory(
         &mut self,
         handle: Handle,

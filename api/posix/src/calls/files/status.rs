@@ -106,6 +106,9 @@ pub fn sync() {
     let _ = sync_clients();
     // SAFETY: touches no memory.
     let _ = unsafe { sys::syscall(libc::SYS_sync, [0; 6]) };
+    let before = sys::errno();
+    mounts::sync_all();
+    sys::set_errno(before);
 }
 
 /// `syncfs(2)`.
@@ -113,7 +116,7 @@ pub fn syncfs(fd: c_int) -> c_int {
     let synced = sync_clients();
     // SAFETY: touches no memory.
     let kernel = unsafe { sys::syscall(libc::SYS_syncfs, [signed(fd), 0, 0, 0, 0, 0]) };
-    sys::to_c_int(kernel.and_then(|_| synced.map(|()| 0)))
+    sys::to_c_int(kernel.and_then(|_| mounts::sync_one(fd)).and(synced).map(|()| 0))
 }
 
 /// `ftruncate(2)`.

@@ -6,8 +6,8 @@
 //!
 //! 1. [`begin`] keeps, as texts, the variables by which this process runs under Sietch.
 //! 2. An environment in which `SIETCH_SOCKETS` or `SIETCH_FILES` has another value stays as it is,
-//!    empty value included: its author decided (`sietch run` in a program under Sietch, or a program
-//!    that opts out). An environment without them was made anew: it gets the variables, and the
+//!    empty value included: its author decided (`sietch run` in a program under Sietch, or a
+//!    program that opts out). An environment without them was made anew: it gets the variables, and the
 //!    library before whatever its `LD_PRELOAD` names. In one that has them as they are here, a
 //!    launcher may have set `LD_PRELOAD` for a library of its own: the library is put before that.
 //!    Without `LD_PRELOAD` it stays as it is, too.
@@ -222,8 +222,7 @@ impl<'texts> Environment<'texts> {
         let mut preload: Option<(usize, &[u8])> = None;
         for text in given.iter().map(CStr::to_bytes) {
             if CARRIED.iter().take(DECIDING).any(|name| value(text, name).is_some()) {
-                let is_ours =
-                    |own: &Text| own.get().is_some_and(|own| own.strip_suffix(b"\0") == Some(text));
+                let is_ours = |own: &Text| own.get().is_some_and(|own| own.strip_suffix(b"\0") == Some(text));
                 if !kept.carried.iter().take(DECIDING).any(is_ours) {
                     return Self::same(given);
                 }
@@ -238,8 +237,8 @@ impl<'texts> Environment<'texts> {
         // `LD_PRELOAD=library` and a zero: the zero becomes a colon where more comes.
         let (own, _) = library.split_at(library.len() - 1);
         let others = preload.map_or(&b""[..], |(_, value)| value);
-        let names_it = entries(others)
-            .any(|entry| PRELOAD.len() + 1 + entry.len() == own.len() && own.ends_with(entry));
+        let names_it =
+            entries(others).any(|entry| PRELOAD.len() + 1 + entry.len() == own.len() && own.ends_with(entry));
         if inherited && (preload.is_none() || names_it) {
             return Self::same(given);
         }
