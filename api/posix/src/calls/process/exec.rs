@@ -7,8 +7,8 @@
 //! 1. [`begin`] keeps, as texts, the variables by which this process runs under Sietch.
 //! 2. An environment in which `SIETCH_SOCKETS` or `SIETCH_FILES` has another value stays as it is,
 //!    empty value included: its author decided (`sietch run` in a program under Sietch, or a
-//!    program that opts out). An environment without them was made anew: it gets the variables, and the
-//!    library before whatever its `LD_PRELOAD` names. In one that has them as they are here, a
+//!    program that opts out). An environment without them was made anew: it gets the variables, and
+//!    the library before whatever its `LD_PRELOAD` names. In one that has them as they are here, a
 //!    launcher may have set `LD_PRELOAD` for a library of its own: the library is put before that.
 //!    Without `LD_PRELOAD` it stays as it is, too.
 //! 3. The target may need another C library, which would refuse to start with this one: musl's
