@@ -12,12 +12,18 @@ pub enum Error {
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),
     /// Another daemon works on the same data.
-    #[error("daemon: already running, pid {pid}, on {}; use it, or stop it with `sietch down`", path.display())]
+    #[error(
+        "daemon: already running, pid {pid}, on {0}; it listens at {1}: use it with `sietch --socket {1}`, or stop it with `sietch --socket {1} down`",
+        path.display(),
+        socket.display()
+    )]
     AlreadyRunning {
         /// The lock file.
         path: PathBuf,
-        /// The content of the lock file.
+        /// Its process, as the lock file has it.
         pid: String,
+        /// Its socket.
+        socket: PathBuf,
     },
     /// A file or directory of the daemon cannot be used.
     #[error("{}: cannot {action}: {source}; {fix}", path.display())]

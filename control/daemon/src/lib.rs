@@ -59,6 +59,7 @@ mod volume;
 pub use configuration::{Configuration, ConfigurationError};
 pub use error::Error;
 pub use locations::Locations;
+pub use lock::last_socket;
 pub use options::Options;
 
 use device::{KernelDevices, VnicDevices};

@@ -66,7 +66,7 @@ where
     let socket = options.socket.or_else(|| configuration.daemon.socket.clone()).unwrap_or(locations.socket);
     // Others could lock a file that they can open, and so keep the daemon from starting.
     make_directory(&data, 0o700)?;
-    let lock = Lock::take(&data)?;
+    let lock = Lock::take(&data, &socket)?;
     let (state, remembered) = State::open(&data)?;
     let volumes = Volumes::open(&data, &configuration.volumes, None)?;
     // The same data directory has the same name, whatever path leads to it.
@@ -167,7 +167,7 @@ fn listen(path: &Path) -> Result<UnixListener, Error> {
         }
         Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
             let pid = "unknown (it has another data directory)".to_owned();
-            return Err(Error::AlreadyRunning { path: path.into(), pid });
+            return Err(Error::AlreadyRunning { path: path.into(), pid, socket: path.into() });
         }
         Ok(_) => std::fs::remove_file(path)
             .map_err(|error| file_error(path, "remove a dead daemon's socket", error))?,

@@ -209,6 +209,9 @@ fn a_second_daemon_names_the_first() {
     assert!(!second.started);
     let error = second.ended().unwrap_err().to_string();
     assert!(error.contains("already running") && error.contains(&std::process::id().to_string()), "{error}");
+    let socket = scene.socket();
+    assert!(error.contains(&format!("--socket {} down", socket.display())), "{error}");
+    assert_eq!(sietch_daemon::last_socket(&scene.data()), Some(socket));
     scene.status();
 }
 
