@@ -17,6 +17,7 @@ use serde::Serialize;
 use sietch::disk::area::{self, AreaError};
 use sietch::disk::{AreaQueue, BLOCK, DiskQueue as _};
 use sietch_kv::check::{Content, Finding, Loss, Verdict};
+use sietch_protocol::CallError;
 
 use crate::administration;
 use crate::arguments::{Account, CheckArguments};
@@ -112,8 +113,21 @@ pub(crate) fn cannot_tell() -> ExitCode {
 fn open(socket: &Path, area: &str) -> Result<AreaQueue, Error> {
     let path = PathBuf::from(area);
     match path.metadata() {
-        Ok(metadata) if metadata.is_file() => open_file(&path, metadata.len()),
-        _ => open_named(socket, area),
+        Ok(metadata) if metadata.is_file() => match metadata.len() {
+            size if size < BLOCK as u64 => {
+                Err(Error::NotAnArea { path, what: format!("a file of {size} bytes") })
+            }
+            size => open_file(&path, size),
+        },
+        Ok(metadata) if metadata.is_dir() && area.contains('/') => {
+            Err(Error::NotAnArea { path, what: "a folder".to_owned() })
+        }
+        _ => open_named(socket, area).map_err(|cause| match cause {
+            Error::Control(source @ CallError::Connect { .. }) => {
+                Error::NoFile { name: area.to_owned(), source }
+            }
+            other => other,
+        }),
     }
 }
 

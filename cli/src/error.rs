@@ -51,6 +51,16 @@ pub(crate) enum Error {
         path: PathBuf,
     },
 
+    /// It runs, but not where this command looks.
+    #[error("sietch is not running at {path}, but at {other}")]
+    #[diagnostic(help("add `--socket {other}` to this command, or set SIETCH_SOCKET to that path"))]
+    Elsewhere {
+        /// The socket of this command.
+        path: PathBuf,
+        /// The socket of the daemon that runs.
+        other: String,
+    },
+
     /// The instance did not stop.
     #[error("sietch, pid {pid}: still running {seconds} s after the request to stop")]
     #[diagnostic(help(
@@ -60,7 +70,7 @@ pub(crate) enum Error {
         /// Its process.
         pid: i32,
         /// How long.
-        seconds: u64,
+        seconds: i64,
     },
 
     /// A signal could not be sent.
@@ -131,6 +141,28 @@ pub(crate) enum Error {
     NoSuchArea {
         /// The name that was given.
         name: String,
+    },
+
+    /// Neither a file nor, without a daemon, an area.
+    #[error("{name}: there is no such file, and no daemon that could have an area of this name: {source}")]
+    #[diagnostic(help("correct the path; for an area, start its daemon or name it with `--socket`"))]
+    NoFile {
+        /// The name that was given.
+        name: String,
+        /// The daemon's absence.
+        source: CallError,
+    },
+
+    /// Something else than an area, by its size or kind.
+    #[error("{path}: {what}, and no store's area")]
+    #[diagnostic(help(
+        "name a file of a volume (`areas/NAME.vsa` in the data directory), a copy of one, or an area"
+    ))]
+    NotAnArea {
+        /// The path that was given.
+        path: PathBuf,
+        /// What it is.
+        what: String,
     },
 
     /// A backup would go to a terminal.
