@@ -3,6 +3,7 @@
 //! The record has a process id, for which a pidfd is opened; then the record is read again. If its
 //! owner still holds it, the pidfd is the owner's. Only then is the signal sent, through the pidfd.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,10 +13,14 @@ use crate::administration;
 use crate::error::Error;
 use crate::output;
 use crate::paths;
-use crate::up::instance;
+use crate::process;
+use crate::up::instance::{self, Record};
 
 /// The store's grace, the daemon's, and some.
-const PATIENCE: u64 = 45;
+const PATIENCE: i64 = 45;
+
+/// Seconds without a word. A usual end takes less.
+const SILENCE: i64 = 2;
 
 /// Stops the instance whose daemon listens at `socket`.
 ///
@@ -38,17 +43,40 @@ pub(crate) fn run(socket: &Path) -> Result<(), Error> {
         _ => return Err(Error::NotRunning { path }),
     }
     pidfd_send_signal(&process, Signal::TERM).map_err(failed)?;
-    let limit = Timespec { tv_sec: i64::try_from(PATIENCE).unwrap_or(i64::MAX), tv_nsec: 0 };
-    match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).map_err(failed)? {
-        0 => Err(Error::DoesNotStop { pid, seconds: PATIENCE }),
-        _ => output::print(&format!("sietch, pid {pid}, is down\n")),
+    let ends_within = |seconds| {
+        let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).map(|ready| ready > 0).map_err(failed)
+    };
+    if !ends_within(SILENCE)? {
+        // Only a display: if standard error is closed, the wait is the same.
+        let _ = writeln!(std::io::stderr(), "{}", progress(&record));
+        if !ends_within(PATIENCE - SILENCE)? {
+            return Err(Error::DoesNotStop { pid, seconds: PATIENCE });
+        }
+    }
+    output::print(&format!("sietch, pid {pid}, is down\n"))
+}
+
+/// What a longer end waits for.
+fn progress(record: &Record) -> String {
+    let pid = record.pid;
+    match record.store.filter(|store| process::is_stopped(*store)) {
+        Some(store) => format!(
+            "sietch, pid {pid}: waits for its store, pid {store}, which is stopped (SIGSTOP): `kill -CONT {store}` lets it \
+             end in order; without that it is killed after 30 s"
+        ),
+        None => format!(
+            "sietch, pid {pid}: still ending; the store has 30 s to flush its log, and file systems to digest theirs"
+        ),
     }
 }
 
 /// There is no `up`, but perhaps a daemon that was started by itself.
 fn stop_daemon(socket: &Path, record: &Path) -> Result<(), Error> {
-    let Ok(mut connection) = administration::connect(socket) else {
-        return Err(Error::NotRunning { path: record.to_owned() });
+    let mut connection = match administration::connect(socket) {
+        Ok(connection) => connection,
+        Err(elsewhere @ Error::Elsewhere { .. }) => return Err(elsewhere),
+        Err(_) => return Err(Error::NotRunning { path: record.to_owned() }),
     };
     let pid = connection.welcome().pid;
     connection.shutdown()?;

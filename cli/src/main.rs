@@ -28,6 +28,7 @@ mod mount;
 mod output;
 mod paths;
 mod privilege;
+mod process;
 mod run;
 mod service;
 mod settings;
@@ -79,7 +80,10 @@ fn main() -> ExitCode {
     match run(arguments) {
         Ok(()) | Err(Error::OutputClosed) => return ExitCode::SUCCESS,
         // A service's output goes to a log.
-        Err(error) if service => tracing::error!("{error}"),
+        Err(error) if service => match miette::Diagnostic::help(&error) {
+            Some(help) => tracing::error!("{error}; {help}"),
+            None => tracing::error!("{error}"),
+        },
         Err(error) => report(error),
     }
     ExitCode::FAILURE

@@ -16,6 +16,7 @@ use crate::administration;
 use crate::error::Error;
 use crate::output;
 use crate::paths;
+use crate::process;
 use crate::style::{self, Cell, Palette, Table, Tone};
 use crate::up::instance::{self, Record};
 
@@ -27,6 +28,15 @@ struct Report {
     instance: Option<Record>,
     /// None while the daemon does not run.
     daemon: Option<Status>,
+    /// The processes of both that are stopped.
+    stopped: Vec<Stopped>,
+}
+
+/// A process that is there and does nothing.
+#[derive(Debug, Serialize)]
+struct Stopped {
+    what: &'static str,
+    pid: u32,
 }
 
 /// Prints the daemon's status.
@@ -41,7 +51,12 @@ pub(crate) fn run(socket: &Path, json: bool) -> Result<(), Error> {
         Err(cause) if instance.is_none() => return Err(cause),
         Err(cause) => (None, Some(cause)),
     };
-    let report = Report { daemon, instance, socket: socket.display().to_string() };
+    let store = instance.as_ref().and_then(|record| record.store);
+    let service = daemon.as_ref().and_then(|daemon| daemon.service);
+    let stopped = [("store", store), ("service core", service)].into_iter();
+    let stopped = stopped.filter_map(|(what, pid)| Some(Stopped { what, pid: pid? }));
+    let stopped = stopped.filter(|Stopped { pid, .. }| process::is_stopped(*pid)).collect();
+    let report = Report { daemon, instance, socket: socket.display().to_string(), stopped };
     let text = if json { output::json(&report)? } else { render(&report, Palette::of_stdout()) };
     output::print(&text)?;
     failure.map_or(Ok(()), Err)
@@ -87,7 +102,10 @@ fn render(report: &Report, palette: Palette) -> String {
     let failing = report.instance.iter().flat_map(|record| &record.failing).map(ToString::to_string);
     let warnings = report.daemon.iter().flat_map(|daemon| daemon.warnings.clone());
     let full = report.daemon.iter().flat_map(|daemon| &daemon.vsas).filter_map(full);
-    for warning in failing.chain(full).chain(warnings) {
+    let stopped = report.stopped.iter().map(|Stopped { what, pid }| {
+        format!("the {what}, pid {pid}, is stopped (SIGSTOP): `kill -CONT {pid}` lets it go on")
+    });
+    for warning in failing.chain(stopped).chain(full).chain(warnings) {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{} {warning}", palette.paint(Tone::Warning, "warning:"));
     }
@@ -237,6 +255,7 @@ mod tests {
             socket: "/run/sietch/sietch.sock".to_owned(),
             instance: Some(instance),
             daemon: Some(daemon()),
+            stopped: vec![Stopped { what: "store", pid: 14 }],
         };
         insta::assert_snapshot!(render(&report, Palette::plain()), @r"
         daemon         pid 12, version 0.1.0, generation 3
@@ -250,6 +269,7 @@ mod tests {
 
         grant      what                 protection       state  generation  holder
         VSA store  64 MiB, 63 MiB used  kernel-enforced  full   3           kv: pid 14, uid 61870, not connected
+        warning: the store, pid 14, is stopped (SIGSTOP): `kill -CONT 14` lets it go on
         warning: VSA store is full: 63 MiB of 64 MiB are used, and writes are refused; delete data, or grow it while it is used: `sietch vsa resize store SIZE`
         warning: volume main: 90 % full
         ");
@@ -259,7 +279,12 @@ mod tests {
     fn a_store_that_starts_has_no_address_yet() {
         let instance = Record { pid: 11, store: None, data: "/var/lib/sietch".into(), ..Record::default() };
         let daemon = Status { vsas: Vec::new(), warnings: Vec::new(), ..daemon() };
-        let report = Report { socket: "/run/s".to_owned(), instance: Some(instance), daemon: Some(daemon) };
+        let report = Report {
+            socket: "/run/s".to_owned(),
+            instance: Some(instance),
+            daemon: Some(daemon),
+            stopped: Vec::new(),
+        };
         insta::assert_snapshot!(render(&report, Palette::plain()), @r"
         daemon         pid 12, version 0.1.0, generation 3
         socket         /run/s
