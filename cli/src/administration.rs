@@ -1,21 +1,60 @@
 //! `sietch revoke`, `sietch restore` and `sietch reload`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use sietch_protocol::{Connection, Target};
+use sietch_protocol::{CallError, Connection, Target};
 
 use crate::error::Error;
 use crate::output;
+use crate::paths;
+use crate::up::instance;
 
 /// How long the daemon may take to answer the command line.
 pub(crate) const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// Between two tries to reach a daemon that `sietch up` starts.
+const START_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// Tries: as many as take a few seconds.
+const START_TRIES: u32 = 100;
+
 /// A connection of the command line to the daemon at `socket`: the administrators' where this user
-/// may have it.
+/// may have it. While a `sietch up` runs there whose daemon does not listen, it is just starting
+/// one: this waits for it.
 ///
 /// # Errors
-/// [`Error::Control`]: no daemon listens there, or one of another version.
+/// [`Error::Control`]: no daemon listens there, or one of another version; [`Error::Elsewhere`].
 pub(crate) fn connect(socket: &Path) -> Result<Connection, Error> {
+    let mut tries = 0;
+    loop {
+        let absent = match connect_now(socket) {
+            Err(absent @ Error::Control(CallError::Connect { .. })) => absent,
+            outcome => return outcome,
+        };
+        tries += 1;
+        if tries < START_TRIES && matches!(instance::find(&paths::record(socket)), Ok(Some(_))) {
+            std::thread::sleep(START_PAUSE);
+            continue;
+        }
+        return Err(match other_daemon(socket) {
+            Some(other) => Error::Elsewhere { path: socket.to_owned(), other: other.display().to_string() },
+            None => absent,
+        });
+    }
+}
+
+/// The socket of a daemon of this user's default data directory, if one listens there and it is not
+/// `socket`: the environment may differ from that of its start.
+fn other_daemon(socket: &Path) -> Option<PathBuf> {
+    let other = sietch_daemon::last_socket(&paths::data_directory(None).ok()?)?;
+    (other != socket && Connection::connect(&other, "sietch", TIMEOUT).is_ok()).then_some(other)
+}
+
+/// As [`connect`], but does not wait.
+///
+/// # Errors
+/// [`Error::Control`].
+pub(crate) fn connect_now(socket: &Path) -> Result<Connection, Error> {
     Ok(Connection::connect_as_administrator(socket, "sietch", TIMEOUT)?)
 }
 

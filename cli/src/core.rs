@@ -119,8 +119,13 @@ pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Err
     let storage = Storage::start().map_err(broker)?;
     let rules = Rules(arguments.rule.clone());
     let sockets = listening.and_then(|listening| Sockets::start(listening, path, rules));
-    let sockets =
-        sockets.map_err(|cause| tracing::warn!("{cause}; programs under `sietch run` are not served")).ok();
+    let mut warning = String::new();
+    let sockets = sockets
+        .map_err(|cause| {
+            warning = format!("{cause}; this service core does not serve programs under `sietch run`");
+            tracing::warn!("{warning}");
+        })
+        .ok();
     let mut vnic_threads = None;
     if let Some(sockets) = &sockets {
         let started = sockets.command_sender().and_then(|sender| vnics::start(socket, sender));
@@ -139,8 +144,8 @@ pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Err
     };
     let mut connection = core.first_connection(socket, arguments.succeed)?;
     if arguments.parent.is_some() {
-        // The process that started this one waits for this line.
-        output::print("\n")?;
+        // The process that started this one waits for this line, and shows it.
+        output::print(&format!("{}\n", warning.replace('\n', " ")))?;
     }
     tracing::info!("serving");
     let sockets_ended = |core: &Core| core.sockets.as_ref().is_some_and(Sockets::is_finished);

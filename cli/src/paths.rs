@@ -1,9 +1,13 @@
 //! Default paths.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use sietch_protocol::socket_service::{SOCKET_NAME, SOCKET_VARIABLE};
+use sietch_protocol::socket_service::{
+    Descriptors, Request, RequestKind, SOCKET_NAME, SOCKET_VARIABLE, call,
+};
 
 use crate::error::Error;
 
@@ -22,6 +26,34 @@ pub(crate) fn data_directory(requested: Option<&Path>) -> Result<PathBuf, Error>
         None => default_data(root, |name| std::env::var_os(name)).ok_or(Error::NoDataDirectory)?,
     };
     std::path::absolute(&path).map_err(Error::file(&path, "name the data directory with an absolute path"))
+}
+
+/// Refuses a file of `--config` that is not there. Only the default one is made on first start: an
+/// option that names a missing file is a typing error.
+///
+/// # Errors
+/// [`Error::File`].
+pub(crate) fn check_configuration(named: &Path) -> Result<(), Error> {
+    let fix = "name an existing file with `--config`, or leave the option out: the default file is made on first start";
+    refuse_missing(named, named, fix)
+}
+
+/// Refuses a data directory that was named and could only be made with the folder above it.
+///
+/// # Errors
+/// [`Error::File`].
+pub(crate) fn check_data_directory(named: &Path) -> Result<(), Error> {
+    let fix = "correct the path, or make the folder above it first: a data directory that is named is made, the folders above it are not";
+    let above = named.parent().filter(|above| !above.as_os_str().is_empty());
+    above.map_or(Ok(()), |above| refuse_missing(above, named, fix))
+}
+
+/// Fails for `named` if `path` is not there. Other causes are those of its later use.
+fn refuse_missing(path: &Path, named: &Path, fix: &'static str) -> Result<(), Error> {
+    match path.metadata() {
+        Err(cause) if cause.kind() == ErrorKind::NotFound => Err(Error::file(named, fix)(cause)),
+        _ => Ok(()),
+    }
 }
 
 fn default_data(root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
@@ -57,9 +89,19 @@ pub(crate) fn sockets_beside(daemon: &Path) -> PathBuf {
     daemon.with_file_name(SOCKET_NAME)
 }
 
-/// Removes what a service that has ended left there: its socket and the administrators'.
+/// Whether a socket service answers at `path`.
+pub(crate) fn is_served(path: &Path) -> bool {
+    let hello = Request::new(RequestKind::Hello, [0; 16]);
+    call(path.as_os_str().as_bytes(), &hello, &[], &mut Descriptors::default()).is_ok()
+}
+
+/// Removes what a service that has ended left there: its socket and the administrators'. Leaves
+/// those of another service, which was there before or has succeeded it.
 pub(crate) fn remove_sockets_beside(daemon: &Path) {
     let path = sockets_beside(daemon);
+    if is_served(&path) {
+        return;
+    }
     let _ = std::fs::remove_file(&path);
     sietch_protocol::administration::remove(&path);
 }

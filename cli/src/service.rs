@@ -17,6 +17,8 @@ pub(crate) fn daemon(arguments: DaemonArguments, socket: Option<PathBuf>) -> Res
     if let Some(parent) = arguments.parent {
         privilege::follow(parent)?;
     }
+    arguments.control.place.config.as_deref().map_or(Ok(()), crate::paths::check_configuration)?;
+    arguments.control.place.data.as_deref().map_or(Ok(()), crate::paths::check_data_directory)?;
     // A variable of the environment is as good as an option; the default is the daemon's own.
     let socket = socket.or_else(|| std::env::var_os(sietch::SOCKET_VARIABLE).map(PathBuf::from));
     let options = sietch_daemon::Options {

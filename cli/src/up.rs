@@ -10,10 +10,10 @@
 //! 3. The outcome is printed: the mode and why, addresses, protection, data directory, durability.
 //! 4. A child that ends is restarted, and one that does not start is tried again ([`supervisor`]);
 //!    the others continue. The store does not notice a restart of its daemon.
-//! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped first, which flushes its log. Then file
-//!    systems are unmounted, and the service core and the daemon are stopped; the daemon removes
-//!    its devices. The record is removed last. If this process is killed, the kernel sends SIGTERM
-//!    to its children, which end in the same way.
+//! 5. At SIGINT and SIGTERM, and at SIGHUP of its terminal, the store is stopped first, which
+//!    flushes its log. Then file systems are unmounted, and the service core and the daemon are
+//!    stopped; the daemon removes its devices. The record is removed last. If this process is
+//!    killed, the kernel sends SIGTERM to its children, which end in the same way.
 
 mod banner;
 pub(crate) mod child;

@@ -11,7 +11,6 @@
 //! 3. It needs no daemon: `sietch service --sockets-only` runs this role alone, for any user.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sietch::{Kind, Metrics, clock};
 use sietch_protocol::administration;
-use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKind, call, call_on};
+use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKind, call_on};
 use sietch_protocol::{CallError, Connection, SOCKETS_PAGE};
 use sietch_service::Snapshot;
 use sietch_service::sockets::{
@@ -34,6 +33,7 @@ use sietch_service::tcp::VnicRequest;
 
 use crate::error::Error;
 use crate::output;
+use crate::paths;
 use crate::signals;
 
 /// See the module.
@@ -76,8 +76,7 @@ impl Sockets {
             })?;
             return Ok(Listening { socket: Source::Predecessor(predecessor), administrators: None });
         }
-        let hello = Request::new(RequestKind::Hello, [0; 16]);
-        if call(path.as_os_str().as_bytes(), &hello, &[], &mut Descriptors::default()).is_ok() {
+        if paths::is_served(path) {
             return Err(Error::SocketService {
                 path: path.to_owned(),
                 fix: "use that one, or end it first",

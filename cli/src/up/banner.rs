@@ -20,6 +20,8 @@ pub(super) struct Serving<'a> {
     pub service: Option<u32>,
     pub file_systems: Vec<(&'a FileSystem, u32)>,
     pub failing: Vec<Failing>,
+    /// What the service core reported of its start; usually nothing.
+    pub warning: &'a str,
 }
 
 /// The lines, each a name and a value.
@@ -36,7 +38,8 @@ pub(super) fn render(plan: &Plan, status: &Status, serving: &Serving<'_>, palett
         line("storage", &storage(plan, status, ready, serving.area));
         line("durability", &ready.durability);
     }
-    line("data", &plan.data.display().to_string());
+    let new = if plan.is_new { " (new)" } else { "" };
+    line("data", &format!("{}{new}", plan.data.display()));
     let user = plan
         .account
         .map_or_else(String::new, |account| format!(", uid {} without capabilities", account.uid));
@@ -57,7 +60,8 @@ pub(super) fn render(plan: &Plan, status: &Status, serving: &Serving<'_>, palett
         line("failing", &failing.to_string());
     }
     line("daemon", &format!("pid {}, generation {}", status.pid, status.generation));
-    for warning in &status.warnings {
+    let own = Some(serving.warning).filter(|warning| !warning.is_empty());
+    for warning in own.into_iter().chain(status.warnings.iter().map(String::as_str)) {
         line("warning", warning);
     }
     text

@@ -7,6 +7,7 @@
 //! 3. The first process copies the pipe to its output. At that byte it is done, and its exit status
 //!    is the byte. If the pipe ends without one, the other process has failed and said why on
 //!    standard error.
+//! 4. At SIGHUP the log is opened again: it was renamed, and a new one is to be begun.
 
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
@@ -79,6 +80,14 @@ pub(super) fn serve_alone(log: &Path, all: bool) -> Result<(), Error> {
         Ok(()) | Err(Error::OutputClosed) => {}
         Err(other) => return Err(other),
     }
+    write_to(log)
+}
+
+/// Redirects the output to the file that is now named `log`.
+///
+/// # Errors
+/// [`Error::File`].
+pub(super) fn write_to(log: &Path) -> Result<(), Error> {
     let failed = || Error::file(log, "name a folder that you may write to with `--data DIR`");
     let file = log_file::open(log).map_err(failed())?;
     rustix::stdio::dup2_stdout(&file)

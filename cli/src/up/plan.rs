@@ -19,6 +19,8 @@ use crate::settings::Settings;
 pub(super) struct Plan {
     pub socket: PathBuf,
     pub data: PathBuf,
+    /// Whether the data directory was not there before.
+    pub is_new: bool,
     pub configuration: PathBuf,
     pub uplink: Option<String>,
     pub settings: Settings,
@@ -52,6 +54,7 @@ pub(crate) struct Places {
 impl Places {
     /// What the command line says, else the configuration, else the defaults of this user.
     pub(crate) fn of(arguments: &PlaceArguments, socket: Option<PathBuf>) -> Result<Self, Error> {
+        arguments.config.as_deref().map_or(Ok(()), paths::check_configuration)?;
         let file = arguments.config.clone().unwrap_or_else(|| Locations::of_this_user().configuration);
         let configuration = Configuration::load_or_create(&file)?;
         let named = std::env::var_os(sietch::SOCKET_VARIABLE).is_some();
@@ -59,7 +62,11 @@ impl Places {
             .or_else(|| configuration.daemon.socket.clone().filter(|_| !named))
             .unwrap_or_else(sietch::own_socket_path);
         let data = arguments.data.as_deref().or(configuration.daemon.data.as_deref());
+        let is_named = data.is_some();
         let data = paths::data_directory(data)?;
+        if is_named {
+            paths::check_data_directory(&data)?;
+        }
         Ok(Self { file, configuration, socket, data })
     }
 }
@@ -67,6 +74,7 @@ impl Places {
 impl Plan {
     pub(super) fn new(arguments: &UpArguments, socket: Option<PathBuf>) -> Result<Self, Error> {
         let Places { file, configuration, socket, data } = Places::of(&arguments.control.place, socket)?;
+        let is_new = !data.exists();
         let settings = Settings::from(&configuration.kv).with(&arguments.store);
         let area = configuration.vsas.iter().find(|vsa| vsa.name == settings.vsa);
         let is_brokered = |vsa: &Vsa| {
@@ -96,6 +104,7 @@ impl Plan {
             configuration: file,
             socket,
             data,
+            is_new,
             settings,
         })
     }

@@ -45,8 +45,9 @@ const DAEMON_GRACE: Duration = Duration::from_secs(10);
 pub(super) async fn run(plan: Plan, claim: Claim, detached: bool) -> Result<(), Error> {
     let mut signals = Signals::new()?;
     let mut supervisor = Supervisor::new(plan, claim);
+    let mut rotated = signals.rotated.take();
     let outcome = tokio::select! {
-        outcome = supervisor.serve(detached) => outcome,
+        outcome = supervisor.serve(detached, &mut rotated) => outcome,
         () = signals.next() => Ok(()),
     };
     tokio::select! {
@@ -56,20 +57,28 @@ pub(super) async fn run(plan: Plan, claim: Claim, detached: bool) -> Result<(), 
     outcome
 }
 
-/// The signals that end `up`.
+/// The signals that end `up`, and SIGHUP.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    hangup: Signal,
+    /// SIGHUP, if it means that the terminal is gone.
+    hangup: Option<Signal>,
+    /// SIGHUP of a process without a terminal: its log was renamed.
+    rotated: Option<Signal>,
 }
 
 impl Signals {
     fn new() -> Result<Self, Error> {
         let watch = |kind| signal(kind).map_err(|source| Error::Start { what: "signal handler", source });
+        // Under nohup it stays ignored.
+        let hangup = if is_hangup_ignored() { None } else { Some(watch(SignalKind::hangup())?) };
+        let has_terminal = std::fs::File::open("/dev/tty").is_ok();
+        let (hangup, rotated) = if has_terminal { (hangup, None) } else { (None, hangup) };
         let signals = Self {
             interrupt: watch(SignalKind::interrupt())?,
             terminate: watch(SignalKind::terminate())?,
-            hangup: watch(SignalKind::hangup())?,
+            hangup,
+            rotated,
         };
         crate::signals::handled();
         Ok(signals)
@@ -79,8 +88,27 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+            () = received(&mut self.hangup) => {}
         }
+    }
+}
+
+/// Whether this process was started with SIGHUP ignored.
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    // Bit 0 is signal 1.
+    ignored & 1 != 0
+}
+
+/// Waits for a signal; forever without one.
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
     }
 }
 
@@ -97,6 +125,8 @@ struct Supervisor {
     /// The store's last report, and the bytes of its area.
     ready: StartupReport,
     area: Option<u64>,
+    /// What the service core reported of its start; usually nothing.
+    warning: String,
 }
 
 impl Supervisor {
@@ -106,21 +136,23 @@ impl Supervisor {
         };
         Self {
             daemon: part("daemon", "daemon.log", Reports::Byte),
-            service: part("service core", "service.log", Reports::Byte),
+            service: part("service core", "service.log", Reports::Line),
             store: part("store", "kv.log", Reports::Line),
             foreign: false,
             file_systems: FileSystems::new(&plan.file_systems, &plan.data),
             ready: StartupReport::default(),
             area: plan.area,
+            warning: String::new(),
             plan,
             claim,
         }
     }
 
     /// Serves until a signal arrives, or the daemon cannot be started for the first time.
-    async fn serve(&mut self, detached: bool) -> Result<(), Error> {
+    async fn serve(&mut self, detached: bool, rotated: &mut Option<Signal>) -> Result<(), Error> {
         self.claim.write(&self.record())?;
         self.foreign = self.request(|_| Ok(())).await.is_ok();
+        let log = self.plan.data.join("up.log");
         let mut announced = false;
         loop {
             if !announced && self.is_settled() {
@@ -133,15 +165,16 @@ impl Supervisor {
                 announced = self.announce().await?;
                 if announced && detached {
                     let all = self.failing().is_empty();
-                    detach::serve_alone(&self.plan.data.join("up.log"), all)?;
+                    detach::serve_alone(&log, all)?;
                 }
             }
-            self.step(announced).await;
+            self.step(announced, rotated, detached.then_some(&log)).await;
         }
     }
 
     /// Waits for the next change, and does what follows from it.
-    async fn step(&mut self, announced: bool) {
+    /// `rotated` has the log of a detached `up` opened again.
+    async fn step(&mut self, announced: bool, rotated: &mut Option<Signal>, log: Option<&PathBuf>) {
         let (has_daemon, serves_core) = (self.has_daemon(), !self.foreign);
         let Self { daemon, service, file_systems, store, .. } = self;
         tokio::select! {
@@ -151,6 +184,11 @@ impl Supervisor {
             }
             event = store.event(), if has_daemon || store.serves() => {
                 self.store_event(event, announced).await;
+            }
+            () = received(rotated), if announced => {
+                if let Some(Err(cause)) = log.map(|log| detach::write_to(log)) {
+                    say(&format!("SIGHUP: {cause}"));
+                }
             }
             (part, event) = file_systems.event() => note(part, &event, announced, "mounting it again"),
         }
@@ -192,14 +230,22 @@ impl Supervisor {
         note(&self.service, &event, announced, THEN);
         match event {
             Event::Due => self.service.start(self.plan.service()),
-            Event::Ready(_) if self.plan.brokered => self.store.hurry(),
+            Event::Ready(warning) => {
+                self.warning = warning.trim_end().to_owned();
+                if announced && !self.warning.is_empty() {
+                    say(&self.warning);
+                }
+                if self.plan.brokered {
+                    self.store.hurry();
+                }
+            }
             Event::Ended(_) if self.plan.brokered => {
                 // Its area ended with the core. The store has acknowledged nothing that is not in
                 // it.
                 self.store.terminate();
                 self.store.stop(STORE_GRACE).await;
             }
-            Event::Ready(_) | Event::Failed | Event::Ended(_) => {}
+            Event::Failed | Event::Ended(_) => {}
         }
     }
 
@@ -249,6 +295,7 @@ impl Supervisor {
             service: self.service.pid(),
             file_systems: self.file_systems.running().collect(),
             failing: self.failing(),
+            warning: &self.warning,
         };
         let text = banner::render(&self.plan, &status, &serving, Palette::of_stdout());
         match output::print(&text) {
@@ -271,7 +318,8 @@ impl Supervisor {
         call: impl FnOnce(&mut Connection) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, Error> {
         let socket: PathBuf = self.plan.socket.clone();
-        let answer = tokio::task::spawn_blocking(move || Ok(call(&mut administration::connect(&socket)?)?));
+        let answer =
+            tokio::task::spawn_blocking(move || Ok(call(&mut administration::connect_now(&socket)?)?));
         answer.await.unwrap_or_else(|cause| Err(Error::Start { what: "request", source: cause.into() }))
     }
 

@@ -170,6 +170,27 @@ fn an_unreadable_configuration_is_named() {
     assert!(!folder.0.join("data").exists());
 }
 
+#[test]
+fn a_path_that_is_mistyped_is_refused_and_nothing_is_made() {
+    let folder = Folder::new("mistyped");
+    let (socket, file) = (folder.join("run/s.sock"), folder.join("sietch.toml"));
+    std::fs::write(&file, "").expect("write");
+    let missing = [
+        ["--config", &folder.join("none.toml"), "--data", &folder.join("data")],
+        ["--config", &file, "--data", &folder.join("none/data")],
+    ];
+    for (words, fix) in missing.iter().zip(["leave the option out", "make the folder above it first"]) {
+        for command in ["up", "daemon"] {
+            let output = run(&[&["--socket", &socket, command], &words[..]].concat());
+            assert_eq!(output.status.code(), Some(1), "{command}: {output:?}");
+            let printed = text(&output.stdout) + &text(&output.stderr);
+            assert!(printed.contains(&folder.join("none")) && printed.contains(fix), "{command}: {printed}");
+            let made = std::fs::read_dir(&folder.0).expect("read").count();
+            assert_eq!(made, 1, "{command} has made something beside sietch.toml");
+        }
+    }
+}
+
 /// A file that holds a store's area with a few records, closed cleanly.
 fn area(path: &str) {
     use sietch::persist::{FormatOptions, Log, Options};
@@ -228,4 +249,11 @@ fn an_area_is_checked_and_the_exit_status_reports_its_state() {
     let (socket, missing) = (folder.join("s.sock"), folder.join("missing"));
     let output = run(&["--socket", &socket, "kv", "check", &missing]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("missing: there is no such file"), "{output:?}");
+    std::fs::write(&file, "root:x:0:0:root:/root:/bin/bash\n").expect("write");
+    for (other, what) in [(file.as_str(), "a file of 32 bytes"), (&folder.join("."), "a folder")] {
+        let output = run(&["--socket", &socket, "kv", "check", other]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(text(&output.stderr).contains(&format!("{what}, and no store's area")), "{output:?}");
+    }
 }

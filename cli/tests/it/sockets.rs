@@ -14,6 +14,9 @@ use sietch_protocol::socket_service::{
     Descriptors, Incoming, ReplyKind, Request, RequestKind, call, receive_arrival,
 };
 
+/// The daemon's configuration.
+const AREA: &str = "[[vsa]]\nname = \"kv\"\nuid = 61870\nsize = \"1MiB\"\n";
+
 /// A folder for one test.
 struct Testbed {
     folder: PathBuf,
@@ -218,6 +221,7 @@ fn the_root_of_a_container_does_not_administer_the_daemon() {
     let testbed = Testbed::new("contained-daemon");
     let file = |name: &str| testbed.folder.join(name).display().to_string();
     let (socket, config, data) = (file("run/sietch.sock"), file("sietch.toml"), file("data"));
+    std::fs::write(&config, AREA).expect("write sietch.toml");
     let arguments =
         ["--socket", &socket, "daemon", "--without-network", "--config", &config, "--data", &data];
     let mut daemon = testbed.sietch();
@@ -308,6 +312,7 @@ fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
     let testbed = Testbed::new("signals");
     let file = |name: &str| testbed.folder.join(name).display().to_string();
     let (socket, config, data) = (file("run/sietch.sock"), file("sietch.toml"), file("data"));
+    std::fs::write(&config, AREA).expect("write sietch.toml");
     let sockets = testbed.socket().display().to_string();
     let service = ["service", "--sockets-only", "--sockets", &sockets];
     let daemon = ["--socket", &socket, "daemon", "--without-network", "--config", &config, "--data", &data];

@@ -84,18 +84,7 @@ impl Testbed {
     fn up(&self, more: &[&str]) -> Up {
         let arguments = self.up_arguments(more);
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let mut command = self.sietch(&words);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut up =
-            Up { child: command.spawn().expect("start sietch"), output: None, banner: String::new() };
-        let mut output = BufReader::new(up.child.stdout.take().expect("a pipe"));
-        while !up.banner.lines().any(|line| line.starts_with("daemon:")) {
-            if output.read_line(&mut up.banner).expect("read") == 0 {
-                panic!("sietch up ended: {:?}: {}", up.child.wait(), up.complaints());
-            }
-        }
-        up.output = Some(output);
-        up
+        Up::wait_for(&mut self.sietch(&words)).expect("start sietch")
     }
 
     fn kernel(&self) -> SocketAddr {
@@ -136,6 +125,20 @@ struct Up {
 }
 
 impl Up {
+    /// Starts `command`, a `sietch up`, and reads its output until it is up.
+    fn wait_for(command: &mut Command) -> std::io::Result<Self> {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut up = Self { child, output: None, banner: String::new() };
+        let mut output = BufReader::new(up.child.stdout.take().expect("a pipe"));
+        while !up.banner.lines().any(|line| line.starts_with("daemon:")) {
+            if output.read_line(&mut up.banner)? == 0 {
+                panic!("sietch up ended: {:?}: {}", up.child.wait(), up.complaints());
+            }
+        }
+        up.output = Some(output);
+        Ok(up)
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         let _ = kill_process(pid, signal);
@@ -399,6 +402,9 @@ fn a_process_that_dies_is_restarted_and_no_write_is_lost() {
         // The daemon: the store continues without it, on one connection.
         let mut stream = TcpStream::connect(testbed.kernel()).expect("connect");
         kill(0);
+        // A command waits for the next daemon.
+        let output = testbed.run(&["status"]);
+        assert!(output.status.success(), "{output:?}");
         stream.write_all(b"PING\r\n").expect("send");
         let mut pong = [0; 7];
         stream.read_exact(&mut pong).expect("receive");
@@ -421,6 +427,125 @@ fn a_detached_up_runs_until_down() {
         let pids = processes(&testbed.status());
         assert!(testbed.run(&["down"]).status.success());
         testbed.assert_clean(&pids);
+    });
+}
+
+fn signal_process(pid: i64, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a pid");
+    kill_process(pid, signal).expect("it runs");
+}
+
+/// A detached `sietch up`, stopped when dropped.
+struct Detached<'a>(&'a Testbed);
+
+impl Drop for Detached<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.run(&["down"]);
+    }
+}
+
+#[test]
+fn a_detached_up_opens_its_log_again_at_sighup() {
+    in_own_network("a_detached_up_opens_its_log_again_at_sighup", || {
+        let testbed = Testbed::new("rotated", None);
+        let arguments = testbed.up_arguments(&["--detach", "--net", "linux"]);
+        let output = testbed.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(output.status.success(), "{output:?}");
+        let detached = Detached(&testbed);
+        let log = testbed.folder.join("data/up.log");
+        std::fs::rename(&log, log.with_extension("log.1")).expect("rename the log");
+        let pids = processes(&testbed.status());
+        signal_process(pids[1], Signal::HUP);
+        let patience = Instant::now() + Duration::from_secs(20);
+        while !log.exists() {
+            assert!(runs(pids[1]) && Instant::now() < patience, "the log is not opened again");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop(detached);
+        testbed.assert_clean(&pids);
+    });
+}
+
+#[test]
+fn a_stopped_store_is_shown_and_down_says_what_it_waits_for() {
+    in_own_network("a_stopped_store_is_shown_and_down_says_what_it_waits_for", || {
+        let testbed = Testbed::new("stopped", None);
+        let up = testbed.up(&["--net", "linux"]);
+        let pids = processes(&testbed.status());
+        signal_process(pids[2], Signal::STOP);
+        let word = format!("kill -CONT {}", pids[2]);
+        let patience = Instant::now() + Duration::from_secs(20);
+        loop {
+            let shown = text(&testbed.run(&["status"]).stdout);
+            if shown.contains(&word) {
+                break;
+            }
+            assert!(Instant::now() < patience, "{shown}");
+        }
+        assert_eq!(testbed.status()["stopped"][0]["what"], "store");
+        let mut down = testbed.sietch(&["down"]);
+        let mut down = down.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("start sietch");
+        let mut line = String::new();
+        BufReader::new(down.stderr.take().expect("a pipe")).read_line(&mut line).expect("read");
+        signal_process(pids[2], Signal::CONT);
+        assert!(down.wait().expect("wait").success());
+        assert!(line.contains(&word), "{line:?}");
+        drop(up);
+        testbed.assert_clean(&pids);
+    });
+}
+
+#[test]
+fn a_socket_service_that_runs_already_is_named_and_keeps_its_socket() {
+    in_own_network("a_socket_service_that_runs_already_is_named_and_keeps_its_socket", || {
+        let testbed = Testbed::new("beside", None);
+        let socket = testbed.folder.join("run/sockets.sock").display().to_string();
+        let mut service = testbed.sietch(&["service", "--sockets-only", "--sockets", &socket]);
+        let service = service.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("start sietch");
+        let mut service = Up { child: service, output: None, banner: String::new() };
+        let mut serves = BufReader::new(service.child.stdout.take().expect("a pipe"));
+        serves.read_line(&mut service.banner).expect("read");
+
+        let mut up = testbed.up(&["--net", "linux"]);
+        let mut output = up.output.take().expect("a pipe");
+        let (status, printed) = up.interrupt();
+        assert!(status.success(), "{status:?}: {printed}");
+        let mut warnings = String::new();
+        output.read_to_string(&mut warnings).expect("read");
+        assert!(warnings.contains("warning:") && warnings.contains(&socket), "{warnings:?}");
+        let listed = testbed.run(&["sockets", "--sockets", &socket]);
+        assert!(listed.status.success(), "{listed:?}");
+    });
+}
+
+#[test]
+fn an_instance_of_another_environment_is_found_by_its_data_directory() {
+    let name = "an_instance_of_another_environment_is_found_by_its_data_directory";
+    in_own_network(name, move || {
+        let testbed = Testbed::new("elsewhere", Some(65534));
+        let sietch = |words: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_sietch"));
+            command.args(words).env("HOME", &testbed.folder).uid(65534).gid(65534).stdin(Stdio::null());
+            for variable in ["XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "SIETCH_SOCKET"] {
+                command.env_remove(variable);
+            }
+            command
+        };
+        let up = ["up", "--net", "linux", "--durability", "none"];
+        let Ok(first) = Up::wait_for(&mut sietch(&up)) else {
+            eprintln!("SKIPPED {name}: needs a target folder that an ordinary user can read");
+            return;
+        };
+        let socket = testbed.folder.join(".local/share/sietch/run/sietch.sock").display().to_string();
+        for words in [&["down"][..], &["status"], &up] {
+            let output = sietch(words).env("XDG_RUNTIME_DIR", testbed.folder.join("xdg")).output();
+            let output = output.expect("start sietch");
+            assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
+            let printed = text(&output.stderr);
+            assert!(printed.contains(&format!("--socket {socket}")), "{words:?}: {printed}");
+        }
+        assert!(sietch(&["--socket", &socket, "down"]).output().expect("start sietch").status.success());
+        assert!(first.interrupt().0.success());
     });
 }
 
