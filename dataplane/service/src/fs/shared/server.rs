@@ -23,6 +23,7 @@ use sietch_fs::mover::Moves;
 use sietch_fs::pool::MediumUse;
 use sietch_fs::shared::SharedDigest;
 use sietch_protocol::frame::{self, FrameReader, FrameWriter, Progress as Reading};
+use sietch_ring::socket_pair::refuse_descriptors;
 
 use super::fence::{self, Fence};
 use super::hub::{Event, Hub, Joining, REQUESTS};
@@ -121,6 +122,9 @@ pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Ser
     // The media are locked: what is there belongs to no living service.
     remove_socket(&socket)?;
     let listener = UnixListener::bind(&socket).map_err(fail("make the socket"))?;
+    // Descriptors come from here alone. An older kernel takes those of a client, which may make the
+    // thread that closes them wait; only its own user and root are clients.
+    let _ = refuse_descriptors(&listener);
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))
         .map_err(fail("set its mode"))?;
     let (events, received) = sync_channel(REQUESTS);
