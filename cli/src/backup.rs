@@ -12,7 +12,7 @@
 mod pieces;
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, IsTerminal as _, Read as _, Write as _};
+use std::io::{BufReader, BufWriter, ErrorKind, IsTerminal as _, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -102,8 +102,15 @@ fn write_file(socket: &Path, arguments: &BackupArguments) -> Result<(), Error> {
     let mut name = path.as_os_str().to_owned();
     name.push(".partial");
     let partial = PathBuf::from(name);
+    // What another user has put there is neither followed nor written to.
+    match std::fs::remove_file(&partial) {
+        Err(source) if source.kind() != ErrorKind::NotFound => {
+            return Err(Error::file(&partial, FIX)(source));
+        }
+        _ => {}
+    }
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
+    options.write(true).create_new(true).mode(0o600);
     let file = options.open(&partial).map_err(Error::file(&partial, FIX))?;
     let failed = |source| Error::Start { what: "backup", source };
     let written = file.try_clone().and_then(|out| {

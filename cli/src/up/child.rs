@@ -169,7 +169,9 @@ fn last_lines(log: &Path, start: u64) -> std::io::Result<String> {
     file.seek(SeekFrom::Start(start.max(length.saturating_sub(SHOWN_BYTES)).min(length)))?;
     let mut bytes = Vec::new();
     file.take(SHOWN_BYTES).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
+    // The part may be unprivileged, and these lines reach the terminal of root.
+    let plain = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
+    let text: String = String::from_utf8_lossy(&bytes).chars().map(plain).collect();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
     Ok(shown.iter().map(|line| format!("\n    {line}")).collect())
@@ -183,11 +185,11 @@ mod tests {
     fn only_the_last_lines_of_this_start_are_shown() {
         let log = std::env::temp_dir().join(format!("sietch-log-{}", std::process::id()));
         let old = "an older start\n";
-        let new: String = (0..20).map(|line| format!("line {line}\n\n")).collect();
+        let new: String = (0..20).map(|line| format!("\u{1b}line {line}\n\n")).collect();
         std::fs::write(&log, format!("{old}{new}")).expect("write");
         let shown = last_lines(&log, old.len() as u64).expect("read");
         assert_eq!(shown.lines().count(), 1 + SHOWN_LINES);
-        assert!(shown.ends_with("\n    line 19"), "{shown}");
+        assert!(shown.ends_with("\n    ?line 19"), "{shown}");
         let few = last_lines(&log, (old.len() + new.len() - 9) as u64).expect("read");
         assert_eq!(few, "\n    line 19");
         std::fs::remove_file(&log).expect("remove");

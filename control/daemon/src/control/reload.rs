@@ -108,6 +108,15 @@ impl<D: VnicDevices> Control<D> {
     }
 }
 
+/// Whether both describe the volume alike.
+fn is_same_volume(previous: Option<&Configuration>, next: &Configuration, name: &str) -> bool {
+    let volume = |file: &'_ Configuration| file.volumes.iter().position(|volume| volume.name == name);
+    previous.is_some_and(|previous| match (volume(previous), volume(next)) {
+        (Some(before), Some(after)) => previous.volumes[before] == next.volumes[after],
+        (before, after) => before.is_none() && after.is_none(),
+    })
+}
+
 /// The areas of `configuration` that cannot be acquired as it describes them. A size that differs
 /// from that in `previous` was changed on purpose.
 fn unfit(
@@ -117,6 +126,11 @@ fn unfit(
 ) -> impl Iterator<Item = ErrorReply> {
     configuration.vsas.iter().filter_map(move |vsa| {
         let before = previous.and_then(|file| file.vsas.iter().find(|before| before.name == vsa.name));
+        // What this reload leaves as it was is not refused: the holder of one area could so prevent
+        // every reload. `status` warns of it.
+        if before == Some(vsa) && is_same_volume(previous, configuration, &vsa.volume) {
+            return None;
+        }
         let resized = before.is_some_and(|before| before.size != vsa.size);
         volumes.get(&vsa.volume)?.check(vsa, resized).err()
     })

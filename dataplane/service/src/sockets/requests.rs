@@ -406,7 +406,9 @@ impl SocketService {
         for (&id, open) in &mut self.listeners {
             let leads_here = || {
                 let published = self.table.listener(id).filter(|_| open.leads_to.is_some());
-                published.is_some_and(|published| published.is_reached_at(namespace, names.local))
+                published.is_some_and(|published| {
+                    published.application.uid == uid && published.is_reached_at(namespace, names.local)
+                })
             };
             if id == listener || leads_here() {
                 open.takes_no_memory = true;
