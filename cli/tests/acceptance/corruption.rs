@@ -49,7 +49,7 @@ fn a_corrupted_superblock_is_survived_and_four_are_named() {
             up.stop();
         }
         let before = corrupt(&testbed, &[0, 1, 2, 3]);
-        let printed = testbed.refused(&["--net", "linux"]);
+        let printed = testbed.failing_store(&["--net", "linux"]);
         contains_all(&printed, &["store", "superblock"]);
         assert!(std::fs::read(testbed.area()).unwrap() == before, "the damaged area was written to");
         eprintln!("{printed}");
@@ -76,11 +76,9 @@ fn a_full_disk_is_reported_with_needed_and_free_bytes() {
             .args(up.get_args())
             .env("HOME", &testbed.folder)
             .env("NO_COLOR", "1");
-        let output = command.output().expect("unshare");
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let printed = text(&output.stderr);
-        let words: String =
-            printed.replace(['\u{2502}', '\u{d7}'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let up = testbed.up_by(command);
+        let words = up.banner.split_whitespace().collect::<Vec<_>>().join(" ");
+        up.stop();
         eprintln!("{words}");
         contains_all(&words, &["volume main", "67108864 bytes were requested", "are free", "smaller size"]);
     });

@@ -222,6 +222,15 @@ impl Testbed {
         up
     }
 
+    /// Runs a `sietch up` whose store cannot start, and returns what it says of it, on one line.
+    pub(crate) fn failing_store(&self, more: &[&str]) -> String {
+        let up = self.up(more);
+        let printed = up.banner.split_whitespace().collect::<Vec<_>>().join(" ");
+        up.stop();
+        assert!(printed.contains("store does not run"), "{printed}");
+        printed
+    }
+
     /// Runs a `sietch up` that cannot succeed and returns its error, on one line.
     pub(crate) fn refused(&self, more: &[&str]) -> String {
         let output = self.up_command(more).output().expect("start sietch");
