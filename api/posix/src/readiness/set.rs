@@ -326,11 +326,14 @@ impl EpollSet {
         // SAFETY: the lock among the threads of this process is held, and no `Locked` exists. What
         // relatives write there meanwhile is as for any holder.
         let registrations = unsafe { &mut *self.locked.get() };
-        let left = registrations.leave_relatives(|| self.arrays.renew());
-        if left {
-            self.arrays.owner().store(own, Relaxed);
-        }
-        left
+        registrations.leave_relatives(|| {
+            let renewed = self.arrays.renew();
+            if renewed {
+                // Before it is filled: a fork of another thread may come in between.
+                self.arrays.owner().store(own, Relaxed);
+            }
+            renewed
+        })
     }
 }
 

@@ -53,12 +53,16 @@ impl Endpoint {
     #[inline]
     pub(super) fn tail_of_reader(&self) -> (u64, u64) {
         let producer = &self.inbound().producer;
-        let held = producer.held.load(Ordering::Acquire);
-        if held != 0 {
+        if producer.held.load(Ordering::Acquire) != 0 {
             self.publish_due_corked();
         }
         let word = producer.tail.load(Ordering::Acquire);
-        if held & MARKED == 0 { (word, 0) } else { self.to_mark_of_reader(word) }
+        // After the tail: the mark is set before its byte is published.
+        if producer.held.load(Ordering::Acquire) & MARKED == 0 {
+            (word, 0)
+        } else {
+            self.to_mark_of_reader(word)
+        }
     }
 
     /// The word that the other published last, with what it held back for long enough.

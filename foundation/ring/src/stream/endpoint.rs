@@ -201,10 +201,12 @@ impl Endpoint {
     /// Bytes that can be read now.
     #[inline]
     pub fn readable(&self) -> usize {
+        let published = tail::position(self.whole_tail());
+        // After the tail: the mark is set before its byte is published.
         if self.is_marked() {
             return self.readable_to_mark();
         }
-        self.readable_of(tail::position(self.whole_tail()))
+        self.readable_of(published)
     }
 
     /// Bytes that can be read now of those that the other had published at a snapshot
@@ -327,8 +329,9 @@ impl Endpoint {
     pub fn snapshot(&self) -> Edge {
         const OWN: u32 = flag::SHUT_RD | flag::SHUT_WR | flag::RESET | flag::WOKEN.wrapping_neg();
         const _: () = assert!(flag::WOKEN == 1 << 20 && flag::HUNG_UP == 4 && tail::FIN == 1);
-        let held = self.inbound().producer.held.load(Ordering::Acquire);
         let word = self.whole_tail();
+        // After the tail: the mark is set before its byte is published.
+        let held = self.inbound().producer.held.load(Ordering::Acquire);
         let private = self.private();
         let flags = private.flags.load(Ordering::Acquire);
         // A FIN, and the close after it, are one end.

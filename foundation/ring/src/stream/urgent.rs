@@ -122,7 +122,10 @@ impl Endpoint {
             return None;
         }
         let receive = self.receive_all()?;
-        // Another reader may have passed over it.
+        // Another reader may have taken it, or passed over it.
+        if !self.may_take_urgent() {
+            return None;
+        }
         let position = self.urgent_position()?;
         let mut byte = 0;
         let skip = position.checked_sub(receive.position())?;

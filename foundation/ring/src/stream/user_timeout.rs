@@ -46,9 +46,11 @@ impl Endpoint {
             return None;
         }
         let (head, now) = (self.read_by_peer(), now().max(1));
+        // The position before the time: it is stored after it.
+        let at = private.stalled_at.load(Ordering::Acquire);
         let since = private.stalled_since.load(Ordering::Acquire);
-        if since == 0 || private.stalled_at.load(Ordering::Acquire) != head {
-            // In this order: who finds the new position finds a new time.
+        if since == 0 || at != head {
+            // In this order: another thread that finds the new position finds a new time.
             private.stalled_since.store(now, Ordering::Release);
             private.stalled_at.store(head, Ordering::Release);
             return Some(timeout.saturating_mul(MILLISECOND));
