@@ -50,7 +50,7 @@ fn a_user_timeout_ends_a_connection_whose_peer_does_not_read() {
     compared(|testbed| {
         let script = include_str!("scripts/kernel_comparison/user_timeout.py");
         let printed = same_as_on_the_kernel(testbed, "user_timeout.py", script);
-        assert_eq!(printed.matches("ETIMEDOUT").count(), 5, "{printed}");
+        assert_eq!(printed.matches("ETIMEDOUT").count(), 6, "{printed}");
     });
 }
 

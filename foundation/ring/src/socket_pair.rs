@@ -74,7 +74,8 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
-#[cfg(test)]
+// Miri has no options of sockets.
+#[cfg(all(test, not(miri)))]
 mod tests {
     use std::io::IoSlice;
     use std::mem::MaybeUninit;

@@ -3,7 +3,7 @@
 //! | type | use |
 //! | --- | --- |
 //! | [`Slab`] | values with stable indices, whose [`Key`]s go stale when the value is removed |
-//! | [`crc32c`] | the checksum of every format |
+//! | [`crc32c()`] | the checksum of every format |
 //! | [`TokenBucket`] | a rate limit with a burst, driven by the caller's clock |
 //! | [`Random`] | the generator to take by default: tests, simulation, anything with a seed |
 //! | [`SplitMix64`], [`XorShift64`], [`XorShift64Star`] | generators with one word of state |

@@ -574,6 +574,7 @@ fn a_lock_that_is_never_released_ends_the_call_and_does_not_delay_a_close() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it polls until a time, for minutes")]
 fn held_back_bytes_come_with_later_ones_or_when_they_are_due() {
     let [mine, theirs] = pair(RegionSizes::default());
     let hold = |bytes: &[u8]| {
@@ -651,6 +652,7 @@ fn urgent_data_end_a_read_and_nonsense_about_them_harms_only_its_writer() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it polls until a time, for minutes")]
 fn a_user_timeout_resets_the_connection_of_a_peer_that_leaves_much_unread() {
     let [mine, theirs] = pair(RegionSizes::default());
     let private = mine.private();
