@@ -438,6 +438,7 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no files with holes")]
 fn holes_that_the_other_makes_are_zeros_and_end_its_own_connection_only() {
     use rustix::fs::FallocateFlags;
     for whole in [false, true] {

@@ -160,7 +160,7 @@ unsafe fn set_other(
     if refused && length >= 4 {
         return Err(libc::EINVAL);
     }
-    if (level, name, held.kind()) == (IPPROTO_TCP, libc::TCP_REPAIR, Kind::Listener) {
+    if (level, name, held.kind()) == (IPPROTO_TCP, libc::TCP_REPAIR, Kind::Listener) && length >= 4 {
         return Err(libc::EPERM);
     }
     let needs_kernel = needs_kernel(level, name) || binds_to_interface(level, name);
