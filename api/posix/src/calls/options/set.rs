@@ -157,10 +157,12 @@ unsafe fn set_other(
         (IPPROTO_TCP, libc::TCP_FASTOPEN_NO_COOKIE) => held.end().is_some() && !ended,
         _ => false,
     };
-    if refused && length >= 4 {
+    // Linux takes the length for a signed number.
+    let whole = length.cast_signed() >= 4;
+    if refused && whole {
         return Err(libc::EINVAL);
     }
-    if (level, name, held.kind()) == (IPPROTO_TCP, libc::TCP_REPAIR, Kind::Listener) && length >= 4 {
+    if (level, name, held.kind()) == (IPPROTO_TCP, libc::TCP_REPAIR, Kind::Listener) && whole {
         return Err(libc::EPERM);
     }
     let needs_kernel = needs_kernel(level, name) || binds_to_interface(level, name);
