@@ -5,7 +5,7 @@
 //!    What it then has is a prefix of the log: the data set as it was at one moment, as after a
 //!    crash. The store is not asked, and does not notice.
 //! 2. What is in memory is written as records of a snapshot, each with a checksum that includes the
-//!    one before ([`format`]). So however slowly a pipe is read, it holds that moment.
+//!    one before ([`mod@format`]). So however slowly a pipe is read, it holds that moment.
 //! 3. A restore reads a backup to its end before it touches the area. Whatever is wrong with it,
 //!    the area stays as it was. Only the commands that build a key in an empty data set are
 //!    accepted, in the number of bytes that they carry: memory grows with what is read, not with

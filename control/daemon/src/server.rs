@@ -7,7 +7,7 @@
 //!    the answer. Only then it reads on: a client cannot queue work. Notices may be written in
 //!    between.
 //! 3. Administrators use a socket of their own ([`sietch_protocol::administration`]), with a limit
-//!    of its own ([`MAX_ADMINISTRATORS`]): many other clients cannot keep them out. The
+//!    of its own ([`limits::MAX_ADMINISTRATORS`]): many other clients cannot keep them out. The
 //!    public socket accepts no request for administration.
 //! 4. A client costs at most: one task, one frame of input, [`limits::OUTBOX`] notices,
 //!    [`limits::MAX_CONNECTIONS_PER_UID`] connections for its user, and [`limits::REQUESTS`]. The

@@ -65,10 +65,12 @@ impl<D: VnicDevices> Control<D> {
             let cause = "socket and data cannot change while the daemon runs".to_owned();
             return busy("[daemon]", cause, "set them back, or stop the daemon before you change them");
         }
+        let core = self.ports.service.and_then(|connection| self.clients.get(&connection));
         if next.service_uid != now.service_uid
-            && let Some(pid) = self.service()
+            && let Some(process) = core.map(|client| &client.process)
+            && process.uid != next.service_uid
         {
-            let cause = format!("the service core, pid {pid}, runs as uid {}", now.service_uid);
+            let cause = format!("the service core, pid {}, runs as uid {}", process.pid, process.uid);
             return busy("[service]", cause, "set its uid back, or change it while nothing runs");
         }
         let held = self.grants.values().filter(|record| !record.device.is_vnic()).map(|record| &record.name);
