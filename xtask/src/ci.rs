@@ -9,14 +9,13 @@
 //! 5. the documentation of every crate, warnings are errors,
 //! 6. the rings and doorbells under loom, rings and streams under Miri and ThreadSanitizer
 //!    ([`crate::sanitizers`]) where the nightly toolchain is installed,
-//! 7. the parsers of foreign bytes under a fuzzer, for seconds ([`crate::fuzz`]),
-//! 8. instructions of the network's fast path, of durable appends and of the store's commands
+//! 7. instructions of the network's fast path, of durable appends and of the store's commands
 //!    within their limits, under valgrind,
-//! 9. the steps of a user on Debian's own kernel under QEMU ([`crate::guest`]), where QEMU is
+//! 8. the steps of a user on Debian's own kernel under QEMU ([`crate::guest`]), where QEMU is
 //!    installed,
-//! 10. generated files equal those that the program generates.
+//! 9. generated files equal those that the program generates.
 //!
-//! Many tests wait for clocks rather than for the processor. Steps 5 to 8 measure no time, so they
+//! Many tests wait for clocks rather than for the processor. Steps 5 to 7 measure no time, so they
 //! run in the background of step 4, at the lowest priority ([`BackgroundStep`]). The first failed
 //! step ends the run, which names it. By then all tests of that step, and the steps in its
 //! background, have run.
@@ -39,9 +38,8 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         cargo(root, &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])
     })?;
     step("dependencies", || deny::run(root, deny::Missing::Skip))?;
-    let mut background = Vec::from(
-        ["loom", "instructions", "miri", "threads", "fuzz"].map(|name| BackgroundStep::start(root, name)),
-    );
+    let mut background =
+        Vec::from(["loom", "instructions", "miri", "threads"].map(|name| BackgroundStep::start(root, name)));
     let tested = step("build", || build_workspace(root)).and_then(|()| {
         // Earlier it would wait for the build, or the build for it: both use one target folder.
         background.push(BackgroundStep::start(root, "doc"));

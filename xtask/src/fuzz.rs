@@ -24,8 +24,8 @@ const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module \
      -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
      -Cllvm-args=-simplifycfg-branch-fold-threshold=0";
 
-/// Seconds of each target in CI.
-pub(crate) const CI_SECONDS: u32 = 3;
+/// Seconds of each target, if none are named.
+pub(crate) const SECONDS: u32 = 10;
 /// The longest input. An engine or a store takes milliseconds for longer ones, and finds no more.
 const LONGEST: &str = "-max_len=4096";
 

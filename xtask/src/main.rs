@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         ["deny", "--install"] => deny::run(&root(), deny::Missing::Install),
         ["tidy"] => tidy::run(&root()),
         ["modules", folder] => tidy::modules(&root(), folder),
-        ["fuzz"] => fuzz::run(&root(), None, fuzz::CI_SECONDS),
+        ["fuzz"] => fuzz::run(&root(), None, fuzz::SECONDS),
         ["fuzz", "keep"] => fuzz::keep(&root()),
         ["fuzz", target] => fuzz::run(&root(), Some(target), 60),
         ["fuzz", target, seconds] => seconds
