@@ -419,6 +419,20 @@ pub trait FileSystem {
         take: &mut dyn FnMut(DirectoryEntry) -> bool,
     ) -> Result<(), Errno>;
 
+    /// A step of [`FileSystem::read_directory`], for front ends whose users share one: where many
+    /// names were removed, it returns behind which cookie the next step goes on.
+    ///
+    /// # Errors
+    /// As there.
+    fn read_directory_step(
+        &mut self,
+        handle: Handle,
+        after: Cookie,
+        take: &mut dyn FnMut(DirectoryEntry) -> bool,
+    ) -> Result<Option<Cookie>, Errno> {
+        self.read_directory(handle, after, take).map(|()| None)
+    }
+
     /// Checks permissions, a sum of [`crate::access::READ`] and its siblings (`access(2)`).
     ///
     /// # Errors

@@ -155,6 +155,16 @@ struct Touched {
     last: u64,
 }
 
+/// What a listing finds.
+pub(crate) enum Listed {
+    /// The next entry.
+    Entry(DirectoryEntry),
+    /// None is before this cookie: so many names were passed that were removed.
+    NotBefore(Cookie),
+    /// There are no more.
+    End,
+}
+
 /// The place for a name that a directory does not have.
 pub(crate) enum Vacancy {
     /// Here.
@@ -226,25 +236,35 @@ impl Overlay {
         Ok(base.entry(directory, name)?.filter(|entry| !state.entries.contains_key(&entry.cookie)))
     }
 
-    /// The first entry whose cookie is at least `from`.
+    /// The first entry whose cookie is at least `from`. It passes about `removed` names that were
+    /// removed, which is less by them.
     pub(crate) fn entry_from(
         &self,
         base: &mut impl Base,
         directory: InodeNumber,
         from: Cookie,
-    ) -> Result<Option<DirectoryEntry>, Fault> {
-        let Some(state) = self.inodes.get(&directory) else { return base.entry_from(directory, from) };
+        removed: &mut u64,
+    ) -> Result<Listed, Fault> {
+        let found = |entry: Option<DirectoryEntry>| entry.map_or(Listed::End, Listed::Entry);
+        let Some(state) = self.inodes.get(&directory) else {
+            return base.entry_from(directory, from).map(found);
+        };
         let mut from = from;
         loop {
             let below = if state.is_new { None } else { base.entry_from(directory, from)? };
-            let Some((cookie, logged)) = state.entries.range(from..).next() else { return Ok(below) };
+            let Some((cookie, logged)) = state.entries.range(from..).next() else { return Ok(found(below)) };
             if below.as_ref().is_some_and(|below| below.cookie < *cookie) {
-                return Ok(below);
+                return Ok(found(below));
             }
             if let Some((inode, kind)) = logged.target {
-                return Ok(Some(DirectoryEntry { cookie: *cookie, name: logged.name.clone(), inode, kind }));
+                let name = logged.name.clone();
+                return Ok(Listed::Entry(DirectoryEntry { cookie: *cookie, name, inode, kind }));
             }
             from = Cookie(cookie.0 + 1);
+            if *removed == 0 {
+                return Ok(Listed::NotBefore(from));
+            }
+            *removed -= 1;
         }
     }
 
@@ -269,7 +289,12 @@ impl Overlay {
 
     /// Whether an entry is at this place.
     fn is_taken(&self, base: &mut impl Base, directory: InodeNumber, cookie: Cookie) -> Result<bool, Fault> {
-        Ok(self.entry_from(base, directory, cookie)?.is_some_and(|entry| entry.cookie == cookie))
+        let state = self.inodes.get(&directory);
+        if let Some(logged) = state.and_then(|state| state.entries.get(&cookie)) {
+            return Ok(logged.target.is_some());
+        }
+        let has_base = state.is_none_or(|state| !state.is_new);
+        Ok(has_base && base.entry_from(directory, cookie)?.is_some_and(|entry| entry.cookie == cookie))
     }
 
     /// Whether `directory` is `above`, or somewhere below it; `None` where the way to the root is

@@ -14,7 +14,10 @@ use crate::inode::{Attributes, InodeNumber, Kind, MODE_BITS, SET_GID, STICKY};
 use crate::lease::{Mode, TREE};
 use crate::limits::{MAX_LINKS, MAX_TARGET};
 use crate::name::{self, Cookie, MAX_NAME};
-use crate::overlay::Vacancy;
+use crate::overlay::{Listed, Vacancy};
+
+/// Removed names that a step of a listing passes: others have the file system between steps.
+const REMOVED_STEP: u64 = 256;
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn find(
@@ -32,12 +35,14 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if found.kind == Kind::Directory { Ok(InodeNumber(found.parent)) } else { Err(Errno::NOTDIR) }
     }
 
+    /// Lists entries; where it has passed many removed names, it returns behind which cookie it
+    /// goes on.
     pub(super) fn list(
         &mut self,
         handle: Handle,
         after: Cookie,
         take: &mut dyn FnMut(DirectoryEntry) -> bool,
-    ) -> Result<(), Errno> {
+    ) -> Result<Option<Cookie>, Errno> {
         let open = self.handle(handle)?;
         let found = self.inode(open.inode)?;
         if found.kind != Kind::Directory {
@@ -49,14 +54,19 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if found.links == 0 {
             return Err(Errno::NOENT);
         }
-        let mut from = Cookie(after.0.saturating_add(1));
-        while let Some(entry) = self.see(|overlay, base| overlay.entry_from(base, open.inode, from))? {
-            from = Cookie(entry.cookie.0 + 1);
-            if !take(entry) {
-                break;
+        let (mut from, mut removed) = (Cookie(after.0.saturating_add(1)), REMOVED_STEP);
+        loop {
+            match self.see(|overlay, base| overlay.entry_from(base, open.inode, from, &mut removed))? {
+                Listed::Entry(entry) => {
+                    from = Cookie(entry.cookie.0 + 1);
+                    if !take(entry) {
+                        return Ok(None);
+                    }
+                }
+                Listed::NotBefore(from) => return Ok(Some(Cookie(from.0 - 1))),
+                Listed::End => return Ok(None),
             }
         }
-        Ok(())
     }
 
     /// The entry with this name in a directory that the caller may search, and the directory.

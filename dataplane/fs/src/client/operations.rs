@@ -190,6 +190,19 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         after: Cookie,
         take: &mut dyn FnMut(DirectoryEntry) -> bool,
     ) -> Result<(), Errno> {
+        let mut after = after;
+        while let Some(next) = self.read_directory_step(handle, after, take)? {
+            after = next;
+        }
+        Ok(())
+    }
+
+    fn read_directory_step(
+        &mut self,
+        handle: Handle,
+        after: Cookie,
+        take: &mut dyn FnMut(DirectoryEntry) -> bool,
+    ) -> Result<Option<Cookie>, Errno> {
         self.operation(|client| client.list(handle, after, &mut *take))
     }
 

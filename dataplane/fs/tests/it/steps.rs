@@ -1,11 +1,11 @@
 //! What was digested is dropped from the overlay in steps, between which base and overlay say the
-//! same.
+//! same. Listings pass removed names in steps.
 
 use sietch_fs::FileSystem as _;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::file_system::{Handle, NewInode, OpenMode, WriteAt};
 use sietch_fs::inode::{InodeNumber, Kind};
-use sietch_fs::name::NameKey;
+use sietch_fs::name::{Cookie, NameKey};
 
 use crate::setup::{BIRTH, FileSystem, Media};
 
@@ -81,4 +81,63 @@ fn a_log_that_is_full_of_what_was_digested_has_room() {
     }
     let expected: Vec<_> = (0..appends).map(|number| number as u8).collect();
     assert_eq!(contents(&mut client, handle, appends), expected);
+}
+
+/// Names that were removed, digested or not, delay nobody for long.
+#[test]
+fn a_listing_passes_removed_names_in_steps() {
+    const NAMES: usize = 3000;
+    for is_digested in [false, true] {
+        let media = Media::new(64 << 20, 4 << 20);
+        media.format(NameKey([7; 16]));
+        let (mut client, root) = (media.open().expect("a file system"), Credentials::root());
+        let caller = Caller { credentials: &root, now: BIRTH };
+        let new = NewInode { kind: Kind::File, mode: 0o600, device: 0, target: &[] };
+        for number in 0..NAMES {
+            let name = number.to_string();
+            client.create(caller, InodeNumber::ROOT, name.as_bytes(), &new).expect("room");
+        }
+        if is_digested {
+            client.service().digest().expect("media that work");
+            client.advance();
+        }
+        let mode = OpenMode { read: true, ..OpenMode::default() };
+        let handle = client.open(caller, InodeNumber::ROOT, mode).expect("a directory");
+        let mut names = Vec::new();
+        let mut listed = |client: &mut FileSystem, after| {
+            names.clear();
+            let next = client.read_directory_step(handle, after, &mut |entry| {
+                names.push(entry.name);
+                true
+            });
+            (next.expect("it can be listed"), names.clone())
+        };
+        let (next, all) = listed(&mut client, Cookie(0));
+        assert_eq!((next, all.len()), (None, NAMES));
+        // The last one in the order of the listing stays.
+        let (last, removed) = all.split_last().expect("names");
+        for name in removed {
+            client.unlink(caller, InodeNumber::ROOT, name).expect("it is there");
+        }
+        let (mut after, mut steps) = (Cookie(0), 0);
+        let found = loop {
+            steps += 1;
+            match listed(&mut client, after) {
+                (Some(next), found) => {
+                    assert!(found.is_empty() && next > after);
+                    after = next;
+                }
+                (None, found) => break found,
+            }
+        };
+        assert_eq!(found, [last.clone()]);
+        assert!((10..100).contains(&steps), "{steps} steps");
+        let mut whole = Vec::new();
+        let mut take = |entry: sietch_fs::file_system::DirectoryEntry| {
+            whole.push(entry.name);
+            true
+        };
+        client.read_directory(handle, Cookie(0), &mut take).expect("it can be listed");
+        assert_eq!(whole, found);
+    }
 }
