@@ -286,6 +286,8 @@ impl Hub {
                 peer.returns += 1;
                 self.shared.return_room(client, keeps)
             }
+            // Its session answers it.
+            Request::Probe => Ok(()),
         }
     }
 

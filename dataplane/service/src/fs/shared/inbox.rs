@@ -84,6 +84,7 @@ impl Inbox {
                 Some(Message::Revoked(Revocation { inode: InodeNumber(inode), serial, may_share, is_urgent }))
             }
             Notice::Room(is_there) => Some(Message::Room(is_there)),
+            Notice::Runs => None,
             Notice::RecallRoom => Some(Message::RecallRoom),
             Notice::Advance => Some(Message::Advance),
         };
@@ -139,19 +140,24 @@ impl Inbox {
         message
     }
 
-    /// Waits for inode numbers.
-    pub(super) fn wait_numbers(&self) -> Result<Range<u64>, Errno> {
-        self.wait(|state| state.numbers.take())
+    /// Notices that were delivered so far.
+    pub(super) fn arrivals(&self) -> u64 {
+        self.state().arrivals
     }
 
-    /// Waits for a message, which stays here.
-    pub(super) fn wait_message(&self) -> Result<(), Errno> {
-        self.wait(|state| (!state.messages.is_empty()).then_some(()))
+    /// Waits for inode numbers until `end`.
+    pub(super) fn wait_numbers(&self, end: Instant) -> Result<Option<Range<u64>>, Errno> {
+        self.wait(end, |state| state.numbers.take())
     }
 
-    /// Waits for progress after number `seen`.
-    pub(super) fn wait_progress(&self, seen: u64) -> Result<(), Errno> {
-        self.wait(|_| (self.progresses.load(Ordering::Acquire) != seen).then_some(()))
+    /// Waits for a message until `end`. It stays here.
+    pub(super) fn wait_message(&self, end: Instant) -> Result<Option<()>, Errno> {
+        self.wait(end, |state| (!state.messages.is_empty()).then_some(()))
+    }
+
+    /// Waits for progress after number `seen` until `end`.
+    pub(super) fn wait_progress(&self, seen: u64, end: Instant) -> Result<Option<()>, Errno> {
+        self.wait(end, |_| (self.progresses.load(Ordering::Acquire) != seen).then_some(()))
     }
 
     /// The log is digested up to this position, a MiB in so many nanoseconds.
@@ -177,16 +183,27 @@ impl Inbox {
         }
     }
 
-    fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> Result<T, Errno> {
+    fn wait<T>(
+        &self,
+        end: Instant,
+        mut take: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Option<T>, Errno> {
         let mut state = self.state();
         loop {
             if let Some(taken) = take(&mut state) {
-                return Ok(taken);
+                return Ok(Some(taken));
             }
             if state.ended.is_some() {
                 return Err(Errno::IO);
             }
-            state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            state = match self.arrived.wait_timeout(state, left) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
         }
     }
 }

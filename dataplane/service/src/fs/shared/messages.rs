@@ -9,7 +9,7 @@ use sietch_fs::pool::Root;
 use crate::fs::description::{Durability, MediumDescription};
 
 /// Version of the messages: both sides are of one build, or do not talk.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 
 /// The first message of a client.
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,6 +66,8 @@ pub(super) enum Request {
     Room(u64),
     /// It needs only so much of its budget.
     ReturnRoom(u64),
+    /// It waits, and asks whether the service runs.
+    Probe,
 }
 
 /// What was committed, and what the client may promise.
@@ -114,6 +116,8 @@ pub(super) enum Notice {
     Room(bool),
     RecallRoom,
     Advance,
+    /// The answer to a probe.
+    Runs,
     /// A request for a lease on this inode was refused.
     Refused {
         inode: u64,

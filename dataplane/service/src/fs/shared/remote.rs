@@ -1,4 +1,9 @@
 //! A client of a file system that another process serves.
+//!
+//! An operation that waits for the service asks each second whether that runs ([`Remote::probe`]).
+//! If nothing comes for [`SILENCE`] of these seconds, as when the service is stopped, the operation
+//! ends with `ETIMEDOUT`: a program that waits for FUSE cannot be killed. The client goes on when
+//! the service does. Within a program, which can be killed, operations wait for as long as it takes.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -81,10 +86,23 @@ pub struct Remote {
     pacer: Pacer,
     /// When the pacer's clock began.
     begun: Instant,
+    /// Notices that had arrived at the last probe.
+    probed: Option<u64>,
+    /// Times that an operation waited for [`Remote::probes_after`] since then, and nothing arrived.
+    silent: u32,
+    /// How long to wait before a probe.
+    probes_after: Duration,
+    /// An operation waits for as long as it takes.
+    is_patient: bool,
 }
 
 /// How long a service may take to accept a client. A digest on a slow disk takes less.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an operation waits before it asks whether the service runs.
+const PROBES_AFTER: Duration = Duration::from_secs(1);
+/// So many waits without a word, of an operation or of several, and the service does not answer.
+/// They are counted, not measured: where client and service were both frozen, they go on together.
+const SILENCE: u32 = 10;
 /// How long to wait before the next try to connect.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -333,6 +351,10 @@ impl Remote {
             step: bytes / REPORT_PART,
             pacer: Pacer::new(bytes),
             begun: Instant::now(),
+            probed: None,
+            silent: 0,
+            probes_after: PROBES_AFTER,
+            is_patient: opening.is_within,
             inbox,
             socket,
             receiver: Some(receiver),
@@ -365,6 +387,41 @@ impl Remote {
     fn send(&mut self, request: &Request) {
         if let Err(error) = send(&mut self.socket, request) {
             self.inbox.end(format!("its service cannot be reached: {error}"));
+        }
+    }
+
+    /// Waits for what `take` waits for until a time. It fails if the service does not answer.
+    fn wait_for<T>(
+        &mut self,
+        mut take: impl FnMut(&Inbox, Instant) -> Result<Option<T>, Errno>,
+    ) -> Result<T, Errno> {
+        loop {
+            let is_silent = self.is_silent();
+            let time = if is_silent { Duration::ZERO } else { self.probes_after };
+            if let Some(taken) = take(&self.inbox, Instant::now() + time)? {
+                return Ok(taken);
+            }
+            if is_silent {
+                return Err(Errno::TIMEDOUT);
+            }
+            self.probe();
+        }
+    }
+
+    /// Whether nothing came for so long that the service does not run.
+    fn is_silent(&mut self) -> bool {
+        !self.is_patient && self.silent >= SILENCE && self.probed == Some(self.inbox.arrivals())
+    }
+
+    /// Asks whether the service runs, unless it was asked and nothing has arrived since.
+    #[cold]
+    fn probe(&mut self) {
+        let arrivals = Some(self.inbox.arrivals());
+        if self.probed == arrivals {
+            self.silent = self.silent.saturating_add(1);
+        } else {
+            (self.probed, self.silent) = (arrivals, 0);
+            self.send(&Request::Probe);
         }
     }
 
@@ -456,7 +513,8 @@ impl Service<Mapped> for Remote {
         }
         self.reported = self.logged;
         self.send(&Request::Wait(self.logged));
-        self.inbox.wait_progress(self.seen)?;
+        let seen = self.seen;
+        self.wait_for(|inbox, end| inbox.wait_progress(seen, end))?;
         Ok(self.poll())
     }
 
@@ -473,7 +531,7 @@ impl Service<Mapped> for Remote {
 
     fn inode_numbers(&mut self) -> Result<Range<u64>, Errno> {
         self.send(&Request::Numbers);
-        self.inbox.wait_numbers()
+        self.wait_for(Inbox::wait_numbers)
     }
 
     fn sync(
@@ -530,7 +588,7 @@ impl Service<Mapped> for Remote {
     }
 
     fn wait_message(&mut self) -> Result<(), Errno> {
-        self.inbox.wait_message()
+        self.wait_for(Inbox::wait_message)
     }
 
     fn is_fenced(&self) -> bool {

@@ -5,6 +5,8 @@
 //!    sends what the hub says. A client that sends more than the hub takes waits.
 //! 3. A session begins with a greeting, for which a client has [`GREETING`]. Only the user that
 //!    serves, and root, may be clients.
+//!    The first one answers probes itself: a client gets to know that the service runs, however
+//!    long the hub digests.
 //! 4. When a session ends, its client is gone. Its number is free when its log is digested.
 
 use std::collections::BTreeSet;
@@ -324,6 +326,7 @@ fn serve_client(
     let fence = Fence::open(&word).map_err(|error| error.to_string())?;
     let (notices, said) = sync_channel(NOTICES);
     let (answer, answered) = sync_channel(1);
+    let own_notices = notices.clone();
     let closing = stream.try_clone().map_err(|error| error.to_string())?;
     let hang_up = Box::new(move || drop(closing.shutdown(std::net::Shutdown::Both)));
     let (log_bytes, seed) = (log.bytes, log.seed);
@@ -350,7 +353,7 @@ fn serve_client(
             welcome_client(stream, welcome, descriptors)
         });
     if outcome.is_ok() {
-        converse(sessions, stream, client, said);
+        converse(sessions, stream, client, (own_notices, said));
     }
     let (done, buried) = sync_channel(1);
     if sessions.events.send(Event::Gone(client, done)).is_ok() {
@@ -371,7 +374,12 @@ fn welcome_client(
 }
 
 /// Passes what the client says to the hub, and the other way round, until one of them ends.
-fn converse(sessions: &Sessions, stream: &UnixStream, client: ClientNumber, said: Receiver<Notice>) {
+fn converse(
+    sessions: &Sessions,
+    stream: &UnixStream,
+    client: ClientNumber,
+    (notices, said): (SyncSender<Notice>, Receiver<Notice>),
+) {
     let Ok(sending) = stream.try_clone() else { return };
     let sender = std::thread::Builder::new().name("sietch-fs-notices".to_owned()).spawn(move || {
         for notice in said {
@@ -388,11 +396,17 @@ fn converse(sessions: &Sessions, stream: &UnixStream, client: ClientNumber, said
     let mut reader = FrameReader::new();
     while let Ok(Reading::Ready(frame)) = reader.read(stream) {
         let Ok(request) = frame::decode::<Request>(&frame.text) else { break };
+        if matches!(request, Request::Probe) {
+            // If there is no place, the client has enough to read.
+            let _ = notices.try_send(Notice::Runs);
+            continue;
+        }
         if sessions.events.send(Event::Request(client, request)).is_err() {
             break;
         }
     }
     let _ = stream.shutdown(std::net::Shutdown::Both);
-    // The hub drops its end of the channel when it hears that the client is gone.
+    // The hub drops its end of the channel when it hears that the client is gone, and this function
+    // the other one.
     drop(sender);
 }
