@@ -6,8 +6,8 @@
 //!    cookie whatever was added or removed meanwhile.
 //! 3. A listing with attributes (`READDIRPLUS`) counts as a lookup of each entry in it, except `.`
 //!    and `..`.
-//! 4. A listing has a few entries at a time ([`ENTRIES_AT_ONCE`]). Between them other requests have
-//!    their turn.
+//! 4. A listing has a few entries at a time ([`ENTRIES_AT_ONCE`]), and passes some removed names.
+//!    Between these steps other requests have their turn.
 
 use fuser::{FileHandle, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use rustix::io::Errno;
@@ -43,6 +43,22 @@ fn first_entries<F: FileSystem>(
         .filter(move |(cookie, ..)| *cookie > offset)
 }
 
+/// Adds entries behind `offset` to a listing, a few in each turn.
+pub(crate) fn in_turns(
+    mut offset: u64,
+    add: &mut dyn FnMut(u64) -> Result<Rest, fuser::Errno>,
+) -> Result<(), fuser::Errno> {
+    let first = offset;
+    loop {
+        match add(offset) {
+            Ok(Rest::Behind(last)) => offset = last,
+            // What was added counts.
+            Err(error) if offset == first => return Err(error),
+            Ok(Rest::Nothing) | Err(_) => return Ok(()),
+        }
+    }
+}
+
 /// What is behind these entries.
 pub(crate) enum Rest {
     /// Nothing, or nothing that there is room for.
@@ -65,7 +81,7 @@ pub(crate) fn list<F: FileSystem>(
         }
     }
     let (mut last, mut left) = (offset.max(PARENT), ENTRIES_AT_ONCE);
-    state.file_system.read_directory(Handle(handle.0), Cookie(last), &mut |entry| {
+    let next = state.file_system.read_directory_step(Handle(handle.0), Cookie(last), &mut |entry| {
         let DirectoryEntry { cookie, name, inode, kind } = entry;
         let takes =
             left > 0 && !reply.add(number(inode), cookie.0, file_type(kind), OsStr::from_bytes(&name));
@@ -74,7 +90,8 @@ pub(crate) fn list<F: FileSystem>(
         }
         takes
     })?;
-    Ok(if left == 0 { Rest::Behind(last) } else { Rest::Nothing })
+    let next = if left == 0 { Some(last) } else { next.map(|next| next.0) };
+    Ok(next.map_or(Rest::Nothing, Rest::Behind))
 }
 
 /// Adds some entries behind `offset`, with their attributes, which the kernel may keep for `keep`.
@@ -94,14 +111,15 @@ pub(crate) fn list_with_attributes<F: FileSystem>(
     }
     let after = Cookie(offset.max(PARENT));
     let mut entries = Vec::with_capacity(ENTRIES_AT_ONCE);
-    state.file_system.read_directory(Handle(handle.0), after, &mut |entry| {
+    let next = state.file_system.read_directory_step(Handle(handle.0), after, &mut |entry| {
         let room = entries.len() < ENTRIES_AT_ONCE;
         if room {
             entries.push(entry);
         }
         room
     })?;
-    let last = entries.last().filter(|_| entries.len() == ENTRIES_AT_ONCE).map(|last| last.cookie.0);
+    let last = entries.last().filter(|_| entries.len() == ENTRIES_AT_ONCE).map(|last| last.cookie);
+    let next = last.or(next);
     for entry in entries {
         // Another client may have removed it since.
         let Ok(shown) = state.file_system.attributes(entry.inode) else { continue };
@@ -113,5 +131,5 @@ pub(crate) fn list_with_attributes<F: FileSystem>(
             return Ok(Rest::Nothing);
         }
     }
-    Ok(last.map_or(Rest::Nothing, Rest::Behind))
+    Ok(next.map_or(Rest::Nothing, |next| Rest::Behind(next.0)))
 }

@@ -1,12 +1,12 @@
 //! Operations that are more than one call of the file system, and the flags of the kernel's calls.
 
-use fuser::{INodeNo, RenameFlags, Request};
-use rustix::fs::FallocateFlags;
+use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, RenameFlags, Request};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use sietch_fs::FileSystem;
 use sietch_fs::access::{Caller, Credentials};
-use sietch_fs::file_system::{Allocation, AttributeChange, Handle, RenameMode, WriteAt};
-use sietch_fs::inode::{Attributes, Kind};
+use sietch_fs::file_system::{Allocation, AttributeChange, Handle, OpenMode, RenameMode, WriteAt};
+use sietch_fs::inode::{Attributes, InodeNumber, Kind};
 
 use crate::attributes::inode;
 use crate::set_id;
@@ -16,6 +16,28 @@ use crate::state::State;
 pub(crate) const MAX_COPY: u64 = 16 << 20;
 /// What it copies in one turn: a part of a millisecond.
 pub(crate) const COPY_STEP: u64 = 128 << 10;
+
+/// How a descriptor is used that is opened with `flags`.
+pub(crate) fn open_mode(flags: OpenFlags) -> OpenMode {
+    let (read, write) = match flags.acc_mode() {
+        OpenAccMode::O_RDONLY => (true, false),
+        OpenAccMode::O_WRONLY => (false, true),
+        OpenAccMode::O_RDWR => (true, true),
+    };
+    OpenMode { read, write, truncate: has(flags, OFlags::TRUNC) }
+}
+
+pub(crate) fn has(flags: OpenFlags, flag: OFlags) -> bool {
+    flags.0 & flag.bits() as i32 != 0
+}
+
+/// Whether a descriptor uses the kernel's cache. Through the cache, the kernel sends a write that
+/// crosses the end of a page in two parts, and the append of another client can come between them.
+/// A descriptor that can also read may be mapped, and keeps its cache.
+pub(crate) fn cache_mode(flags: OpenFlags, appends_directly: bool) -> FopenFlags {
+    let appends = has(flags, OFlags::APPEND) && matches!(flags.acc_mode(), OpenAccMode::O_WRONLY);
+    if appends && appends_directly { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::empty() }
+}
 
 /// The kernel has checked that the caller may do this.
 pub(crate) fn permitted(request: &Request) -> Credentials {
@@ -93,6 +115,27 @@ pub(crate) fn copy<F: FileSystem>(
         state.file_system.write(caller, to, WriteAt::Offset(to_offset), &bytes[..count])?;
     }
     Ok(count)
+}
+
+/// Renames, and notes where the kernel has what it moved.
+pub(crate) fn rename<F: FileSystem>(
+    state: &mut State<F>,
+    caller: Caller<'_>,
+    [from, to]: [(InodeNumber, &[u8]); 2],
+    mode: RenameMode,
+) -> Result<(), Errno> {
+    let mut found = [None, None];
+    if state.places.is_some() {
+        let mut find = |(parent, name)| state.file_system.lookup(caller, parent, name).ok();
+        found = [find(from), Some(to).filter(|_| mode == RenameMode::Exchange).and_then(find)];
+    }
+    state.file_system.rename(caller, from, to, mode)?;
+    for (moved, (parent, name)) in found.iter().zip([to, from]) {
+        if let Some(moved) = moved {
+            state.show(moved, parent, name);
+        }
+    }
+    Ok(())
 }
 
 /// What `fallocate(2)` does with these flags, if it is supported.

@@ -19,9 +19,9 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -37,10 +37,10 @@ use sietch_fs::limits::MAX_RECORD_DATA;
 use sietch_fs::name::MAX_NAME;
 
 use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, now, permissions};
-use crate::listing::{Rest, list, list_with_attributes};
+use crate::listing::{in_turns, list, list_with_attributes};
 use crate::operations::{
-    COPY_STEP, MAX_COPY, allocation, clear_set_id, content_changer, copy, permitted, rename_mode,
-    set_attributes,
+    COPY_STEP, MAX_COPY, allocation, cache_mode, clear_set_id, content_changer, copy, has, open_mode,
+    permitted, rename, rename_mode, set_attributes,
 };
 use crate::options::Options;
 use crate::stale::Stale;
@@ -62,20 +62,6 @@ fn own(request: &Request) -> Credentials {
     Credentials { is_privileged: request.uid() == 0, ..permitted(request) }
 }
 
-/// How a descriptor is used that is opened with `flags`.
-fn open_mode(flags: OpenFlags) -> OpenMode {
-    let (read, write) = match flags.acc_mode() {
-        OpenAccMode::O_RDONLY => (true, false),
-        OpenAccMode::O_WRONLY => (false, true),
-        OpenAccMode::O_RDWR => (true, true),
-    };
-    OpenMode { read, write, truncate: has(flags, OFlags::TRUNC) }
-}
-
-fn has(flags: OpenFlags, flag: OFlags) -> bool {
-    flags.0 & flag.bits() as i32 != 0
-}
-
 /// Answers the kernel's requests.
 pub(crate) struct Requests<F> {
     shared: Arc<Shared<F>>,
@@ -85,13 +71,16 @@ pub(crate) struct Requests<F> {
     service: Option<PathBuf>,
     /// Each change is durable when it returns.
     syncs: bool,
+    /// Appends need not go through the kernel's cache.
+    appends_directly: bool,
 }
 
 impl<F: FileSystem> Requests<F> {
     /// The kernel may keep names and attributes as the options say.
     pub(crate) fn new(shared: Arc<Shared<F>>, stale: Arc<Stale>, options: &Options) -> Self {
         let Options { keep, service, sync, .. } = options;
-        Self { shared, stale, keep: *keep, service: service.clone(), syncs: *sync }
+        let (keep, service, syncs) = (*keep, service.clone(), *sync);
+        Self { shared, stale, keep, service, syncs, appends_directly: false }
     }
 
     fn run<T>(
@@ -169,6 +158,7 @@ impl<F: FileSystem> Requests<F> {
     ) {
         let made = self.change_as(&permitted(request), |state, caller| {
             let shown = state.file_system.create(caller, inode(directory), name.as_bytes(), new)?;
+            state.show(&shown, inode(directory), name.as_bytes());
             state.retain(shown)
         });
         self.reply_entry(made, reply);
@@ -194,22 +184,6 @@ fn reply_value(value: Result<Vec<u8>, fuser::Errno>, room: u32, reply: ReplyXatt
     }
 }
 
-/// Adds entries behind `offset` to a listing, a few in each turn.
-fn in_turns(
-    mut offset: u64,
-    add: &mut dyn FnMut(u64) -> Result<Rest, fuser::Errno>,
-) -> Result<(), fuser::Errno> {
-    let first = offset;
-    loop {
-        match add(offset) {
-            Ok(Rest::Behind(last)) => offset = last,
-            // What was added counts.
-            Err(error) if offset == first => return Err(error),
-            Ok(Rest::Nothing) | Err(_) => return Ok(()),
-        }
-    }
-}
-
 impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let mut wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
@@ -226,6 +200,10 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         if let Err(missing) = config.add_capabilities(wanted) {
             let _ = config.add_capabilities(wanted & !missing);
         }
+        // A kernel that has it (Linux 6.6) also writes back and drops what it has cached before it
+        // writes directly.
+        self.appends_directly =
+            self.service.is_some() && config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
         // The kernel's own bound on read-ahead may be lower, and then it stays.
         let _ = config.set_max_write(MAX_TRANSFER);
         let _ = config.set_max_readahead(MAX_TRANSFER);
@@ -234,6 +212,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let mut former = None;
         let found = self.run_as(&permitted(request), |state, caller| {
             // The first two are for handles of `open_by_handle_at(2)` and NFS.
             let shown = match name.as_bytes() {
@@ -242,10 +221,17 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
                     let above = state.file_system.parent(inode(parent))?;
                     state.file_system.attributes(above)?
                 }
-                name => state.file_system.lookup(caller, inode(parent), name)?,
+                name => {
+                    let shown = state.file_system.lookup(caller, inode(parent), name)?;
+                    former = state.show(&shown, inode(parent), name);
+                    shown
+                }
             };
             state.retain(shown)
         });
+        if let (Ok(shown), true) = (&found, self.service.is_some()) {
+            self.stale.found(shown.inode, former);
+        }
         self.reply_entry(found, reply);
     }
 
@@ -373,8 +359,8 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     ) {
         let Some(mode) = rename_mode(flags) else { return reply.error(fuser::Errno::EINVAL) };
         let renamed = self.change_as(&permitted(request), |state, caller| {
-            let from = (inode(parent), name.as_bytes());
-            state.file_system.rename(caller, from, (inode(new_parent), new_name.as_bytes()), mode)
+            let places = [(inode(parent), name.as_bytes()), (inode(new_parent), new_name.as_bytes())];
+            rename(state, caller, places, mode)
         });
         reply_empty(renamed, reply);
     }
@@ -407,7 +393,9 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let user = Some(request.uid());
         let opened = if has(flags, OFlags::TRUNC) { self.durable(user, opened) } else { opened };
         match opened {
-            Ok(handle) => reply.opened(FileHandle(handle.0), FopenFlags::empty()),
+            Ok(handle) => {
+                reply.opened(FileHandle(handle.0), cache_mode(flags, self.appends_directly));
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -438,7 +426,8 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         match created {
             Ok((shown, handle)) => {
                 let (shown, handle) = (file_attributes(&shown), FileHandle(handle.0));
-                reply.created(&self.keep, &shown, Generation(0), handle, FopenFlags::empty());
+                let cached = cache_mode(flags, self.appends_directly);
+                reply.created(&self.keep, &shown, Generation(0), handle, cached);
             }
             Err(errno) => reply.error(errno),
         }

@@ -28,6 +28,8 @@ pub(crate) struct Inside {
     pub(crate) handles: HashSet<Handle>,
     /// Calls of `sync`.
     pub(crate) syncs: usize,
+    /// What another client appends just after the next append.
+    pub(crate) appended_next: Option<Vec<u8>>,
     /// A user whose limit is reached: it writes nothing more.
     pub(crate) at_limit: Option<u32>,
 }
@@ -190,7 +192,13 @@ impl FileSystem for Beside {
         if inside.at_limit == Some(caller.credentials.uid) {
             return Err(Errno::DQUOT);
         }
-        inside.model.write(caller, handle, at, bytes)
+        let start = inside.model.write(caller, handle, at, bytes)?;
+        if at == WriteAt::End
+            && let Some(next) = inside.appended_next.take()
+        {
+            inside.model.write(caller, handle, WriteAt::End, &next)?;
+        }
+        Ok(start)
     }
 
     fn allocate(

@@ -7,10 +7,18 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use sietch_fs::FileSystem as _;
 use sietch_fs::file_system::{AttributeChange, NewInode, OpenMode, RenameMode, WriteAt};
 use sietch_fs::inode::{InodeNumber, Kind};
+use sietch_fuse::Options;
 
 use crate::beside::{Beside, OVERTAKEN};
-use crate::mounted::{Mounted, eventually};
+use crate::mounted::{Mounted, eventually, options};
 use crate::shared_page::SharedPage;
+
+/// Whether the kernel keeps its cache right where a descriptor writes beside it.
+fn kernel_writes_appends_directly() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(6))
+}
 
 const ROOT: InodeNumber = InodeNumber::ROOT;
 
@@ -106,6 +114,78 @@ fn an_append_goes_behind_what_another_client_appended() {
     file.rewind().expect("a place");
     file.read_to_end(&mut bytes).expect("read");
     assert_eq!(String::from_utf8_lossy(&bytes), String::from_utf8_lossy(&expected));
+}
+
+/// The kernel has the directory under its former name, and locks more than it needs to learn the
+/// new one.
+#[test]
+fn a_directory_that_another_client_has_moved_is_renamed_without_a_look_at_it() {
+    let options = Options { service: Some("/nowhere".into()), ..options() };
+    let Some(mounted) = Mounted::with("moved", &options) else { return };
+    for directory in ["p", "q", "r"] {
+        fs::create_dir(mounted.path(directory)).expect("made");
+    }
+    let [p, q] = ["p", "q"].map(|name| mounted.model.find(name));
+    for (round, to) in ["r/d", "p/e", "q/e"].into_iter().enumerate() {
+        fs::create_dir(mounted.path("p/d")).expect("made");
+        fs::rename(mounted.path("p/d"), mounted.path("p/c")).expect("renamed by the mount itself");
+        mounted.model.client(|model, caller| model.rename(caller, (p, b"c"), (q, b"d"), RenameMode::Replace));
+        fs::rename(mounted.path("q/d"), mounted.path(to)).unwrap_or_else(|error| panic!("{round}: {error}"));
+        fs::remove_dir(mounted.path(to)).expect("it is there");
+    }
+}
+
+/// A write that crosses the end of a page, which the kernel's cache would send in two parts.
+#[test]
+fn an_append_is_whole_where_another_client_appends_at_once() {
+    let options = Options { service: Some("/nowhere".into()), ..options() };
+    let Some(mounted) = Mounted::with("append-whole", &options) else { return };
+    if !kernel_writes_appends_directly() {
+        println!("SKIPPED append-whole: needs Linux 6.6");
+        return;
+    }
+    let page = [b'.'; 4090];
+    for (round, created) in [true, false].into_iter().enumerate() {
+        let path = mounted.path(format!("log{round}"));
+        if !created {
+            fs::write(&path, b"").expect("written");
+        }
+        let mut file = File::options().append(true).create(created).open(&path).expect("open");
+        file.write_all(&page).expect("appended");
+        // In the kernel's cache, too.
+        assert_eq!(fs::read(&path).expect("read"), page);
+        mounted.model.inside().appended_next = Some(b"other;".to_vec());
+        file.write_all(b"twenty bytes of own;").expect("appended");
+        let read = fs::read(&path).expect("read");
+        assert_eq!(String::from_utf8_lossy(&read[page.len()..]), "twenty bytes of own;other;");
+    }
+}
+
+/// Pages that a mapping has changed are not lost by an append beside the cache, and do not hide it.
+#[test]
+fn an_append_beside_the_cache_and_a_mapping_agree() {
+    let options = Options { service: Some("/nowhere".into()), ..options() };
+    let Some(mounted) = Mounted::with("append-mapped", &options) else { return };
+    let path = mounted.path("log");
+    fs::write(&path, b"first;").expect("written");
+    let file = File::options().read(true).write(true).open(&path).expect("open");
+    let page = SharedPage::of(&file);
+    let mut appends = File::options().append(true).open(&path).expect("open");
+    page.write(0, b'F');
+    appends.write_all(b"second;").expect("appended");
+    let expected = b"First;second;";
+    assert!(eventually(|| (0..expected.len()).all(|at| page.read(at) == expected[at])), "in the mapping");
+    page.write(6, b'S');
+    page.flush();
+    let inode = mounted.model.find("log");
+    let mut bytes = [0; 100];
+    let count = mounted.model.client(|model, caller| {
+        let handle = model.open(caller, inode, OpenMode { read: true, ..OpenMode::default() })?;
+        let count = model.read(handle, 0, &mut bytes)?;
+        model.close(handle);
+        Ok(count)
+    });
+    assert_eq!(String::from_utf8_lossy(&bytes[..count]), "First;Second;");
 }
 
 #[test]
