@@ -47,6 +47,25 @@ pub struct Kv {
     pub durability: String,
 }
 
+impl Kv {
+    /// The keys whose values differ.
+    pub(crate) fn changed(&self, other: &Self) -> Vec<&'static str> {
+        let Self { uid, vnic, vsa, listen, port, shards, maxmemory, maxmemory_policy, durability } = self;
+        let keys = [
+            ("uid", *uid == other.uid),
+            ("vnic", *vnic == other.vnic),
+            ("vsa", *vsa == other.vsa),
+            ("listen", *listen == other.listen),
+            ("port", *port == other.port),
+            ("shards", *shards == other.shards),
+            ("maxmemory", *maxmemory == other.maxmemory),
+            ("maxmemory_policy", *maxmemory_policy == other.maxmemory_policy),
+            ("durability", *durability == other.durability),
+        ];
+        keys.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key).collect()
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct KvText {

@@ -109,6 +109,7 @@ impl<D: VnicDevices> Control<D> {
                 .iter()
                 .filter_map(|volume| volume.warning())
                 .chain(self.unfit_areas())
+                .chain(self.without_effect())
                 .chain(self.warnings.clone())
                 .collect(),
         }

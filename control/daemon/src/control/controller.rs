@@ -85,6 +85,8 @@ pub(super) struct Watch {
 /// The state of the daemon, which one task owns.
 pub(crate) struct Control<D> {
     pub(super) configuration: Configuration,
+    /// The configuration at the start of this daemon.
+    pub(super) first: Configuration,
     pub(super) data: PathBuf,
     pub(super) state: State,
     pub(super) volumes: Volumes,
@@ -147,6 +149,7 @@ impl<D: VnicDevices> Control<D> {
         events: mpsc::Sender<Event>,
     ) -> Self {
         Self {
+            first: configuration.clone(),
             configuration,
             data,
             state,

@@ -9,6 +9,8 @@
 //!    of a service core that runs, the daemon's own socket and data.
 //! 4. A start refuses no area: the daemon serves the others, Status shows a warning for each that
 //!    does not fit, and acquiring that one is refused with the same words.
+//! 5. What only `sietch up` reads takes effect when that starts again. Status names what has
+//!    changed of it since the daemon started.
 
 use sietch_protocol::{ErrorKind, ErrorReply, Notice};
 
@@ -45,6 +47,27 @@ impl<D: VnicDevices> Control<D> {
     /// Areas that cannot be acquired, and why.
     pub(super) fn unfit_areas(&self) -> impl Iterator<Item = String> {
         unfit(&self.configuration, &self.volumes, None).map(|refusal| refusal.to_string())
+    }
+
+    /// What has changed and takes no effect before `sietch up` starts again.
+    pub(super) fn without_effect(&self) -> Option<String> {
+        let (then, now) = (&self.first, &self.configuration);
+        let keys = then.kv.changed(&now.kv);
+        let tables = [
+            ("[[fs]]", then.file_systems == now.file_systems),
+            ("[service]", then.service_uid == now.service_uid),
+            ("[sockets]", then.socket_rules == now.socket_rules),
+        ];
+        let mut changed: Vec<String> = Vec::new();
+        changed.extend((!keys.is_empty()).then(|| format!("[kv] {}", keys.join(", "))));
+        changed.extend(tables.iter().filter(|(_, is_same)| !is_same).map(|(table, _)| (*table).to_owned()));
+        (self.starts_store && !changed.is_empty()).then(|| {
+            format!(
+                "changed in {}: {}; this takes effect when `sietch up` starts again (`sietch down` first)",
+                now.path.display(),
+                changed.join("; ")
+            )
+        })
     }
 
     /// Logs them, at the start.

@@ -117,3 +117,42 @@ fn a_store_that_runs_could_start_again_after_each_reload() {
     scene.configure("[kv]\ndurability = \"none\"\n");
     scene.connect().reload().unwrap();
 }
+
+/// What only `sietch up` reads takes no effect, and that is said until it is set back.
+#[test]
+fn what_a_reload_does_not_change_is_named() {
+    let scene = Scene::new("reload-named", own_uid());
+    let started = |starts_store| {
+        let named = scene.start_with(move |mut options, devices| async move {
+            options.starts_store = starts_store;
+            sietch_daemon::run_with(options, |_| FileDevices::new(devices)).await
+        });
+        (named, scene.connect())
+    };
+    let warned = |connection: &mut sietch_protocol::Connection| {
+        let warnings = connection.status().unwrap().warnings;
+        warnings.into_iter().find(|warning| warning.contains("starts again"))
+    };
+    let kv = |table: &str| format!("{}[kv]\ndurability = \"none\"\n{table}", area(own_uid(), "1MiB"));
+    scene.configure(&kv(""));
+    let (daemon, mut connection) = started(true);
+    assert_eq!(warned(&mut connection), None);
+    let fs = "[[fs]]\nname = \"mail\"\nfolder = \"/srv/mail\"\ndirectory = \"/mnt\"\n";
+    scene.configure(&(kv("maxmemory = \"64MiB\"\nport = 16379\n") + fs));
+    connection.reload().unwrap();
+    let warning = warned(&mut connection).unwrap();
+    assert!(warning.contains("[kv] port, maxmemory; [[fs]]; this takes effect"), "{warning}");
+    // An unrelated reload does not hide it.
+    connection.reload().unwrap();
+    assert_eq!(warned(&mut connection), Some(warning));
+    scene.configure(&kv(""));
+    connection.reload().unwrap();
+    assert_eq!(warned(&mut connection), None);
+    drop((connection, daemon));
+
+    // Without `up` there is no store that would need it.
+    let (_daemon, mut connection) = started(false);
+    scene.configure(&kv("port = 16379\n"));
+    connection.reload().unwrap();
+    assert_eq!(warned(&mut connection), None);
+}
