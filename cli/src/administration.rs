@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Signal, pidfd_send_signal};
 use sietch_protocol::{CallError, Connection, Target};
 
 use crate::error::Error;
@@ -83,10 +84,30 @@ pub(crate) fn restore(socket: &Path, name: &str) -> Result<(), Error> {
 }
 
 /// Makes the daemon reload its configuration. If it is invalid, the daemon keeps the former one.
+/// Then `sietch up` mounts again what was unmounted. Prints what takes no effect, and why.
 ///
 /// # Errors
-/// [`Error::Control`]: the file is wrong, or not an administrator.
+/// [`Error::Control`]: the file is wrong, or not an administrator. [`Error::Signal`].
 pub(crate) fn reload(socket: &Path) -> Result<(), Error> {
-    connect(socket)?.reload()?;
-    output::print("the configuration is read again\n")
+    let mut daemon = connect(socket)?;
+    daemon.reload()?;
+    let mut text = "the configuration is read again\n".to_owned();
+    for warning in daemon.status()?.warnings {
+        text += &format!("warning: {warning}\n");
+    }
+    for name in mount_again(&paths::record(socket))? {
+        text += &format!("{name} is to be mounted again; `sietch status` says if it cannot be\n");
+    }
+    output::print(&text)
+}
+
+/// Has the `sietch up` of a record mount what was unmounted; the names.
+fn mount_again(path: &Path) -> Result<Vec<String>, Error> {
+    let Some(record) = instance::find(path)?.filter(|record| !record.unmounted.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let process = instance::process(path, &record)?;
+    let failed = |cause: rustix::io::Errno| Error::Signal { pid: record.pid, source: cause.into() };
+    pidfd_send_signal(&process, Signal::USR1).map_err(failed)?;
+    Ok(record.unmounted)
 }

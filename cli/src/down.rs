@@ -1,13 +1,10 @@
 //! `sietch down`: stops the running `sietch up`, and waits until it has ended.
-//!
-//! The record has a process id, for which a pidfd is opened; then the record is read again. If its
-//! owner still holds it, the pidfd is the owner's. Only then is the signal sent, through the pidfd.
 
 use std::io::Write as _;
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::administration;
 use crate::error::Error;
@@ -31,17 +28,9 @@ pub(crate) fn run(socket: &Path) -> Result<(), Error> {
     let Some(record) = instance::find(&path)? else {
         return stop_daemon(socket, &path);
     };
-    if !instance::may_stop(&path, &record)? {
-        return Err(Error::NotRunning { path });
-    }
+    let process = instance::process(&path, &record)?;
     let pid = record.pid;
     let failed = |cause: rustix::io::Errno| Error::Signal { pid, source: cause.into() };
-    let process = Pid::from_raw(pid).ok_or_else(|| failed(rustix::io::Errno::SRCH))?;
-    let process = pidfd_open(process, PidfdFlags::empty()).map_err(failed)?;
-    match instance::find(&path)? {
-        Some(again) if again.pid == pid => {}
-        _ => return Err(Error::NotRunning { path }),
-    }
     pidfd_send_signal(&process, Signal::TERM).map_err(failed)?;
     let ends_within = |seconds| {
         let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };

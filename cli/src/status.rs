@@ -100,12 +100,14 @@ fn render(report: &Report, palette: Palette) -> String {
         text.push_str(&grants(daemon).render(palette));
     }
     let failing = report.instance.iter().flat_map(|record| &record.failing).map(ToString::to_string);
+    let unmounted = report.instance.iter().flat_map(|record| &record.unmounted);
+    let unmounted = unmounted.map(|name| format!("{name} was unmounted: {}", instance::UNMOUNTED));
     let warnings = report.daemon.iter().flat_map(|daemon| daemon.warnings.clone());
     let full = report.daemon.iter().flat_map(|daemon| &daemon.vsas).filter_map(full);
     let stopped = report.stopped.iter().map(|Stopped { what, pid }| {
         format!("the {what}, pid {pid}, is stopped (SIGSTOP): `kill -CONT {pid}` lets it go on")
     });
-    for warning in failing.chain(stopped).chain(full).chain(warnings) {
+    for warning in failing.chain(unmounted).chain(stopped).chain(full).chain(warnings) {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{} {warning}", palette.paint(Tone::Warning, "warning:"));
     }

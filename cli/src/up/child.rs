@@ -36,6 +36,14 @@ pub(super) enum Reports {
     Line,
 }
 
+/// How a program has ended.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) how: String,
+    /// Its exit status is 0.
+    pub(super) is_clean: bool,
+}
+
 /// A running program.
 #[derive(Debug)]
 pub(super) struct Child {
@@ -106,10 +114,10 @@ impl Child {
     }
 
     /// Waits until it ends. May be cancelled and called again.
-    pub(super) async fn ended(&mut self) -> String {
+    pub(super) async fn ended(&mut self) -> End {
         match self.process.wait().await {
-            Ok(status) => describe(status),
-            Err(cause) => cause.to_string(),
+            Ok(status) => End { how: describe(status), is_clean: status.success() },
+            Err(cause) => End { how: cause.to_string(), is_clean: false },
         }
     }
 

@@ -2,7 +2,10 @@
 //!
 //! 1. A mount that ends, or cannot be made, is tried again as every part is ([`super::part`]):
 //!    what fails is most likely its medium, and nothing else needs it.
-//! 2. At the end each is unmounted and digests its log. One that takes longer than its grace is
+//! 2. One that is unmounted, or whose process is ended by a signal that it handles, has a clean
+//!    end. It stays unmounted until `sietch reload`: meanwhile its media can be changed or checked, or
+//!    another process serves it.
+//! 3. At the end each is unmounted and digests its log. One that takes longer than its grace is
 //!    killed; the next mount recovers it.
 
 use std::path::Path;
@@ -34,7 +37,7 @@ impl FileSystems {
         let shown = |file_system: &FileSystem| {
             let name = format!("the file system {}", file_system.name);
             let log = data.join(format!("fs-{}.log", file_system.name));
-            let part = Part::new("file system", name, log, Reports::Line);
+            let part = Part::new("file system", name, log, Reports::Line).stays_ended();
             Shown { file_system: file_system.clone(), part }
         };
         Self(file_systems.iter().map(shown).collect())
@@ -68,6 +71,16 @@ impl FileSystems {
     /// Those that do not run, and why.
     pub(super) fn failing(&self) -> impl Iterator<Item = Failing> {
         self.0.iter().filter_map(|shown| shown.part.failing())
+    }
+
+    /// The names of those that were unmounted on purpose.
+    pub(super) fn unmounted(&self) -> impl Iterator<Item = String> {
+        self.0.iter().filter(|shown| shown.part.rests()).map(|shown| shown.part.name.clone())
+    }
+
+    /// Mounts those again.
+    pub(super) fn resume(&mut self) {
+        self.0.iter_mut().for_each(|shown| shown.part.resume());
     }
 
     /// Directories, folders and processes of those that are shown.

@@ -15,11 +15,13 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use sietch::StartupReport;
 
@@ -30,6 +32,9 @@ const LOCK_TRIES: u32 = 5;
 
 /// Between two tries.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// What is said of a file system that was unmounted on purpose.
+pub(crate) const UNMOUNTED: &str = "it stays unmounted until `sietch reload`";
 
 /// The largest record that is read.
 const MAX_RECORD: u64 = 64 * 1024;
@@ -48,6 +53,8 @@ pub(crate) struct Record {
     pub ready: Option<StartupReport>,
     /// What does not run although it should.
     pub failing: Vec<Failing>,
+    /// File systems that were unmounted on purpose. While there are any, SIGUSR1 mounts them again.
+    pub unmounted: Vec<String>,
 }
 
 /// A part that could not be started several times, and is tried again.
@@ -202,12 +209,34 @@ fn owner(file: &File) -> Result<u32, Error> {
 ///
 /// # Errors
 /// [`Error::File`].
-pub(crate) fn may_stop(path: &Path, record: &Record) -> Result<bool, Error> {
+fn may_stop(path: &Path, record: &Record) -> Result<bool, Error> {
     let fix = "run this as the user who ran `sietch up`";
     let whose = owner(&open_plain(path).map_err(Error::file(path, fix))?)?;
     let own = rustix::process::geteuid().as_raw();
     let process = std::fs::metadata(format!("/proc/{}", record.pid)).map(|about| about.uid());
     Ok(whose == own || own == 0 && process.is_ok_and(|uid| uid == whose))
+}
+
+/// The process of the instance whose record `path` is, if this user may signal it.
+///
+/// The record names a process id, for which a pidfd is opened; then the record is read again. If
+/// its owner still holds it, the pidfd is the owner's.
+///
+/// # Errors
+/// [`Error::NotRunning`], [`Error::Signal`], [`Error::File`].
+pub(crate) fn process(path: &Path, record: &Record) -> Result<OwnedFd, Error> {
+    let pid = record.pid;
+    let gone = || Error::NotRunning { path: path.to_owned() };
+    if !may_stop(path, record)? {
+        return Err(gone());
+    }
+    let failed = |cause: rustix::io::Errno| Error::Signal { pid, source: cause.into() };
+    let process = Pid::from_raw(pid).ok_or_else(|| failed(rustix::io::Errno::SRCH))?;
+    let process = pidfd_open(process, PidfdFlags::empty()).map_err(failed)?;
+    match find(path)? {
+        Some(again) if again.pid == pid => Ok(process),
+        _ => Err(gone()),
+    }
 }
 
 /// The store's addresses, that of the VNIC first.

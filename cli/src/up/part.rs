@@ -6,7 +6,9 @@
 //! 2. A process that had served is due after [`RESTART_PAUSE`], however often it ends. A start that
 //!    fails is repeated after a pause that triples, up to [`MOST_PAUSE`]: what is wrong may be
 //!    corrected meanwhile, and leftovers of an earlier, killed `up` may still be ending.
-//! 3. A failure never goes further than the part. It is kept for `sietch status`.
+//! 3. A part that [`Part::stays_ended`] is not due after a clean end: somebody ended it on purpose.
+//!    It is due again when it is resumed.
+//! 4. A failure never goes further than the part. It is kept for `sietch status`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,7 +16,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::child::{Child, Reports};
+use super::child::{Child, End, Reports};
 use super::instance::Failing;
 use crate::error::Error;
 
@@ -55,13 +57,36 @@ pub(super) struct Part {
     failures: u32,
     why: Option<Error>,
     due: Instant,
+    /// A clean end is somebody's wish.
+    stays_ended: bool,
+    /// It has ended so.
+    rests: bool,
 }
 
 impl Part {
     /// A part that is due at once.
     pub(super) fn new(what: &'static str, name: String, log: PathBuf, reports: Reports) -> Self {
         let due = Instant::now();
-        Self { what, name, log, reports, child: None, serves: false, failures: 0, why: None, due }
+        let (child, why) = (None, None);
+        let (serves, stays_ended, rests) = (false, false, false);
+        Self { what, name, log, reports, child, serves, failures: 0, why, due, stays_ended, rests }
+    }
+
+    /// After a clean end it rests.
+    pub(super) fn stays_ended(self) -> Self {
+        Self { stays_ended: true, ..self }
+    }
+
+    /// Whether it has ended on purpose, and waits until it is resumed.
+    pub(super) fn rests(&self) -> bool {
+        self.rests
+    }
+
+    /// If it rests, it is due.
+    pub(super) fn resume(&mut self) {
+        if std::mem::take(&mut self.rests) {
+            self.due = Instant::now();
+        }
     }
 
     /// Starts its process.
@@ -89,12 +114,16 @@ impl Part {
     /// The next change of this part. May be cancelled and called again.
     pub(super) async fn event(&mut self) -> Event {
         let Some(child) = &mut self.child else {
+            if self.rests {
+                std::future::pending::<()>().await;
+            }
             sleep_until(self.due).await;
             return Event::Due;
         };
         if self.serves {
-            let how = child.ended().await;
+            let End { how, is_clean } = child.ended().await;
             self.down(RESTART_PAUSE);
+            self.rests = is_clean && self.stays_ended;
             return Event::Ended(how);
         }
         match child.ready().await {
@@ -122,9 +151,9 @@ impl Part {
         self.serves
     }
 
-    /// Whether it serves, or has failed so often that the others do not wait for it.
+    /// Whether it serves or rests, or has failed so often that the others do not wait for it.
     pub(super) fn is_settled(&self) -> bool {
-        self.serves || self.failures >= STARTS
+        self.serves || self.rests || self.failures >= STARTS
     }
 
     /// Whether it has just come to count as failing.

@@ -24,7 +24,7 @@ use super::file_systems::FileSystems;
 use super::instance::{Claim, Failing, Record};
 use super::part::{Event, Part};
 use super::plan::Plan;
-use super::{banner, detach};
+use super::{banner, detach, instance};
 use crate::administration;
 use crate::error::Error;
 use crate::log_file;
@@ -45,9 +45,9 @@ const DAEMON_GRACE: Duration = Duration::from_secs(10);
 pub(super) async fn run(plan: Plan, claim: Claim, detached: bool) -> Result<(), Error> {
     let mut signals = Signals::new()?;
     let mut supervisor = Supervisor::new(plan, claim);
-    let mut rotated = signals.rotated.take();
+    let mut asked = Asked { rotated: signals.rotated.take(), resumed: signals.resumed.take() };
     let outcome = tokio::select! {
-        outcome = supervisor.serve(detached, &mut rotated) => outcome,
+        outcome = supervisor.serve(detached, &mut asked) => outcome,
         () = signals.next() => Ok(()),
     };
     tokio::select! {
@@ -65,6 +65,14 @@ struct Signals {
     hangup: Option<Signal>,
     /// SIGHUP of a process without a terminal: its log was renamed.
     rotated: Option<Signal>,
+    /// SIGUSR1: file systems that were unmounted are mounted again.
+    resumed: Option<Signal>,
+}
+
+/// The signals that ask for something else than the end.
+struct Asked {
+    rotated: Option<Signal>,
+    resumed: Option<Signal>,
 }
 
 impl Signals {
@@ -77,6 +85,7 @@ impl Signals {
         let signals = Self {
             interrupt: watch(SignalKind::interrupt())?,
             terminate: watch(SignalKind::terminate())?,
+            resumed: Some(watch(SignalKind::user_defined1())?),
             hangup,
             rotated,
         };
@@ -149,7 +158,7 @@ impl Supervisor {
     }
 
     /// Serves until a signal arrives, or the daemon cannot be started for the first time.
-    async fn serve(&mut self, detached: bool, rotated: &mut Option<Signal>) -> Result<(), Error> {
+    async fn serve(&mut self, detached: bool, asked: &mut Asked) -> Result<(), Error> {
         self.claim.write(&self.record())?;
         self.foreign = self.request(|_| Ok(())).await.is_ok();
         let log = self.plan.data.join("up.log");
@@ -168,13 +177,14 @@ impl Supervisor {
                     detach::serve_alone(&log, all)?;
                 }
             }
-            self.step(announced, rotated, detached.then_some(&log)).await;
+            self.step(announced, asked, detached.then_some(&log)).await;
         }
     }
 
     /// Waits for the next change, and does what follows from it.
-    /// `rotated` has the log of a detached `up` opened again.
-    async fn step(&mut self, announced: bool, rotated: &mut Option<Signal>, log: Option<&PathBuf>) {
+    /// `asked` may have the `log` of a detached `up` opened again.
+    async fn step(&mut self, announced: bool, asked: &mut Asked, log: Option<&PathBuf>) {
+        let Asked { rotated, resumed } = asked;
         let (has_daemon, serves_core) = (self.has_daemon(), !self.foreign);
         let Self { daemon, service, file_systems, store, .. } = self;
         tokio::select! {
@@ -190,7 +200,11 @@ impl Supervisor {
                     say(&format!("SIGHUP: {cause}"));
                 }
             }
-            (part, event) = file_systems.event() => note(part, &event, announced, "mounting it again"),
+            () = received(resumed) => file_systems.resume(),
+            (part, event) = file_systems.event() => {
+                let then = if part.rests() { instance::UNMOUNTED } else { "mounting it again" };
+                note(part, &event, announced, then);
+            }
         }
         // The record is for display: a full disk is no reason to end anything.
         if let Err(cause) = self.claim.write(&self.record()) {
@@ -309,7 +323,8 @@ impl Supervisor {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let ready = self.store.serves().then(|| self.ready.clone());
         let (store, data) = (self.store.pid(), self.plan.data.clone());
-        Record { pid, store, data, ready, failing: self.failing() }
+        let unmounted = self.file_systems.unmounted().collect();
+        Record { pid, store, data, ready, failing: self.failing(), unmounted }
     }
 
     /// Sends the daemon a request, on a thread that may wait.

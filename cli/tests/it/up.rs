@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+mod file_systems;
+
 /// The environment of a test: folders, port, user.
 struct Testbed {
     folder: PathBuf,
@@ -326,58 +328,6 @@ fn sockets_of_unmodified_programs_are_counted_with_everything_else() {
             assert!(Instant::now() < patience, "{}", text(&testbed.run(&["stat"]).stdout));
             std::thread::sleep(Duration::from_millis(50));
         }
-    });
-}
-
-/// The process that shows a directory: the banner has it.
-fn shown_by(up: &Up, name: &str) -> i64 {
-    let line = up.banner.lines().find(|line| line.starts_with("files:") && line.contains(name));
-    let pid = line.and_then(|line| line.rsplit_once("pid ")).expect("a file system in the banner");
-    pid.1.trim().parse().expect("a pid")
-}
-
-#[test]
-fn file_systems_are_mounted_again_when_their_process_dies_and_unmounted_at_the_end() {
-    if !std::path::Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: there is no /dev/fuse");
-        return;
-    }
-    in_own_network("file_systems_are_mounted_again", || {
-        let testbed = Testbed::new("files", None);
-        let path = |name: &str| testbed.folder.join(name).display().to_string();
-        let medium = format!("{}=16mib", path("medium"));
-        let create = ["fs", "create", &path("store"), "--ssd", &medium, "--log", "1mib", "--log-memory"];
-        std::fs::create_dir(path("shm")).expect("make a folder");
-        let shm = testbed.folder.join("shm");
-        rustix::mount::mount("shm", &shm, "tmpfs", rustix::mount::MountFlags::empty(), None)
-            .expect("a tmpfs");
-        let made = testbed.run(&[&create[..], &[&path("shm")]].concat());
-        assert!(made.status.success(), "{made:?}");
-        std::fs::create_dir(path("mnt")).expect("make a folder");
-        let table = format!(
-            "\n[[fs]]\nname = \"mail\"\nfolder = {:?}\ndirectory = {:?}\n",
-            path("store"),
-            path("mnt")
-        );
-        let configuration = testbed.folder.join("sietch.toml");
-        let text = std::fs::read_to_string(&configuration).expect("read") + &table;
-        std::fs::write(&configuration, text).expect("write sietch.toml");
-
-        let up = testbed.up(&["--net", "linux"]);
-        let (file, pid) = (testbed.folder.join("mnt/a"), shown_by(&up, "mail"));
-        std::fs::write(&file, b"kept").expect("write a file");
-        kill_process(Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid"), Signal::KILL)
-            .expect("kill");
-        let patience = Instant::now() + Duration::from_secs(20);
-        while std::fs::read(&file).ok().as_deref() != Some(b"kept") {
-            assert!(Instant::now() < patience, "the file system does not come back");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        assert_eq!(query(testbed.kernel(), "SET a 1"), "+OK", "the store does not notice");
-        let (status, printed) = up.interrupt();
-        assert!(status.success() && printed.contains("mounting it again"), "{status:?}: {printed}");
-        assert!(!file.exists(), "it is not mounted any more");
-        rustix::mount::unmount(&shm, rustix::mount::UnmountFlags::DETACH).expect("unmount the tmpfs");
     });
 }
 
