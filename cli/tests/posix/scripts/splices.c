@@ -3,12 +3,15 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -44,15 +47,20 @@ static void *reads(void *of) {
     for (ssize_t now; (now = read(*(int *)of, got + done, MUCH - done)) > 0;) done += now;
     return (void *)done;
 }
+struct pair { int from, from_client, to, to_client; };
+static struct pair two_connections(void) {
+    struct pair pair;
+    connected();
+    pair.from = server, pair.from_client = client;
+    connected();
+    pair.to = server, pair.to_client = client;
+    return pair;
+}
 // From one connection through a pipe to another, as a proxy does.
-static void relays(int nonblocking_pipe) {
+static void relays(int nonblocking_pipe, struct pair pair) {
     pthread_t writer, reader;
-    int from, from_client, to, to_client;
+    int from = pair.from, from_client = pair.from_client, to = pair.to, to_client = pair.to_client;
     void *bytes;
-    connected();
-    from = server, from_client = client;
-    connected();
-    to = server, to_client = client;
     set(in[0], nonblocking_pipe), set(in[1], nonblocking_pipe);
     memset(got, 0, MUCH);
     pthread_create(&writer, 0, writes, &from_client);
@@ -72,6 +80,13 @@ static void relays(int nonblocking_pipe) {
     printf("relayed %zu, %s\n", (size_t)bytes, memcmp(sent, got, MUCH) ? "damaged" : "whole");
     close(from), close(from_client), close(to), close(to_client);
     set(in[0], 0), set(in[1], 0);
+}
+// A filter that allows everything: the library does not know that.
+static void restricted(void) {
+    struct sock_filter all[] = {{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
+    struct sock_fprog program = {1, all};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    say("restricted", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0));
 }
 int main(void) {
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -140,8 +155,8 @@ int main(void) {
     set(server, 0);
     close(client), close(server);
 
-    relays(0);
-    relays(1);
+    relays(0, two_connections());
+    relays(1, two_connections());
 
     connected();
     close(client);
@@ -163,5 +178,22 @@ int main(void) {
     (void)!write(in[1], "abc", 3);
     say("after shutdown", splice(in[0], 0, server, 0, 10, 0));
     printf("signals %d\n", broken);
+
+    struct pair one = two_connections(), other = two_connections();
+    close(in[0]), close(in[1]);
+    (void)!pipe(in);
+    connected();
+    restricted();
+    relays(0, one);
+    relays(1, other);
+    (void)!write(client, "abc", 3);
+    set(out[1], 1);
+    say("nonblocking full pipe", splice(server, 0, out[1], 0, 10, 0));
+    set(out[1], 0);
+    say("full pipe", splice(server, 0, out[1], 0, 10, SPLICE_F_NONBLOCK));
+    say("still there", recv(server, got, 10, MSG_DONTWAIT));
+    say("pipe without bytes", splice(in[0], 0, server, 0, 10, SPLICE_F_NONBLOCK));
+    say("sendfile from a pipe", (write(in[1], "abc", 3), sendfile(server, in[0], 0, 3)));
+    say("of the pipe", splice(in[0], 0, server, 0, 10, 0));
     return 0;
 }

@@ -107,18 +107,15 @@ unsafe fn send_file(
     }
 }
 
-/// Linux reads only from files that can be mapped or seeked in; sockets and the like give EINVAL.
-/// With an offset the read itself returns that, which saves two system calls for each file that a
-/// web server sends.
+/// Linux reads only from files that can be seeked in; sockets and pipes give EINVAL, on which a read
+/// could wait. With an offset the read itself returns that, which saves two system calls for each
+/// file that a web server sends.
 fn readable_file(fd: c_int) -> Result<(), Errno> {
     let mode = kernel::fcntl(fd, libc::F_GETFL, 0)? as c_int;
     if mode & libc::O_ACCMODE == libc::O_WRONLY {
         return Err(libc::EBADF);
     }
-    if kernel::socket_option(fd, libc::SOL_SOCKET, libc::SO_TYPE).is_ok() {
-        return Err(libc::EINVAL);
-    }
-    Ok(())
+    file_position(fd).map(|_| ()).map_err(|errno| if errno == libc::ESPIPE { libc::EINVAL } else { errno })
 }
 
 /// One piece: bytes moved, 0 at the end of the file.

@@ -6,10 +6,13 @@
 //! 2. As on Linux, a call moves what is there and does not wait for more (fs/splice.c,
 //!    `tcp_splice_read`, `splice_to_socket`). O_NONBLOCK of the pipe, or SPLICE_F_NONBLOCK, decides
 //!    whether it waits for the pipe; O_NONBLOCK of the connection whether it waits for that.
-//! 3. The ring's lock is held while the pipe is read or written, so neither may sleep. RWF_NOWAIT
-//!    says so; for kernels whose pipes do not know it, a pipe that is ready takes or gives a page
-//!    without sleeping.
-//! 4. All other pairs are for the kernel to refuse: EINVAL.
+//! 3. The ring's lock is held while the pipe is read or written, so neither may sleep: RWF_NOWAIT,
+//!    or a pipe with O_NONBLOCK.
+//! 4. Kernels before 6.5 have no RWF_NOWAIT for pipes, and a restricted process does not use it.
+//!    There the bytes of a pipe without O_NONBLOCK are moved a page at a time through a buffer, and
+//!    the lock is not held meanwhile. The pipe was ready; if another thread uses it in between, the
+//!    call waits. What was taken out is passed on in any case, also by a call that should not wait.
+//! 5. All other pairs are for the kernel to refuse: EINVAL.
 
 use std::ffi::{c_int, c_uint};
 
@@ -30,7 +33,7 @@ use crate::system::{kernel, originals, seccomp};
 /// All flags (`SPLICE_F_ALL`).
 const FLAGS: c_uint = 0xf;
 
-/// Bytes that a pipe with a free place takes without sleeping, whatever their alignment.
+/// Bytes that a pipe with a free place takes at once, whatever their alignment.
 const PAGE: usize = 4096;
 
 /// Bytes that are copied at once.
@@ -62,20 +65,22 @@ pub unsafe fn splice(
         _ if flags & !FLAGS != 0 => Err(libc::EINVAL),
         (Found::Stream(held), Found::Kernel) => flags_of_pipe(to, libc::O_RDONLY).and_then(|now| {
             let waits = flags & libc::SPLICE_F_NONBLOCK == 0 && now & libc::O_NONBLOCK == 0;
+            let pipe = Pipe { fd: to, sleeps: now & libc::O_NONBLOCK == 0 };
             match held.end() {
                 _ if !to_offset.is_null() => Err(libc::ESPIPE),
-                Some(end) if no_offsets => to_pipe((from, &held, end), to, length, waits),
+                Some(end) if no_offsets => to_pipe((from, &held, end), pipe, length, waits),
                 Some(_) => Err(libc::EINVAL),
                 None => Err(libc::EBADF),
             }
         }),
         (Found::Kernel, Found::Stream(held)) => flags_of_pipe(from, libc::O_WRONLY).and_then(|now| {
             let waits = flags & libc::SPLICE_F_NONBLOCK == 0 && now & libc::O_NONBLOCK == 0;
+            let pipe = Pipe { fd: from, sleeps: now & libc::O_NONBLOCK == 0 };
             match held.end() {
                 _ if !from_offset.is_null() => Err(libc::ESPIPE),
                 Some(end) if no_offsets => {
                     let more = if flags & libc::SPLICE_F_MORE != 0 { libc::MSG_MORE } else { 0 };
-                    from_pipe(from, (to, &held, end), length, (waits, more))
+                    from_pipe(pipe, (to, &held, end), length, (waits, more))
                 }
                 Some(_) => Err(libc::EINVAL),
                 None => Err(libc::EBADF),
@@ -115,7 +120,8 @@ pub(crate) fn send_stream(
     if length == 0 {
         return Ok(0);
     }
-    to_pipe((from, held, end), out, length.min(MAX_BYTES), now & libc::O_NONBLOCK == 0)
+    let pipe = Pipe { fd: out, sleeps: now & libc::O_NONBLOCK == 0 };
+    to_pipe((from, held, end), pipe, length.min(MAX_BYTES), pipe.sleeps)
 }
 
 /// The flags of a pipe, whose other end has the mode `other`.
@@ -135,9 +141,17 @@ fn flags_of_pipe(fd: c_int, other: c_int) -> Result<c_int, Errno> {
     if found.st_mode & libc::S_IFMT == libc::S_IFIFO { Ok(flags) } else { Err(libc::EINVAL) }
 }
 
+/// An end of a pipe.
+#[derive(Clone, Copy, Debug)]
+struct Pipe {
+    fd: c_int,
+    /// Whether plain calls wait for it: it has no O_NONBLOCK.
+    sleeps: bool,
+}
+
 /// What the pipe is ready for of `wanted`, or a hang-up; waits for that if `waits`.
-fn ready(pipe: c_int, wanted: i16, waits: bool) -> Result<i16, Errno> {
-    let mut entry = [libc::pollfd { fd: pipe, events: wanted, revents: 0 }];
+fn ready(pipe: Pipe, wanted: i16, waits: bool) -> Result<i16, Errno> {
+    let mut entry = [libc::pollfd { fd: pipe.fd, events: wanted, revents: 0 }];
     let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let (all, interrupting) = (handlers::count(), handlers::interrupting());
     loop {
@@ -153,27 +167,37 @@ fn ready(pipe: c_int, wanted: i16, waits: bool) -> Result<i16, Errno> {
     }
 }
 
+/// The calls that write a pipe, and those that read it: with flags, and plain.
+const WRITE: (i64, i64) = (libc::SYS_pwritev2, libc::SYS_writev);
+const READ: (i64, i64) = (libc::SYS_preadv2, libc::SYS_readv);
+
 /// Reads from or writes to a pipe without sleeping, up to all bytes of the vectors.
-fn move_at_once(number: (i64, i64), pipe: c_int, vectors: &[iovec], wanted: i16) -> Outcome {
-    let (with_flags, plain) = number;
+///
+/// # Errors
+/// `EOPNOTSUPP`: only a call that may sleep can do it. Others as the calls.
+fn move_at_once((with_flags, plain): (i64, i64), pipe: Pipe, vectors: &[iovec]) -> Outcome {
     if !seccomp::is_restricted() {
         let (first, count) = (sys::address(vectors.as_ptr()), vectors.len());
         let nowait = signed(libc::RWF_NOWAIT);
         // SAFETY: the vectors are the callers': bytes of the ring, whose lock they hold, or a copy.
-        let moved = unsafe { sys::syscall(with_flags, [signed(pipe), first, count, usize::MAX, 0, nowait]) };
+        let moved =
+            unsafe { sys::syscall(with_flags, [signed(pipe.fd), first, count, usize::MAX, 0, nowait]) };
         if moved != Err(libc::EOPNOTSUPP) {
             return moved;
         }
     }
-    let Some(piece) = vectors.iter().find(|piece| piece.iov_len != 0) else { return Ok(0) };
-    ready(pipe, wanted, false)?;
-    let length = piece.iov_len.min(PAGE);
+    if pipe.sleeps { Err(libc::EOPNOTSUPP) } else { move_plainly(plain, pipe, vectors) }
+}
+
+/// The same, where it may sleep. The caller holds no lock.
+fn move_plainly(plain: i64, pipe: Pipe, vectors: &[iovec]) -> Outcome {
+    let (first, count) = (sys::address(vectors.as_ptr()), vectors.len());
     // SAFETY: as above.
-    unsafe { sys::syscall(plain, [signed(pipe), sys::address(piece.iov_base), length, 0, 0, 0]) }
+    unsafe { sys::syscall(plain, [signed(pipe.fd), first, count, 0, 0, 0]) }
 }
 
 /// From a connection.
-fn to_pipe((fd, held, end): (c_int, &Held, &Endpoint), pipe: c_int, length: usize, waits: bool) -> Outcome {
+fn to_pipe((fd, held, end): (c_int, &Held, &Endpoint), pipe: Pipe, length: usize, waits: bool) -> Outcome {
     loop {
         // The pipe first, as Linux.
         if ready(pipe, libc::POLLOUT, waits)? & libc::POLLERR != 0 {
@@ -185,7 +209,10 @@ fn to_pipe((fd, held, end): (c_int, &Held, &Endpoint), pipe: c_int, length: usiz
         if unsafe { receive::receive(fd, held, end, &one, libc::MSG_PEEK) }? == 0 {
             return Ok(0);
         }
-        let moved = drain(end, pipe, length);
+        let moved = match drain(end, pipe, length) {
+            Err(libc::EOPNOTSUPP) => take_and_write(end, pipe, length),
+            moved => moved,
+        };
         peer::notify(fd, end, end.room_notification());
         match moved {
             // Another thread has taken the bytes, or filled the pipe.
@@ -197,7 +224,7 @@ fn to_pipe((fd, held, end): (c_int, &Held, &Endpoint), pipe: c_int, length: usiz
 }
 
 /// Moves what is in the ring, and fits.
-fn drain(end: &Endpoint, pipe: c_int, length: usize) -> Outcome {
+fn drain(end: &Endpoint, pipe: Pipe, length: usize) -> Outcome {
     // No handler jumps out of the copy and leaves the lock.
     let _section = Section::enter();
     let mut receive = end.receive().ok_or(libc::EINTR)?;
@@ -212,11 +239,11 @@ fn drain(end: &Endpoint, pipe: c_int, length: usize) -> Outcome {
             Err(CopyFault::Buffer) => return Err(libc::EFAULT),
         };
         let piece = [vector(to.cast(), copied)];
-        match move_at_once((libc::SYS_pwritev2, libc::SYS_write), pipe, &piece, libc::POLLOUT) {
+        match move_at_once(WRITE, pipe, &piece) {
             Ok(written) => {
                 receive.consume(written);
                 done += written;
-                if written < copied.min(PAGE) {
+                if written < copied {
                     break;
                 }
             }
@@ -227,9 +254,32 @@ fn drain(end: &Endpoint, pipe: c_int, length: usize) -> Outcome {
     Ok(done)
 }
 
+/// The same of a page, which leaves the ring before the pipe has it.
+fn take_and_write(end: &Endpoint, pipe: Pipe, length: usize) -> Outcome {
+    let mut page = [0_u8; PAGE];
+    let section = Section::enter();
+    let mut receive = end.receive().ok_or(libc::EINTR)?;
+    // SAFETY: so many bytes are there.
+    let taken = match unsafe { receive.copy_to(page.as_mut_ptr(), PAGE.min(length), 0) } {
+        Ok(taken) => taken,
+        Err(CopyFault::RefusedPage) => 0,
+        Err(CopyFault::Buffer) => return Err(libc::EFAULT),
+    };
+    receive.consume(taken);
+    drop(receive);
+    drop(section);
+    loop {
+        // All or nothing, for a page (PIPE_BUF).
+        match move_plainly(WRITE.1, pipe, &[vector(page.as_mut_ptr().cast(), taken)]) {
+            Err(libc::EINTR) => {}
+            written => return written,
+        }
+    }
+}
+
 /// To a connection.
 fn from_pipe(
-    pipe: c_int,
+    pipe: Pipe,
     (fd, held, end): (c_int, &Held, &Endpoint),
     length: usize,
     (waits, more): (bool, c_int),
@@ -255,11 +305,18 @@ fn from_pipe(
             Ok(Some(taken)) => Some(read_and_drop(pipe, taken)),
             Ok(None) if !peer::is_set_up(end) => None,
             Ok(None) => {
+                let mut room = 0;
                 let moved = send::fill(end, length - done, more, |vectors| {
-                    move_at_once((libc::SYS_preadv2, libc::SYS_read), pipe, vectors, libc::POLLIN)
+                    room = vectors.iter().map(|vector| vector.iov_len).sum();
+                    move_at_once(READ, pipe, vectors)
                 });
                 peer::notify_data(fd, end);
-                moved
+                match moved {
+                    Some(Err(libc::EOPNOTSUPP)) => {
+                        Some(read_and_send(pipe, (fd, held, end), room.min(PAGE), more))
+                    }
+                    moved => moved,
+                }
             }
         };
         match moved {
@@ -285,8 +342,39 @@ fn from_pipe(
     if done == 0 { answer.map(|()| 0) } else { Ok(done) }
 }
 
-fn read_and_drop(pipe: c_int, most: usize) -> Outcome {
+/// Sends what a pipe has, up to `most` bytes, for which there was room.
+fn read_and_send(
+    pipe: Pipe,
+    (fd, held, end): (c_int, &Held, &Endpoint),
+    most: usize,
+    more: c_int,
+) -> Outcome {
+    let mut page = [0_u8; PAGE];
+    let bytes = move_plainly(READ.1, pipe, &[vector(page.as_mut_ptr().cast(), most)])?;
+    let mut sent = 0;
+    while let Some(rest) = page.get_mut(sent..bytes).filter(|rest| !rest.is_empty()) {
+        let piece = [vector(rest.as_mut_ptr().cast(), rest.len())];
+        // SAFETY: so many bytes are there.
+        match unsafe { send::send(fd, held, end, &piece, more) } {
+            Ok(now) => sent += now,
+            // Another thread has sent.
+            Err(libc::EAGAIN | libc::EINTR) => {
+                let how = SleepOptions { want: Want::Room, deadline: None, restart: true };
+                let call = &mut BlockedCall::begin(fd, held);
+                let _ = blocked::sleep_until(call, end, how, || peer::room_ready(end));
+            }
+            Err(errno) if sent == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(sent)
+}
+
+fn read_and_drop(pipe: Pipe, most: usize) -> Outcome {
     let mut dropped = [0_u8; PAGE];
     let piece = [vector(dropped.as_mut_ptr().cast(), most.min(PAGE))];
-    move_at_once((libc::SYS_preadv2, libc::SYS_read), pipe, &piece, libc::POLLIN)
+    match move_at_once(READ, pipe, &piece) {
+        Err(libc::EOPNOTSUPP) => move_plainly(READ.1, pipe, &piece),
+        moved => moved,
+    }
 }
