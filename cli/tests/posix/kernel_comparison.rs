@@ -71,6 +71,15 @@ fn with_debug_output_a_socket_that_stays_on_the_kernel_says_why() {
 }
 
 #[test]
+fn a_listener_that_was_shut_down_is_as_the_kernels() {
+    compared(|testbed| {
+        let script = include_str!("scripts/kernel_comparison/stopped_listener.py");
+        let printed = same_as_on_the_kernel(testbed, "stopped_listener.py", script);
+        assert_eq!(printed.matches("['0x14'] ['0x10'] ['0x14'] ['0x14'] []").count(), 6, "{printed}");
+    });
+}
+
+#[test]
 fn urgent_data_are_those_of_the_kernel() {
     compared(|testbed| {
         same_as_on_the_kernel(testbed, "urgent.py", include_str!("scripts/kernel_comparison/urgent.py"));

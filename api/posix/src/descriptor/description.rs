@@ -219,6 +219,11 @@ impl Deref for Held {
 }
 
 impl Held {
+    /// Whether it is a listener that was not shut down.
+    pub(crate) fn listens(&self) -> bool {
+        self.kind() == Kind::Listener && self.socket.flags.load(Acquire) & socket_flag::STOPPED == 0
+    }
+
     /// The word of the table that represents this reference and takes it over.
     pub(crate) fn into_word(self) -> u64 {
         self.0.descriptors.fetch_add(1, AcqRel);

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use crate::context;
 use crate::descriptor::description::{Held, listener_name, socket_flag};
 use crate::descriptor::table::forget_stale;
+use crate::readiness::replace::{replace, replaced};
 use crate::service::client;
-use crate::system::sys::{self, signed};
 use crate::system::{kernel, seccomp};
 
 /// Attempts to listen on a name that was just released, or to see it free, one each millisecond.
@@ -34,16 +34,20 @@ pub(crate) fn close_socket(held: &Held) {
 }
 
 /// A listener was shut down here: clients cannot connect from now on, though the service sees that
-/// only later.
-pub(crate) fn stop(held: &Held) {
-    // A sandbox may forbid it; then only the service's answer counts.
-    if !seccomp::is_restricted()
-        && let Some(kernel) = held.socket.listening_socket.get()
-    {
-        // SAFETY: touches no memory.
-        let _ = unsafe {
-            sys::syscall(libc::SYS_shutdown, [signed(kernel), signed(libc::SHUT_RDWR), 0, 0, 0, 0])
-        };
+/// only later. From now on it polls as a socket of the kernel that does not listen, because it is
+/// one.
+pub(crate) fn stop(fd: c_int, held: &Held) {
+    // A sandbox may forbid these calls; then only the service's answer counts.
+    if !seccomp::is_restricted() {
+        if let Some(kernel) = held.socket.listening_socket.get() {
+            let _ = kernel::shutdown(kernel, libc::SHUT_RDWR);
+        }
+        let domain = held.socket.domain.load(Relaxed).cast_signed();
+        if let Ok(fresh) = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) {
+            held.socket.flags.fetch_and(!socket_flag::ON_KERNEL, AcqRel);
+            replace(fd, held, fresh as c_int);
+            replaced(fd, held);
+        }
     }
     close_socket(held);
 }

@@ -28,8 +28,9 @@ use rustix::io::Errno as Error;
 use sietch_protocol::socket_service::{self as protocol, Name};
 use sietch_stream::registration::{self, Schedule};
 
+use crate::address::kernel_name;
 use crate::context::{self, Context};
-use crate::descriptor::description::{Held, Kind, listener_name, socket_flag};
+use crate::descriptor::description::{Held, Kind, listener_name, set_listener_name, socket_flag};
 use crate::descriptor::table;
 use crate::listener::kernel_socket::{RETRIES, keep_socket, note_nonblocking, pause};
 use crate::listener::register::{pass_to_service, publish_on_host};
@@ -181,13 +182,14 @@ fn fall_back(fd: c_int, held: &Held, kernel: c_int) {
     held.socket.flags.fetch_or(socket_flag::ON_KERNEL, AcqRel);
 }
 
-/// `listen` on a listener that was shut down.
+/// `listen` on a listener that was shut down. A port that the kernel had chosen is free since then,
+/// and it chooses another.
 ///
 /// # Errors
 /// As `listen(2)`.
 pub(crate) fn listen_again(fd: c_int, held: &Held) -> Outcome {
     let context = context::get().ok_or(libc::EINVAL)?;
-    let (name, backlog) = (listener_name(held), held.socket.backlog.load(Relaxed));
+    let (mut name, backlog) = (listener_name(held), held.socket.backlog.load(Relaxed));
     let domain = held.socket.domain.load(Relaxed).cast_signed();
     if client::is_of_vnic(context, &name) {
         held.socket.flags.fetch_and(!socket_flag::STOPPED, AcqRel);
@@ -197,11 +199,17 @@ pub(crate) fn listen_again(fd: c_int, held: &Held) -> Outcome {
         }
         return again.map(|()| 0);
     }
+    if held.socket.flags.load(Acquire) & socket_flag::BOUND == 0 {
+        name.bytes[2..4].fill(0);
+    }
     let mut tries = 0;
     loop {
         let kernel = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)? as c_int;
         let listening = bind_and_listen(kernel, held, &name, backlog);
         if listening == Ok(()) {
+            if let Some(name) = kernel_name(kernel) {
+                set_listener_name(held, &name);
+            }
             keep_socket(held, kernel);
             held.socket.flags.fetch_and(!socket_flag::STOPPED, AcqRel);
             register(context, fd, held, kernel);

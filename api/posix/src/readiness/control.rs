@@ -105,7 +105,7 @@ impl Registrations {
 /// The events for which the kernel watches a socket with the program's own data: a listener is
 /// never writable, as its placeholder would be.
 fn native_events(held: &Held, events: u32) -> u32 {
-    if held.kind() == Kind::Listener { events & !(check::OUTPUT | libc::EPOLLWRBAND as u32) } else { events }
+    if held.listens() { events & !(check::OUTPUT | libc::EPOLLWRBAND as u32) } else { events }
 }
 
 /// Registers with the kernel a slot that it may have dropped or not.

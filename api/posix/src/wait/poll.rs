@@ -170,7 +170,7 @@ fn all(
     for ((one, our), other) in requested.iter().zip(ours.iter_mut()).zip(kernel.iter_mut()) {
         let found = table::find(one.fd);
         *other = libc::pollfd { fd: -1, events: one.events, revents: 0 };
-        if found.as_ref().is_some_and(|held| held.kind() == Kind::Listener) {
+        if found.as_ref().is_some_and(Held::listens) {
             other.events &= !(OUTPUT as i16 | libc::POLLWRBAND);
             listens = true;
         }

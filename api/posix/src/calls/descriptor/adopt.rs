@@ -19,7 +19,7 @@ use libc::msghdr;
 use crate::calls::data::stdio;
 use crate::calls::socket::create;
 use crate::context;
-use crate::descriptor::description::{self, Kind, set_listener_name};
+use crate::descriptor::description::{self, Kind, set_listener_name, socket_flag};
 use crate::descriptor::table;
 use crate::listener::kernel_socket;
 use crate::readiness::inherit;
@@ -96,6 +96,8 @@ pub(crate) fn adopt(fd: c_int) -> bool {
                 let backlog = backlog.unwrap_or(libc::SOMAXCONN.cast_unsigned());
                 held.socket.backlog.store(backlog, Relaxed);
                 set_listener_name(held, &name);
+                // Whether the program had chosen the port is not known.
+                held.socket.flags.fetch_or(socket_flag::BOUND, Relaxed);
                 if let Some(kernel) = &kernel {
                     kernel_socket::keep_socket(held, kernel.as_raw_fd());
                 }

@@ -34,7 +34,7 @@ use crate::service::arrival::{self, Received};
 use crate::service::client;
 use crate::signal::handlers::{self, Section};
 use crate::signal::longjmp;
-use crate::system::cancellation::{self, Whole};
+use crate::system::cancellation::{self, CANCELLED, Whole};
 use crate::system::kernel;
 use crate::system::sys::{self, Errno, Outcome, address_mut, signed};
 use crate::system::{originals, seccomp};
@@ -97,7 +97,10 @@ unsafe fn accept(
             return Err(sys::errno());
         }
         let mut section = None;
-        let (taken, room) = arrival(fd, &mut received, &waiting, &mut section)?;
+        let arrived = arrival(fd, &mut received, &waiting, &mut section);
+        // Shut down meanwhile, it is another socket by now.
+        let (taken, room) = arrived
+            .map_err(|errno| if held.listens() || errno == CANCELLED { errno } else { libc::EINVAL })?;
         let (incoming, end) = match taken {
             Received::Stream(arrival, end) => (Incoming::Arrived(arrival), Some(end)),
             Received::Other(incoming) => (incoming, None),

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use libc::{sockaddr, socklen_t};
+use sietch_protocol::socket_service::Name;
 use sietch_ring::stream::{flag, state};
 
 use crate::address::{self, kernel_name};
@@ -38,7 +39,7 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
             // SAFETY: the caller upholds this function's contract.
             let outcome = unsafe { bind_with_retries(fd, name, length) };
             if let (Ok(_), Some(held)) = (outcome, &found) {
-                note_name(fd, held);
+                note_name(held, address::parse(name, length));
             }
             outcome
         }
@@ -60,13 +61,13 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
     sys::to_c_int(outcome)
 }
 
-/// A pending socket was bound: records what still matters when it becomes ours.
-pub(crate) fn note_name(fd: c_int, held: &Held) {
+/// A pending socket was bound to `name`: records what still matters when it becomes ours.
+pub(crate) fn note_name(held: &Held, name: Option<Name>) {
     if held.kind() != Kind::Pending {
         return;
     }
     inherit::note_bound(held);
-    if kernel_name(fd).and_then(|name| name.canonical()).is_some_and(|(_, port)| port != 0) {
+    if name.and_then(|name| name.canonical()).is_some_and(|(_, port)| port != 0) {
         held.socket.flags.fetch_or(socket_flag::BOUND, Relaxed);
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::address::kernel_name;
 use crate::calls::socket::bind::note_name;
 use crate::context;
 use crate::descriptor::description::{self, Kind};
@@ -36,6 +37,6 @@ pub(crate) fn remember_inherited(fd: c_int, domain: c_int) {
     remember(fd, domain);
     if let Some(held) = table::find(fd) {
         inherit::inherit(fd, &held);
-        note_name(fd, &held);
+        note_name(&held, kernel_name(fd));
     }
 }

@@ -44,8 +44,8 @@ pub fn shutdown(fd: c_int, how: c_int) -> c_int {
                 // Linux stops listening; a call that sleeps in accept returns EINVAL.
                 held.socket.flags.fetch_or(socket_flag::STOPPED, Release);
                 let _ = kernel::shutdown(fd, libc::SHUT_RDWR);
-                kernel_socket::stop(&held);
                 arrival::refuse_all(fd);
+                kernel_socket::stop(fd, &held);
             }
             0
         }
