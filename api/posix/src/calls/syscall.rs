@@ -1,6 +1,7 @@
 //! `syscall(2)`: numbers that concern sockets and files go where the C library's functions go, all
 //! others to the kernel. What is not ours goes to the kernel, never to a function of the C
-//! library's name, which may be another library's that calls `syscall` itself ([`by_number`]).
+//! library's name, which may be another library's that calls `syscall` itself ([`by_number`]). A
+//! thread with the asynchronous type of cancellation is cancelled in the kernel's calls alone.
 //!
 //! io_uring would work on placeholders. Under Sietch it does not exist, as in a kernel that is
 //! built without it: programs with another way use that one (libuv, and so Node and uvloop).
@@ -20,6 +21,7 @@ use crate::calls::{options, wait};
 use crate::context;
 use crate::descriptor::description;
 use crate::signal::user_memory;
+use crate::system::cancellation::{self, TypeBefore};
 use crate::system::{by_number, kernel, multiplexing, sys};
 
 /// `syscall(2)`.
@@ -27,10 +29,13 @@ use crate::system::{by_number, kernel, multiplexing, sys};
 /// # Safety
 /// As the system call.
 pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
+    let kind = cancellation::hold();
     let before = by_number::set_active(true);
     // SAFETY: the caller upholds this function's contract.
-    let answer = unsafe { sized_call(number, a) };
+    let answer = unsafe { sized_call(number, a, kind) };
     by_number::set_active(before);
+    // SAFETY: nothing is held.
+    unsafe { cancellation::release(kind) };
     answer
 }
 
@@ -38,7 +43,7 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
 ///
 /// # Safety
 /// As the system call.
-unsafe fn sized_call(number: c_long, a: [usize; 6]) -> c_long {
+unsafe fn sized_call(number: c_long, a: [usize; 6], kind: TypeBefore) -> c_long {
     let int = |index: usize| a[index] as c_int;
     // SAFETY: in all arms the caller's promise is that of the call with this number.
     let answer = unsafe {
@@ -71,7 +76,7 @@ unsafe fn sized_call(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_preadv => files::preadv(int(0), a[1] as _, int(2), a[3].cast_signed() as i64),
             libc::SYS_pwritev => files::pwritev(int(0), a[1] as _, int(2), a[3].cast_signed() as i64),
             libc::SYS_lseek => files::lseek(int(0), a[1].cast_signed() as i64, int(2)) as isize,
-            _ => return int_call(number, a),
+            _ => return int_call(number, a, kind),
         }
     };
     answer as c_long
@@ -81,7 +86,7 @@ unsafe fn sized_call(number: c_long, a: [usize; 6]) -> c_long {
 ///
 /// # Safety
 /// As the system call.
-unsafe fn int_call(number: c_long, a: [usize; 6]) -> c_long {
+unsafe fn int_call(number: c_long, a: [usize; 6], kind: TypeBefore) -> c_long {
     let int = |index: usize| a[index] as c_int;
     // SAFETY: in all arms the caller's promise is that of the call with this number.
     let answer = unsafe {
@@ -125,7 +130,7 @@ unsafe fn int_call(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_execve => exec::execve(a[0] as _, a[1] as _, a[2] as _),
             libc::SYS_execveat => exec::execveat(int(0), a[1] as _, a[2] as _, a[3] as _, int(4)),
             libc::SYS_io_uring_setup if context::get().is_some() => sys::to_c_int(Err(libc::ENOSYS)),
-            _ => return waiting_call(number, a),
+            _ => return waiting_call(number, a, kind),
         }
     };
     c_long::from(answer)
@@ -135,7 +140,7 @@ unsafe fn int_call(number: c_long, a: [usize; 6]) -> c_long {
 ///
 /// # Safety
 /// As the system call.
-unsafe fn waiting_call(number: c_long, a: [usize; 6]) -> c_long {
+unsafe fn waiting_call(number: c_long, a: [usize; 6], kind: TypeBefore) -> c_long {
     let int = |index: usize| a[index] as c_int;
     // SAFETY: the caller upholds this function's contract.
     if let Some(answer) = unsafe { credentials::system_call(number, a) } {
@@ -146,7 +151,7 @@ unsafe fn waiting_call(number: c_long, a: [usize; 6]) -> c_long {
     let polls = polls || number == libc::SYS_poll || number == libc::SYS_select;
     if polls && !description::has_sockets() {
         // SAFETY: the caller upholds this function's contract.
-        return sys::to_c(unsafe { sys::syscall(number, a) }) as c_long;
+        return unsafe { of_kernel(number, a, kind) };
     }
     // The kernel refuses the size of a mask that it does not know, if there is a mask.
     let fits = |mask: usize, size: usize| mask == 0 || size == sys::SIGNAL_SET;
@@ -176,12 +181,27 @@ unsafe fn waiting_call(number: c_long, a: [usize; 6]) -> c_long {
                 Some([mask, size]) if fits(mask, size) => with_remaining_time(a[4], |time| {
                     wait::pselect(int(0), a[1] as _, a[2] as _, a[3] as _, time, mask as _)
                 }),
-                _ => return sys::to_c(sys::syscall(number, a)) as c_long,
+                _ => return of_kernel(number, a, kind),
             },
-            _ => return lifetime::forked(number, sys::to_c(sys::syscall(number, a)) as c_long),
+            _ => return lifetime::forked(number, of_kernel(number, a, kind)),
         }
     };
     c_long::from(answer)
+}
+
+/// A call that is the kernel's alone, in which a thread that has the asynchronous type of
+/// cancellation is cancelled as without this library.
+///
+/// # Safety
+/// As the system call.
+unsafe fn of_kernel(number: c_long, a: [usize; 6], kind: TypeBefore) -> c_long {
+    // SAFETY: the caller upholds this function's contract. Nothing is held.
+    let answer = unsafe {
+        cancellation::release(kind);
+        sys::to_c(sys::syscall(number, a)) as c_long
+    };
+    let _ = cancellation::hold();
+    answer
 }
 
 /// The last argument of `pselect6`: where the mask is, and its size. None: no program has anything

@@ -16,7 +16,9 @@
 //! 4. A handler of the program that interrupts a waiting call runs with cancellation disabled
 //!    ([`pause`]): otherwise it could unwind the interrupted call. A request acts when the handler
 //!    has returned.
-//! 5. A handler that jumps out of a sleep takes its record along ([`jumped`]).
+//! 5. A handler that jumps out of a sleep takes its record along ([`jumped`]). The record is noted
+//!    before it is registered, and until it is no longer: so a jump finds it at any time, and asks
+//!    glibc whether it is registered.
 
 use std::arch::naked_asm;
 use std::cell::{Cell, UnsafeCell};
@@ -64,7 +66,7 @@ thread_local! {
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
     /// State and type before the outermost handler that has paused them.
     static PAUSED: Cell<Option<Paused>> = const { Cell::new(None) };
-    /// The innermost registered record.
+    /// The innermost record of a sleep.
     static SLEEP: Cell<*const Sleep> = const { Cell::new(std::ptr::null()) };
 }
 
@@ -290,12 +292,33 @@ pub(crate) fn jumped(stack: usize) {
         // SAFETY: its frames are whole until the jump, and it is the thread's last record. The
         // deferred type acts on no request.
         unsafe {
-            __pthread_unregister_cancel((*last).record.get().cast());
+            let record = (*last).record.get().cast();
+            if is_last(record) {
+                __pthread_unregister_cancel(record);
+            }
             exchange_type(DEFERRED);
             (*last).end();
         }
         last = SLEEP.get();
     }
+}
+
+/// Whether a record is the last one that is registered in this thread. A record that is registered
+/// names the one before it.
+fn is_last(record: *const c_void) -> bool {
+    let mut next = [0_usize; RECORD];
+    let to = next.as_mut_ptr().cast();
+    // SAFETY: it outlives its registration, in which nothing is called.
+    unsafe {
+        __pthread_register_cancel(to);
+        __pthread_unregister_cancel(to);
+    }
+    std::hint::black_box(&next).contains(&record.addr())
+}
+
+/// Whether a call of this thread sleeps below, where it may be cancelled.
+pub(crate) fn sleeps() -> bool {
+    !SLEEP.get().is_null()
 }
 
 /// A cleanup record, which stays where it is until it is no longer registered.
@@ -344,7 +367,7 @@ pub(crate) unsafe fn catch<F: FnOnce() -> R + Copy, R: Copy>(body: F) -> Result<
     }
 }
 
-/// Notes the registered record of this thread.
+/// Notes the record of this thread that is about to be registered.
 extern "C" fn note(sleep: *const Sleep) {
     SLEEP.set(sleep);
 }
@@ -408,10 +431,10 @@ unsafe extern "C-unwind" fn run_above_record(
         "call {setjmp}@PLT",
         "test eax, eax",
         "jnz 2f",
-        "mov rdi, r13",
-        "call {register}@PLT",
         "mov rdi, r14",
         "call {note}",
+        "mov rdi, r13",
+        "call {register}@PLT",
         "mov rdi, r12",
         "call rbx",
         "xor ebx, ebx",
@@ -473,10 +496,10 @@ unsafe extern "C-unwind" fn run_above_record(
         "mov w1, wzr",
         "bl {setjmp}",
         "cbnz w0, 2f",
-        "mov x0, x21",
-        "bl {register}",
         "mov x0, x22",
         "bl {note}",
+        "mov x0, x21",
+        "bl {register}",
         "mov x0, x20",
         "blr x19",
         "mov w19, wzr",
@@ -495,4 +518,36 @@ unsafe extern "C-unwind" fn run_above_record(
         note = sym note,
         unregister = sym __pthread_unregister_cancel,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sleep that is noted, with its record registered or not, and a jump out of it.
+    fn jump_out(registered: bool) {
+        let sleep = Sleep { record: UnsafeCell::new(MaybeUninit::uninit()), outer: SLEEP.get() };
+        note(&raw const sleep);
+        if registered {
+            // SAFETY: until the jump.
+            unsafe { __pthread_register_cancel(sleep.record.get().cast()) };
+        }
+        jumped((&raw const sleep).addr() + 1);
+    }
+
+    #[test]
+    fn a_jump_out_of_a_sleep_leaves_the_records_before_it() {
+        let body = || {
+            let outer = SLEEP.get();
+            // SAFETY: the one of this call.
+            let is_last = || is_last(unsafe { (*outer).record.get() }.cast::<c_void>());
+            [true, false, true, false].map(|registered| {
+                jump_out(registered);
+                is_last() && SLEEP.get() == outer
+            })
+        };
+        // SAFETY: nothing is cancelled here.
+        assert_eq!(unsafe { catch(body) }, Ok([true; 4]));
+        assert!(SLEEP.get().is_null());
+    }
 }

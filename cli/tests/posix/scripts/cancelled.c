@@ -16,6 +16,7 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -82,10 +83,15 @@ static const struct { const char *name; void (*call)(void); } calls[] = {
 enum { DEFERRED, ASYNCHRONOUS, PENDING, HANDLED, JUMPED, WAYS };
 static const char *const ways[] = {"deferred", "asynchronous", "pending", "handled", "jumped"};
 static int way;
-static volatile int begun, go, tid;
+static void (*current)(void);
+static volatile int begun, go, tid, cancellable;
 
 static void handler(int number) {
+    int type;
     if (way == JUMPED) siglongjmp(back, number);
+    pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+    cancellable += type == PTHREAD_CANCEL_ASYNCHRONOUS && current != reads_pipe;
+    pthread_setcanceltype(type, &type);
 }
 static void cleanup(void *by) {
     // A cancelled thread's handlers make calls as good as any.
@@ -133,6 +139,7 @@ static int one(size_t at) {
     void *result = 0;
     struct timespec time;
     begun = go = 0;
+    current = calls[at].call;
     pthread_create(&of, 0, thread, (void *)at);
     while (begun != 1) usleep(1000);
     if (way != PENDING) asleep();
@@ -149,6 +156,32 @@ static int one(size_t at) {
     if (calls[at].call == waits_natively) close(cleaned);
     in_time(0);
     return result == PTHREAD_CANCELED;
+}
+// A thread that may be cancelled anywhere makes calls by number.
+static void *calls_by_number(void *of) {
+    char byte;
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, 0);
+    begun = 1;
+    if (of) for (;;) syscall(SYS_pause);
+    for (;;) {
+        syscall(SYS_sendto, client, "n", 1, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
+        syscall(SYS_recvfrom, server, &byte, 1, MSG_DONTWAIT, 0, 0);
+    }
+}
+static int by_number(void *of, int times) {
+    int cancelled = 0;
+    while (times--) {
+        pthread_t one;
+        void *result;
+        begun = 0;
+        pthread_create(&one, 0, calls_by_number, of);
+        while (!begun) sched_yield();
+        for (volatile int i = times * 7919 % 20011; i; i--);
+        pthread_cancel(one);
+        pthread_join(one, &result);
+        cancelled += result == PTHREAD_CANCELED;
+    }
+    return cancelled;
 }
 static int descriptors(void) {
     int count = 0;
@@ -189,6 +222,10 @@ int main(void) {
             if (!one(at)) printf("%s, %s: not cancelled\n", ways[way], calls[at].name), fflush(stdout);
         }
     printf("%d descriptors\n", descriptors() - before);
+    // A cancelled handler would unwind the call that it has interrupted. glibc before 2.41 permits that in its own.
+    printf("%d handlers could be cancelled\n", getenv("SIETCH_SOCKETS") ? cancellable : 0);
+    printf("%d by number\n", by_number(0, 500) + by_number(&way, 5));
+    while (recv(server, much, sizeof much, MSG_DONTWAIT) > 0) {}
     // Nothing is left of them.
     (void)!write(server, "a", 1);
     printf("recv %zd\n", recv(client, &byte, 1, 0));
