@@ -140,6 +140,21 @@ fn a_waiting_call_ends_when_its_thread_is_cancelled() {
 }
 
 #[test]
+fn a_program_with_address_sanitizer_starts_and_is_checked() {
+    both(&["cc"], |testbed| {
+        let find = testbed.kernel_command("cc", &["-print-file-name=libasan.so"]);
+        if !testbed.start(find, "cc").succeed().text().starts_with('/') {
+            testbed.skip_byte_check();
+            return eprintln!("SKIPPED: needs AddressSanitizer's library");
+        }
+        let text = include_str!("scripts/sanitized.c");
+        let program = compile(testbed, "sanitized", text, &["-fsanitize=address"]);
+        let expected = "connect 0\nwrite 5\nrecv 5 hello\nfound 1\n".repeat(2);
+        assert_eq!(run_program(testbed, &program, &[]), expected);
+    });
+}
+
+#[test]
 fn splice_moves_bytes_between_connections_and_pipes() {
     both(&["cc"], |testbed| {
         let program = compile(testbed, "splices", include_str!("scripts/splices.c"), &["-O1", "-pthread"]);

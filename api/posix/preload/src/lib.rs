@@ -34,6 +34,14 @@ static END: extern "C" fn() = end;
 #[unsafe(link_section = ".sietch.build")]
 pub static SIETCH_BUILD: Build = Build::own(MAGIC);
 
+/// AddressSanitizer asks here for its options, unless the program itself answers. It would end a
+/// program in which another library comes before its own. Its functions are behind this library's,
+/// which call them.
+#[unsafe(no_mangle)]
+extern "C" fn __asan_default_options() -> *const c_char {
+    c"verify_asan_link_order=0".as_ptr()
+}
+
 extern "C" fn begin() {
     process::begin();
     files::begin();
