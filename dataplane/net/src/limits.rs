@@ -19,11 +19,8 @@ pub const QUANTUM: usize = 128 << 10;
 /// What a segment counts beside its payload: copying this many bytes takes about as long as sending
 /// one segment.
 pub(crate) const SEGMENT_COST: usize = 512;
-/// Flows that are deferred in one emission because there was no buffer for their next frame; the
-/// flows behind them come first in the next.
-pub(crate) const DEFERRED_FLOWS: usize = 64;
-/// How long deferred flows may stay without a buffer. After that, nothing else is sent before the
-/// flow that was deferred longest, because small frames could take all buffers for ever.
+/// How long the first deferred flow may stay without a buffer. After that, nothing else is sent
+/// before it, because small frames could take all buffers for ever.
 pub(crate) const DEFERRED_TIME: u64 = MILLISECOND;
 /// Default bound on flows. Hot and cold state of all of them is about 24 MiB.
 pub const FLOWS: usize = 65_536;

@@ -9,6 +9,8 @@
 //!
 //! `Flow` and `Cold` (`flow`) are the state of one flow; the fields here are the state of all.
 
+use std::collections::VecDeque;
+
 use crate::config::{Config, Ecn};
 use crate::context::Context;
 use crate::events::CloseReason;
@@ -116,11 +118,11 @@ pub(crate) struct Tcp {
 
     /// Flows with something to send.
     dirty: Vec<FlowIndex>,
-    /// Flows for whose next frame the queue had no buffer in the present emission; they are flagged
-    /// as dirty.
-    deferred: Vec<FlowIndex>,
-    /// The first flow that was deferred since a deferred flow last found a buffer, and when.
-    longest_deferred: Option<(FlowIndex, u64)>,
+    /// Flows that wait for a buffer for their next frame, flagged as such: the one that has waited
+    /// longest first.
+    deferred: VecDeque<FlowIndex>,
+    /// When a deferred flow last found a buffer, or the first was deferred.
+    deferred_since: u64,
     /// Segments that belong to no flow.
     replies: Vec<Reply>,
 
@@ -156,8 +158,8 @@ impl Tcp {
             paced: TimingWheel::new(),
             unresolved: Vec::new(),
             dirty: Vec::new(),
-            deferred: Vec::new(),
-            longest_deferred: None,
+            deferred: VecDeque::new(),
+            deferred_since: 0,
             replies: Vec::new(),
             ready: Vec::new(),
             closed_unread: Vec::new(),
@@ -188,7 +190,7 @@ impl Tcp {
     /// Whether something waits for the next emission.
     #[inline]
     pub(crate) fn has_output(&self) -> bool {
-        !self.dirty.is_empty() || !self.replies.is_empty()
+        !self.dirty.is_empty() || !self.deferred.is_empty() || !self.replies.is_empty()
     }
 
     /// Whether segments that belong to no flow wait for the next emission.

@@ -128,7 +128,7 @@ pub(crate) mod flag {
     pub(crate) const CWR_DUE: u32 = 1 << 21;
     /// The slot belongs to a flow.
     pub(crate) const TAKEN: u32 = 1 << 18;
-    /// It was deferred, and has not sent since (`transmit/schedule`).
+    /// It is deferred: it waits for a buffer (`transmit/schedule`).
     pub(crate) const DEFERRED: u32 = 1 << 23;
     /// Both sides understand selective acknowledgements.
     pub(crate) const SACK: u32 = 1 << 24;

@@ -21,5 +21,6 @@ mod path_mtu;
 mod protocol;
 mod recovery;
 mod sack;
+mod sharing;
 mod throughput;
 mod zero_copy;

@@ -217,10 +217,13 @@ impl Tcp {
             self.raise(index, event::CLOSED);
             return;
         }
-        // The slot may be on both lists. Other lists check the flags: a stale entry finds them
+        // The slot may be on these lists. Other lists check the flags: a stale entry finds them
         // clear, or set by the next flow in the slot.
         if flow.has(flag::DIRTY) {
             self.dirty.retain(|&marked| marked != index);
+        }
+        if self.flows.hot[index].has(flag::DEFERRED) {
+            self.deferred.retain(|&deferred| deferred != index);
         }
         if self.flows.hot[index].has(flag::READY) {
             self.ready.retain(|&marked| marked != index);

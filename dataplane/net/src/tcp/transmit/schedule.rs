@@ -2,15 +2,18 @@
 //!
 //! 1. Dirty flows send in turn, each at most [`crate::limits::QUANTUM`] bytes; a flow that is not
 //!    done goes to the end of the list.
-//! 2. A flow for whose next frame the queue has no buffer is *deferred*: frames of others may be
-//!    smaller. It is tried once an emission, behind the flows that were not deferred.
-//! 3. When no deferred flow has found a buffer for [`DEFERRED_TIME`], the one that has waited
-//!    longest sends before everything else.
+//! 2. A flow for whose next frame the queue has no buffer is *deferred*: the flows behind it may
+//!    have smaller frames. Deferred flows are served before all others, in the order in which they
+//!    were deferred, so each of many flows on a slow queue waits equally long. Each flow is tried in
+//!    vain once, and then only when it is the first.
+//! 3. When the first deferred flow has found no buffer for [`DEFERRED_TIME`], nothing else is sent
+//!    before it.
+//! 4. The acknowledgement of a deferred flow does not wait: it is a smaller frame.
 
 use sietch_nic::NicQueue;
 
 use crate::context::{Context, Stalled};
-use crate::limits::{DEFERRED_FLOWS, DEFERRED_TIME};
+use crate::limits::DEFERRED_TIME;
 use crate::tcp::Tcp;
 use crate::tcp::flow::flag;
 use crate::tcp::flow::id::FlowIndex;
@@ -19,39 +22,41 @@ use crate::tcp::flow::id::FlowIndex;
 const ROUNDS: usize = 4;
 
 impl Tcp {
-    /// Sends for the dirty flows.
+    /// Sends for the deferred and the dirty flows.
     #[inline]
     pub(crate) fn emit<Q: NicQueue>(&mut self, cx: &mut Context, queue: &mut Q) -> Result<(), Stalled> {
-        let mut result = self.emit_longest_deferred(cx, queue);
+        let mut result = if self.deferred.is_empty() { Ok(()) } else { self.emit_deferred(cx, queue) };
         for _ in 0..ROUNDS {
             if self.dirty.is_empty() || result.is_err() {
                 break;
             }
             result = self.emit_flows(cx, queue);
         }
-        if self.deferred.is_empty() {
-            return result;
-        }
-        self.dirty.append(&mut self.deferred);
-        Err(Stalled::NoBuffer)
+        if self.deferred.is_empty() { result } else { Err(Stalled::NoBuffer) }
     }
 
-    /// Sends for the flow that was deferred longest, once that is long enough. Until it finds a
-    /// buffer nothing else leaves.
-    #[inline]
-    fn emit_longest_deferred<Q: NicQueue>(&mut self, cx: &mut Context, queue: &mut Q) -> Result<(), Stalled> {
-        let Some((index, since)) = self.longest_deferred else { return Ok(()) };
-        let at = self.dirty.iter().position(|&marked| marked == index);
-        let Some(at) = at.filter(|_| cx.now.saturating_sub(since) >= DEFERRED_TIME) else {
-            self.longest_deferred = self.longest_deferred.filter(|_| at.is_some());
-            return Ok(());
-        };
-        // It is in the list as long as it is dirty.
-        let more = self.transmit_flow(cx, queue, index)?;
-        self.end_deferral(index);
-        if !more {
-            self.dirty.remove(at);
-            self.flows.hot[index].flags &= !flag::DIRTY;
+    /// Sends for the deferred flows, until one finds no buffer.
+    ///
+    /// # Errors
+    /// Nothing else may be sent: the queue has no room, or the first of them has waited too long.
+    #[cold]
+    fn emit_deferred<Q: NicQueue>(&mut self, cx: &mut Context, queue: &mut Q) -> Result<(), Stalled> {
+        while let Some(&index) = self.deferred.front() {
+            let served = self.transmit_flow(cx, queue, index);
+            if served.is_ok() || self.flows.cold[index].sent_at == cx.now {
+                self.deferred_since = cx.now;
+            }
+            match served {
+                Ok(more) => {
+                    self.deferred.pop_front();
+                    self.flows.hot[index].flags &= !flag::DEFERRED;
+                    if more {
+                        self.mark_dirty(index);
+                    }
+                }
+                Err(Stalled::NoBuffer) if cx.now.saturating_sub(self.deferred_since) < DEFERRED_TIME => break,
+                Err(stalled) => return Err(stalled),
+            }
         }
         Ok(())
     }
@@ -62,16 +67,16 @@ impl Tcp {
         let (mut done, mut result) = (0, Ok(()));
         while done < marked && result.is_ok() {
             let index = self.dirty[done];
-            self.flows.hot[index].flags &= !flag::DIRTY;
-            match self.transmit_flow(cx, queue, index) {
-                Ok(more) => {
-                    if self.longest_deferred.is_some() {
-                        self.end_deferral(index);
-                    }
-                    if more {
-                        self.mark_dirty(index);
-                    }
-                }
+            let flow = &mut self.flows.hot[index];
+            flow.flags &= !flag::DIRTY;
+            let sent = if flow.has(flag::DEFERRED) {
+                self.transmit_due_ack(cx, queue, index).map(|()| false)
+            } else {
+                self.transmit_flow(cx, queue, index)
+            };
+            match sent {
+                Ok(true) => self.mark_dirty(index),
+                Ok(false) => {}
                 Err(Stalled::NoBuffer) if self.defer(cx, queue, index) => {}
                 Err(stalled) => {
                     result = Err(stalled);
@@ -94,36 +99,32 @@ impl Tcp {
         result
     }
 
-    /// A flow has sent. If it was deferred, there are buffers for the deferred flows as well.
-    #[cold]
-    fn end_deferral(&mut self, index: FlowIndex) {
-        let flow = &mut self.flows.hot[index];
-        if flow.has(flag::DEFERRED) {
-            flow.flags &= !flag::DEFERRED;
-            self.longest_deferred = None;
-        }
-    }
-
     /// The queue has no buffer for the next frame of a flow. Defers the flow and sends the
     /// acknowledgement that it owes. Returns whether other flows may find buffers.
     #[cold]
     fn defer<Q: NicQueue>(&mut self, cx: &mut Context, queue: &mut Q, index: FlowIndex) -> bool {
-        let flow = &self.flows.hot[index];
-        if self.deferred.len() >= DEFERRED_FLOWS || flow.has(flag::DIRTY) {
+        if self.flows.hot[index].has(flag::DEFERRED) || self.transmit_due_ack(cx, queue, index).is_err() {
             return false;
         }
-        if flow.has(flag::ACK_NOW) && flow.owed == 0 && self.transmit_ack(cx, queue, index).is_err() {
-            return false;
+        if self.deferred.is_empty() {
+            self.deferred_since = cx.now;
         }
-        if self.flows.cold[index].sent_at == cx.now {
-            // There was one for the frame before.
-            self.end_deferral(index);
-        }
-        self.flows.hot[index].flags |= flag::DIRTY | flag::DEFERRED;
-        self.deferred.push(index);
-        self.longest_deferred.get_or_insert((index, cx.now));
+        self.flows.hot[index].flags |= flag::DEFERRED;
+        self.deferred.push_back(index);
         cx.metrics.flows_deferred += 1;
         true
+    }
+
+    /// Sends the acknowledgement that a flow owes, without data.
+    #[cold]
+    fn transmit_due_ack<Q: NicQueue>(
+        &mut self,
+        cx: &mut Context,
+        queue: &mut Q,
+        index: FlowIndex,
+    ) -> Result<(), Stalled> {
+        let flow = &self.flows.hot[index];
+        if flow.has(flag::ACK_NOW) && flow.owed == 0 { self.transmit_ack(cx, queue, index) } else { Ok(()) }
     }
 
     pub(crate) fn emit_replies<Q: NicQueue>(
