@@ -1,7 +1,9 @@
 //! What the machine did during a block: CPU time of all cores, time stolen, and how fast each core
 //! was.
 
-use std::hint::black_box;
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -18,6 +20,10 @@ const WATCHED: Duration = Duration::from_secs(1);
 /// A gap between two readings of the clock that counts as taken by another process: interrupts
 /// take less.
 const ABSENT: Duration = Duration::from_micros(100);
+
+/// Round trips of a cache line in one sample, and the samples.
+const ROUND_TRIPS: u32 = 20_000;
+const SAMPLES: usize = 20;
 
 /// Nanoseconds of a tick of `/proc/stat` (USER_HZ is 100 on every Linux).
 pub(crate) const TICK_NS: u64 = 10_000_000;
@@ -123,6 +129,57 @@ pub(crate) fn absences() -> Result<String, Error> {
         .map(|(share, longest)| format!("{share:.2} % (at most {longest:.1} ms at once)"))
         .collect();
     Ok(format!("time that was taken from a program that only reads the clock, by core: {}", cores.join(", ")))
+}
+
+/// A line on the distance of the first two cores: what a cache line takes from one to the other and
+/// back. Two programs that exchange bytes through memory copy twice as fast on two hardware threads
+/// of one core (20 ns) as on two cores (100 ns), and a host may move a virtual processor from one
+/// place to the other at any time.
+pub(crate) fn distance() -> Result<String, Error> {
+    let all = sched_getaffinity(None).map_err(system("reading the CPU affinity"))?;
+    let mut two = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core));
+    let (Some(near), Some(far)) = (two.next(), two.next()) else {
+        return Ok("one core: every exchange of two programs is a switch between them".into());
+    };
+    let pin = |core| {
+        let mut one = CpuSet::new();
+        one.set(core);
+        sched_setaffinity(None, &one).map_err(system("setting the CPU affinity"))
+    };
+    let line = AtomicU32::new(0);
+    let wait = |value| {
+        while line.load(Acquire) != value {
+            spin_loop();
+        }
+    };
+    let total = ROUND_TRIPS * SAMPLES as u32;
+    let samples = std::thread::scope(|threads| -> Result<Vec<u64>, Error> {
+        let answers = threads.spawn(|| -> Result<(), Error> {
+            let pinned = pin(far);
+            for trip in 0..total {
+                wait(2 * trip + 1);
+                line.store(2 * trip + 2, Release);
+            }
+            pinned
+        });
+        let pinned = pin(near);
+        let mut trip = 0;
+        let samples = (0..SAMPLES).map(|_| {
+            let started = Instant::now();
+            for _ in 0..ROUND_TRIPS {
+                line.store(2 * trip + 1, Release);
+                wait(2 * trip + 2);
+                trip += 1;
+            }
+            started.elapsed().as_nanos() as u64 / u64::from(ROUND_TRIPS)
+        });
+        let samples = samples.collect();
+        let answered = answers.join().unwrap_or(Ok(()));
+        pinned.and(answered).map(|()| samples)
+    })?;
+    sched_setaffinity(None, &all).map_err(system("setting the CPU affinity"))?;
+    let (least, most) = (samples.iter().min().unwrap_or(&0), samples.iter().max().unwrap_or(&0));
+    Ok(format!("a cache line goes from core {near} to core {far} and back in {least} to {most} ns"))
 }
 
 /// How slow the slowest core was before or after a block, in parts of what it can be at best.

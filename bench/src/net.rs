@@ -78,6 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     std::fs::create_dir_all(&arguments.out).map_err(system("making the output folder"))?;
     println!("{}", machine::describe());
     println!("{}", machine::absences()?);
+    println!("{}", machine::distance()?);
     println!(
         "{} rounds of blocks of {} s, servers on core 0, clients on core 1; the machine has to be idle",
         arguments.pairs, arguments.seconds

@@ -134,6 +134,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     tree::adopt_orphans()?;
     println!("{}", machine::describe());
     println!("{}", machine::absences()?);
+    println!("{}", machine::distance()?);
     println!(
         "{} rounds of blocks of {} s; servers on CPU 1, clients on CPU 0, in all columns alike; {}; the machine has to be idle",
         arguments.pairs,
