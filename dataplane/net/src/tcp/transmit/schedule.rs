@@ -4,8 +4,8 @@
 //!    done goes to the end of the list.
 //! 2. A flow for whose next frame the queue has no buffer is *deferred*: the flows behind it may
 //!    have smaller frames. Deferred flows are served before all others, in the order in which they
-//!    were deferred, so each of many flows on a slow queue waits equally long. Each flow is tried in
-//!    vain once, and then only when it is the first.
+//!    were deferred, so each of many flows on a slow queue waits equally long. A flow finds no
+//!    buffer once, and is tried again when it is the first.
 //! 3. When the first deferred flow has found no buffer for [`DEFERRED_TIME`], nothing else is sent
 //!    before it.
 //! 4. The acknowledgement of a deferred flow does not wait: it is a smaller frame.
