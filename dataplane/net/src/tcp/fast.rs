@@ -211,7 +211,10 @@ impl Tcp {
                 cold.rtt.sample(u64::from(elapsed) * MILLISECOND);
             }
         }
-        cold.backoff = 0;
+        // That a peer takes the byte of a window probe ends no stall: its window may stay closed.
+        if advanced != 1 || !flow.has(flag::PERSIST) || flow.tx.is_empty() {
+            cold.backoff = 0;
+        }
         // In slow start half a window in use is enough: each acknowledged byte allows two new ones
         // (RFC 9438 section 4.10's first rule).
         let used = flow.has(flag::LIMITED)

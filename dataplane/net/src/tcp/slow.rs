@@ -260,13 +260,16 @@ impl Tcp {
         if segment.ack.before(flow.una) || !newer {
             return;
         }
-        let opened = window > flow.wnd;
+        let (closed, opened) = (flow.wnd == 0, window > flow.wnd);
         flow.wnd = window;
         flow.wl1 = segment.seq;
         flow.wl2 = segment.ack;
         let cold = &mut self.flows.cold[index];
         cold.largest_window = cold.largest_window.max(window);
         if opened {
+            if closed {
+                cold.backoff = 0;
+            }
             self.mark_dirty(index);
         }
     }

@@ -145,7 +145,7 @@ impl Tcp {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if cold.retransmit_at == NEVER {
             flow.flags |= flag::PERSIST;
-            cold.retransmit_at = cx.now + cold.rtt.timeout(cold.backoff);
+            cold.retransmit_at = cold.retransmit_deadline(cx.now);
             self.flow_timers.no_later(index, cold.retransmit_at);
         }
     }

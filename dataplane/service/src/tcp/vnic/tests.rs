@@ -532,6 +532,42 @@ fn socket_options_reach_the_engine_and_tcp_info_comes_back() {
     assert_eq!(end.hung_up(), Hangup::Reset);
 }
 
+/// Writes until ring, engine and peer are full.
+fn fill(scene: &mut Scene, placeholder: &OwnedFd, end: &Endpoint) {
+    loop {
+        let written = end.send().expect("no other user").write(&[7; 1 << 16]);
+        if end.data_notification().is_needed() {
+            let _ = rustix::net::send(placeholder, &[0], SendFlags::NOSIGNAL);
+        }
+        scene.run();
+        if written == 0 {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_user_timeout_ends_the_connection_with_a_peer_that_does_not_read() {
+    for set_first in [true, false] {
+        let mut scene = Scene::new();
+        let listener = scene.listen(80);
+        let flow = scene.peer_connects(80);
+        let (placeholder, end) = accept(&listener);
+        if set_first {
+            set(&placeholder, &end, option::USER_TIMEOUT, 1000);
+        }
+        fill(&mut scene, &placeholder, &end);
+        if !set_first {
+            set(&placeholder, &end, option::USER_TIMEOUT, 1000);
+        }
+        // A second and a half.
+        (0..75).for_each(|_| scene.run());
+        assert_eq!(end.private().take_error(), Errno::TIMEDOUT.raw_os_error().unsigned_abs());
+        assert_eq!(end.hung_up(), Hangup::Reset);
+        assert_eq!(scene.closed, [(flow, CloseReason::Reset)], "set first: {set_first}");
+    }
+}
+
 #[test]
 fn two_applications_of_one_vnic_are_connected_without_the_engine() {
     let mut scene = Scene::new();
