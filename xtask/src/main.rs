@@ -17,6 +17,7 @@ mod soak;
 mod sources;
 mod suites;
 mod tidy;
+mod vtc;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,6 +48,8 @@ usage: cargo xtask COMMAND
   soak [SUITE]     long runs with fresh seeds: fresh, net, storage, kv, fuzz, interop, posix, files, fs, sanitizers,
                    mutations, packetdrill, foreign, or all (default)
   suites [MODULE]  runs CPython's socket tests, or one module, on the kernel and under `sietch run` (needs root)
+  suites vtc FOLDER TESTER...
+                   runs the .vtc files below FOLDER with a command (varnishtest or vtest) in the same ways
   threads          runs the tests with several threads under ThreadSanitizer (needs the nightly toolchain)
   tidy             checks the rules that no compiler checks";
 
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         ["packetdrill"] => packetdrill::run(&root(), None),
         ["packetdrill", tool] => packetdrill::run(&root(), Some(tool)),
         ["suites"] => suites::run(&root(), None),
+        ["suites", "vtc", folder, tester @ ..] if !tester.is_empty() => vtc::run(&root(), folder, tester),
         ["suites", module] => suites::run(&root(), Some(module)),
         ["soak"] => soak::run(&root(), "all"),
         ["soak", suite] => soak::run(&root(), suite),

@@ -53,7 +53,7 @@ const IGNORED: &str = "*VSOCK*";
 /// Seconds for one test.
 const TIMEOUT: &str = "600";
 
-/// The shell script of a side: `SIDE` is `kernel` or `sietch`.
+/// The shell script of a side: `SIDE` is `kernel` or `sietch`, `OPTIONS` are those of `sietch run`.
 const SCRIPT: &str = r#"
 set -e
 ip link set lo up
@@ -62,7 +62,7 @@ cd "$FOLDER"
 if [ "$SIDE" = sietch ]; then
     mkdir /run/data
     sietch up --data /run/data --net linux --detach
-    set -- sietch run -- "$@"
+    set -- sietch run $OPTIONS -- "$@"
 fi
 # The report has the outcome of each test, so the exit status is ignored.
 "$@" >"$REPORT.log" 2>&1 || true
@@ -74,24 +74,20 @@ fi
 
 /// Runs all modules, or one.
 pub(crate) fn run(root: &Path, module: Option<&str>) -> Result<(), String> {
-    if let Some(why) = missing() {
+    if let Some(why) = missing(&["unshare", "apt-get", "dpkg-deb", "ip", PYTHON]) {
         println!("SKIPPED suites: {why}");
         return Ok(());
     }
     let folder = root.join("target/suites");
     std::fs::create_dir_all(&folder).map_err(|cause| format!("cannot make {}: {cause}", folder.display()))?;
-    crate::cargo::cargo(
-        root,
-        &["build", "--release", "-p", "sietch-cli", "-p", "sietch-posix-preload"],
-        &[],
-    )?;
+    build(root)?;
     let suite = fetched(&folder)?;
     let side = |name, module| Side { root, folder: &folder, suite: &suite, name, module }.run();
     let (mut connections, mut failed) = (0, Vec::new());
     for module in MODULES.iter().filter(|each| module.is_none_or(|module| module == **each)) {
         let [kernel, sietch] = [side("kernel", module)?, side("sietch", module)?];
         connections += sietch.connections;
-        println!("{module}: kernel {}; sietch {}", kernel.counts(), sietch.counts());
+        println!("{module}: kernel {}; sietch {}", counts(&kernel.outcomes), counts(&sietch.outcomes));
         let differ = compared(&kernel.outcomes, &sietch.outcomes);
         if differ.is_empty() {
             continue;
@@ -116,9 +112,14 @@ pub(crate) fn run(root: &Path, module: Option<&str>) -> Result<(), String> {
     }
 }
 
-/// The missing requirements of this machine.
-fn missing() -> Option<String> {
-    let programs = ["unshare", "apt-get", "dpkg-deb", "ip", PYTHON];
+/// Builds what the sides need.
+pub(crate) fn build(root: &Path) -> Result<(), String> {
+    let packages = ["build", "--release", "-p", "sietch-cli", "-p", "sietch-posix-preload"];
+    crate::cargo::cargo(root, &packages, &[])
+}
+
+/// What this machine lacks to run `programs` in namespaces.
+pub(crate) fn missing(programs: &[&str]) -> Option<String> {
     let lacks = |program: &&str| {
         Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err()
     };
@@ -146,21 +147,21 @@ fn fetched(folder: &Path) -> Result<PathBuf, String> {
     Ok(library)
 }
 
-fn done(command: &mut Command) -> Result<(), String> {
+pub(crate) fn done(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|cause| format!("cannot run {command:?}: {cause}"))?;
     if status.success() { Ok(()) } else { Err(format!("{command:?} ended with {status}")) }
 }
 
 /// The outcome of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     Passed,
     Failed,
     Skipped,
 }
 
 /// By the test's name.
-type Outcomes = BTreeMap<String, Outcome>;
+pub(crate) type Outcomes = BTreeMap<String, Outcome>;
 
 /// One module on one side.
 struct Side<'a> {
@@ -183,37 +184,49 @@ impl Side<'_> {
         for ending in ["xml", "stat", "log"] {
             let _ = std::fs::remove_file(report.with_extension(ending));
         }
-        let path = std::env::var("PATH").unwrap_or_default();
-        let path = format!("{}:{path}", self.root.join("target/release").display());
         let xml = report.with_extension("xml");
-        let mut command = Command::new("unshare");
+        let mut command = on(self.root, self.name, &report);
         command
-            .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
-            .args(["sh", "-c", SCRIPT, "sh", PYTHON, "-m", "test", "--timeout", TIMEOUT])
-            .args(["--ignore", IGNORED, "--junit-xml"])
+            .args([PYTHON, "-m", "test", "--timeout", TIMEOUT, "--ignore", IGNORED, "--junit-xml"])
             .arg(&xml)
             .arg(self.module)
-            .env("SIDE", self.name)
             .env("FOLDER", self.folder)
-            .env("REPORT", &report)
-            .env("PATH", path)
-            .env("PYTHONPATH", self.suite)
-            .env_remove("XDG_RUNTIME_DIR");
+            .env("PYTHONPATH", self.suite);
         done(&mut command)?;
         let text = std::fs::read_to_string(&xml).map_err(|cause| {
             format!("{} on {} left no report ({cause}); see {}.log", self.module, self.name, report.display())
         })?;
-        let counted = std::fs::read_to_string(report.with_extension("stat")).unwrap_or_default();
-        Ok(Run { outcomes: outcomes(&text), connections: number(&counted, "\"connected\":") })
+        Ok(Run { outcomes: outcomes(&text), connections: connections(&report) })
     }
 }
 
-impl Run {
-    fn counts(&self) -> String {
-        let of = |outcome| self.outcomes.values().filter(|each| **each == outcome).count();
-        let [passed, failed, skipped] = [Outcome::Passed, Outcome::Failed, Outcome::Skipped].map(of);
-        format!("{passed} passed, {failed} failed, {skipped} skipped")
-    }
+/// The beginning of a command in namespaces of its own, on one side. Its output goes to
+/// `report.log`.
+pub(crate) fn on(root: &Path, side: &str, report: &Path) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new("unshare");
+    command
+        .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
+        .args(["sh", "-c", SCRIPT, "sh"])
+        .env("SIDE", side)
+        .env("OPTIONS", "")
+        .env("REPORT", report)
+        .env("PATH", format!("{}:{path}", root.join("target/release").display()))
+        .env_remove("XDG_RUNTIME_DIR");
+    command
+}
+
+/// How many connections of that side went through memory.
+pub(crate) fn connections(report: &Path) -> u64 {
+    let counted = std::fs::read_to_string(report.with_extension("stat")).unwrap_or_default();
+    number(&counted, "\"connected\":")
+}
+
+/// How many tests had each outcome.
+pub(crate) fn counts(outcomes: &Outcomes) -> String {
+    let of = |outcome| outcomes.values().filter(|each| **each == outcome).count();
+    let [passed, failed, skipped] = [Outcome::Passed, Outcome::Failed, Outcome::Skipped].map(of);
+    format!("{passed} passed, {failed} failed, {skipped} skipped")
 }
 
 /// The number that follows `name`; 0 if there is none.
@@ -246,7 +259,7 @@ fn outcomes(report: &str) -> Outcomes {
 }
 
 /// Tests that pass on the kernel and not under Sietch, including those that did not run there.
-fn compared(kernel: &Outcomes, sietch: &Outcomes) -> Vec<String> {
+pub(crate) fn compared(kernel: &Outcomes, sietch: &Outcomes) -> Vec<String> {
     let passed = kernel.iter().filter(|(_, outcome)| **outcome == Outcome::Passed);
     let differ = passed.filter(|(name, _)| sietch.get(*name) != Some(&Outcome::Passed));
     differ.map(|(name, _)| name.clone()).collect()
