@@ -34,14 +34,16 @@ struct Waiting {
     inodes: BTreeSet<u64>,
     /// Directories and their former names.
     names: VecDeque<(InodeNumber, Place)>,
-    /// The directory whose name is being discarded.
-    current: Option<InodeNumber>,
+    /// The directory whose name is being discarded, and the one that has that name.
+    current: Option<[InodeNumber; 2]>,
     ended: bool,
 }
 
 impl Waiting {
+    /// Whether a name of `directory`, or one in it, is to be discarded.
     fn has(&self, directory: InodeNumber) -> bool {
-        self.current == Some(directory) || self.names.iter().any(|(other, _)| *other == directory)
+        self.current.is_some_and(|current| current.contains(&directory))
+            || self.names.iter().any(|(other, place)| *other == directory || place.parent == directory)
     }
 }
 
@@ -65,8 +67,8 @@ impl Stale {
     }
 
     /// The kernel is about to get to know `directory`, and had it at the `former` place. That is
-    /// discarded soon. If it is to be already, the kernel asks again because of that: this waits a
-    /// moment.
+    /// discarded soon. If it is to be already, or a name in this directory, the kernel asks again
+    /// because of that: this waits a moment.
     pub(crate) fn found(&self, directory: InodeNumber, former: Option<Place>) {
         let mut waiting = self.waiting();
         if let Some(former) = former {
@@ -95,7 +97,7 @@ impl Stale {
                 return None;
             }
             if let Some((directory, former)) = waiting.names.pop_front() {
-                waiting.current = Some(directory);
+                waiting.current = Some([directory, former.parent]);
                 return Some(Told::Name(former));
             }
             if let Some(inode) = waiting.inodes.pop_first() {
