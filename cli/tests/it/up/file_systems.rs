@@ -111,7 +111,7 @@ fn a_file_system_that_is_unmounted_by_hand_stays_so_until_a_reload() {
         let (store, medium) = (path("store"), path("medium"));
         let grow = ["fs", "grow", &store, "--medium", &medium, "--size", "20mib"];
         let refused = text(&testbed.run(&grow).stderr);
-        assert!(refused.contains("unmount it"), "{refused}");
+        assert!(refused.contains("`umount DIR`") && refused.contains("`sietch reload`"), "{refused}");
         rustix::mount::unmount(path("mnt"), rustix::mount::UnmountFlags::empty()).expect("unmount");
         let unmounted = || testbed.status()["instance"]["unmounted"].clone();
         let names = serde_json::json!(["the file system mail"]);

@@ -172,7 +172,8 @@ pub enum StoreError {
     Media(#[from] MediaError),
     /// It is open.
     #[error(
-        "{}: is in use: {used}; unmount it, or end `sietch fs serve`, and run this again",
+        "{}: is in use: {used}; unmount it, or end `sietch fs serve`, and run this again (under `sietch up`: \
+         `umount DIR`, and `sietch reload` afterwards)",
         path.display()
     )]
     InUse {
