@@ -4,6 +4,8 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use super::*;
+use crate::fs::shared::serve;
+use crate::fs::test_folder;
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -31,6 +33,71 @@ impl Drop for Folder {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }
+}
+
+#[test]
+fn an_operation_ends_if_the_service_does_not_run_and_the_next_one_goes_on_if_it_does() {
+    let folder = test_folder::Folder::new("stopped");
+    let server = serve(&folder.store(), || {}).expect("a service");
+    let mut remote = attach_reader(&folder.store()).expect("a client").0;
+    remote.probes_after = Duration::from_millis(1);
+    // The service gets nothing of what the client says, as if it were stopped.
+    let (said, _heard) = UnixStream::pair().expect("sockets");
+    let socket = std::mem::replace(&mut remote.socket, said);
+    let inode = InodeNumber(1);
+    remote.request_lease(inode, Mode::Shared).expect("it is asked for");
+    assert_eq!(remote.wait_message(), Err(Errno::TIMEDOUT));
+    assert_eq!(remote.inode_numbers(), Err(Errno::TIMEDOUT));
+    assert!(remote.ended().is_none());
+    // It runs again, and answers.
+    remote.inbox.deliver(Notice::Numbers { start: 7, end: 9 });
+    assert_eq!(remote.inode_numbers(), Ok(7..9));
+    remote.inbox.deliver(Notice::Granted { inode: 1, exclusive: false, serial: 1, sole: false });
+    assert_eq!(remote.wait_message(), Ok(()));
+    assert!(matches!(remote.message(), Some(Message::Granted(grant)) if grant.inode == inode));
+    remote.socket = socket;
+    drop(remote);
+    server.end().expect("everything is digested");
+}
+
+/// What it waits for may take long, as a digest on a slow disk does.
+#[test]
+fn a_service_that_answers_probes_is_waited_for() {
+    let folder = test_folder::Folder::new("probed");
+    let server = serve(&folder.store(), || {}).expect("a service");
+    let mut remote = attach_reader(&folder.store()).expect("a client").0;
+    remote.probes_after = Duration::from_millis(1);
+    let inbox = Arc::clone(&remote.inbox);
+    let waiting = std::thread::spawn(move || {
+        let waited = remote.wait_message();
+        (waited, remote)
+    });
+    // More answers than there are silent waits.
+    let begun = inbox.arrivals();
+    while inbox.arrivals() < begun + 2 * u64::from(SILENCE) {
+        assert!(!waiting.is_finished(), "it does not wait for a service that runs");
+        std::thread::yield_now();
+    }
+    inbox.deliver(Notice::RecallRoom);
+    let (waited, remote) = waiting.join().expect("no panic");
+    assert_eq!(waited, Ok(()));
+    drop(remote);
+    server.end().expect("everything is digested");
+}
+
+/// The service may use blocks again as soon as the word is set. A notice may come later, to a check
+/// that was stopped meanwhile.
+#[test]
+fn a_check_that_is_fenced_leaves_before_the_notice_comes() {
+    let folder = test_folder::Folder::new("fenced");
+    let server = serve(&folder.store(), || {}).expect("a service");
+    let (mut remote, _root) = attach_reader(&folder.store()).expect("a client");
+    assert_eq!(remote.must_leave(), None);
+    remote.fence.set();
+    assert!(remote.ended().is_none(), "no notice has come");
+    assert_eq!(remote.must_leave().as_deref(), Some(NEEDED));
+    drop(remote);
+    server.end().expect("everything is digested");
 }
 
 #[test]
