@@ -18,6 +18,7 @@
 mod bypass;
 mod connection_churn;
 mod dovecot;
+mod gloo;
 mod hostile;
 mod iperf;
 mod java;
@@ -25,6 +26,7 @@ mod kernel_comparison;
 mod memcached;
 mod nginx;
 mod node;
+mod php;
 mod postgres;
 mod process;
 mod python;
@@ -36,6 +38,7 @@ mod ssh;
 mod streams;
 mod stress;
 mod testbed;
+mod zookeeper;
 
 /// The four combinations of one load as tests of the module; those named run in CI.
 macro_rules! combinations {

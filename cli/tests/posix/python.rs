@@ -1,5 +1,5 @@
-//! Python's http.server (a thread a connection, blocking sockets) and asyncio's streams (epoll,
-//! half-closed connections).
+//! Python's http.server (a thread a connection, blocking sockets), and asyncio's streams
+//! (half-closed connections) on its own loop and on uvloop's.
 
 use rustix::process::Signal;
 
@@ -36,19 +36,41 @@ mod http {
 
 /// One loop for all connections.
 mod asyncio {
-    use super::{Sides, Signal, Testbed};
+    use super::{Sides, Testbed, streams};
     use crate::combinations;
 
     combinations!(load, needs ["python3"], in CI [Sides::BOTH]);
 
     fn load(testbed: &Testbed) {
-        let script = testbed.write("streams.py", include_str!("scripts/streams.py"));
-        let server = testbed.serve("python3", &[&script, "serve", "8001"], 8001);
-        let (connections, bytes) = (testbed.size("20", "100"), testbed.size("1000000", "10000000"));
-        let printed = testbed.client_output("python3", &[&script, "load", "8001", connections, bytes]);
-        assert!(printed.contains("all right"), "{printed}");
-        // Its loop gets the signal through a socket pair.
-        server.signal(Signal::TERM);
-        assert!(server.succeed().text().contains(&format!("served {connections}")));
+        streams(testbed, &[]);
     }
+}
+
+/// The same on libuv's loop, which calls `epoll`, `read` and `write` from C.
+mod uvloop {
+    use super::{Sides, Testbed, streams};
+    use crate::combinations;
+
+    combinations!(
+        load,
+        needs ["python3", "/usr/lib/python3/dist-packages/uvloop/__init__.py"],
+        in CI [Sides::BOTH]
+    );
+
+    fn load(testbed: &Testbed) {
+        streams(testbed, &["--uvloop"]);
+    }
+}
+
+fn streams(testbed: &Testbed, loops: &[&str]) {
+    let script = testbed.write("streams.py", include_str!("scripts/streams.py"));
+    let command = [&[script.as_str()], loops].concat();
+    let server = testbed.serve("python3", &[&command[..], &["serve", "8001"]].concat(), 8001);
+    let (connections, bytes) = (testbed.size("20", "100"), testbed.size("1000000", "10000000"));
+    let printed =
+        testbed.client_output("python3", &[&command[..], &["load", "8001", connections, bytes]].concat());
+    assert!(printed.contains("all right"), "{printed}");
+    // Its loop gets the signal through a socket pair.
+    server.signal(Signal::TERM);
+    assert!(server.succeed().text().contains(&format!("served {connections}")));
 }

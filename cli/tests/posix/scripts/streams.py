@@ -2,7 +2,7 @@
 
 Every connection sends, ends its side, and compares the reply.
 
-usage: streams.py serve PORT | streams.py load PORT CONNECTIONS BYTES
+usage: streams.py [--uvloop] serve PORT | streams.py [--uvloop] load PORT CONNECTIONS BYTES
 """
 
 import asyncio
@@ -71,7 +71,13 @@ async def load(port, connections, total):
     print("all right")
 
 
-if sys.argv[1] == "serve":
-    asyncio.run(serve(int(sys.argv[2])))
+arguments = sys.argv[1:]
+if arguments[0] == "--uvloop":
+    import uvloop
+
+    uvloop.install()
+    del arguments[0]
+if arguments[0] == "serve":
+    asyncio.run(serve(int(arguments[1])))
 else:
-    asyncio.run(load(*map(int, sys.argv[2:])))
+    asyncio.run(load(*map(int, arguments[1:])))
