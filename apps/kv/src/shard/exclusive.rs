@@ -15,7 +15,8 @@
 //! 4. A command that takes rights from clients, kills or pauses them runs only once every command
 //!    that was forwarded has run: such a command takes effect before the reply to CLIENT PAUSE, or
 //!    not while the pause lasts. Each shard counts what it forwards and runs, and forwards nothing
-//!    until the next section if the counts differ. What it holds for want of room runs then.
+//!    until the next section if the counts differ. What it holds for want of room runs then;
+//!    replies beyond the soft limit of a client's output are lost, and the client is closed.
 //! 5. If all shards together have more than `maxmemory`, keys of any of them are evicted at the
 //!    end.
 //! 6. The effects of all shards are put together in the order of their execution.
@@ -84,10 +85,7 @@ pub fn run(shards: &mut Vec<Box<Shard>>, now: Now) {
     shards.iter_mut().for_each(|shard| shard.exchange_totals());
     for shard in shards.iter_mut() {
         shard.exchange_totals();
-        shard.peers.draining = draining;
-        if draining {
-            shard.peers.release_held();
-        }
+        shard.peers.drain(draining);
         shard.end_halt();
         if shard.store.observation.changed {
             shard.observe();

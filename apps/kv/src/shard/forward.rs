@@ -162,6 +162,9 @@ impl Shard {
                 continue;
             }
             if envelope.lost {
+                // Unless the log has failed, it has more output than it may have.
+                let is_first = client.closing == Closing::No && self.failed.is_none();
+                self.store.metrics.output_limit_closed += u64::from(is_first);
                 client.output.drop_held();
                 client.closing = Closing::AfterOutput;
                 client.pending.clear();

@@ -123,7 +123,8 @@ pub(super) const ENVELOPE: usize = 24;
 pub(super) struct Envelope {
     pub(super) client: ClientId,
     pub(super) ticket: u32,
-    /// There is no reply, because the log has failed before its effects were durable.
+    /// There is no reply: the log has failed before its effects were durable, or the client does
+    /// not read. The client is to be closed.
     pub(super) lost: bool,
     /// The owner holds further commands of the client until it is asked to go on.
     pub(super) holds: bool,

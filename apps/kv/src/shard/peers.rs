@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::class::Class;
 use super::messages::Requests;
-use super::proxy::Proxy;
+use super::proxy::{Fate, Proxy};
 use crate::clients::Client;
 use crate::commands::Table;
 use crate::foundation::client_id::ClientId;
@@ -68,6 +68,8 @@ pub(super) struct Peers {
     pub(super) awaits_drain: bool,
     /// The same for any shard: nothing is forwarded.
     pub(super) draining: bool,
+    /// Meanwhile, by client: bytes of the replies that were made here.
+    drained_bytes: BTreeMap<(usize, ClientId), usize>,
 }
 
 impl Peers {
@@ -102,12 +104,36 @@ impl Peers {
         }
     }
 
-    /// Lets all commands run that are held here: a command waits until they have.
-    pub(super) fn release_held(&mut self) {
+    /// Lets all commands run that are held here, if a command waits until they have.
+    pub(super) fn drain(&mut self, draining: bool) {
+        self.draining = draining;
+        if !draining {
+            self.drained_bytes.clear();
+            return;
+        }
         for ((from, _), requests) in std::mem::take(&mut self.held) {
             if !requests.is_empty() {
                 self.inbox.push_front((from, requests));
             }
+        }
+    }
+
+    /// What becomes of the reply to the next command of a client. While no command may be held, the
+    /// client has `limit` bytes of replies.
+    #[inline]
+    pub(super) fn fate(&self, from: usize, client: ClientId, limit: usize) -> Fate {
+        if !self.draining {
+            return Fate::Sent;
+        }
+        let bytes = self.drained_bytes.get(&(from, client));
+        if bytes.is_some_and(|&bytes| bytes > limit) { Fate::Lost } else { Fate::SentAtOnce }
+    }
+
+    /// Counts a reply of so many bytes.
+    #[inline]
+    pub(super) fn note_reply(&mut self, from: usize, client: ClientId, bytes: usize) {
+        if self.draining {
+            *self.drained_bytes.entry((from, client)).or_default() += bytes;
         }
     }
 }

@@ -14,6 +14,17 @@ const REPLY_BYTES: usize = 4 << 20;
 /// on their way, take 4 MiB.
 const HELD_FROM: usize = 64 << 10;
 
+/// What becomes of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is sent. If it is large, the next commands of its client are held.
+    Sent,
+    /// It is sent, and no command may be held.
+    SentAtOnce,
+    /// It is lost, and its client is to be closed.
+    Lost,
+}
+
 /// The client in whose place the commands of another shard's clients run.
 pub(super) struct Proxy {
     pub(super) client: Box<Client>,
@@ -35,27 +46,31 @@ impl Proxy {
 
     /// Takes on the state of the client whose command runs next, and begins its reply. Returns
     /// where the envelope is.
-    pub(super) fn begin(&mut self, head: &RequestHead) -> usize {
+    pub(super) fn begin(&mut self, head: &RequestHead, fate: Fate) -> usize {
         let client = &mut self.client;
         client.database = head.database;
         client.resp3 = head.resp3;
         client.peer = head.peer;
-        client.reply_mode = if head.quiet { ReplyMode::Off } else { ReplyMode::On };
+        client.reply_mode = if head.quiet || fate == Fate::Lost { ReplyMode::Off } else { ReplyMode::On };
         let start = client.output.bytes.len();
         client.output.bytes.extend_from_slice(&[0; ENVELOPE]);
         start
     }
 
-    /// Writes the envelope of the reply. Whether the next commands of the client are to be held,
-    /// which they may be.
-    pub(super) fn end(&mut self, head: &RequestHead, start: usize, may_hold: bool) -> bool {
+    /// Writes the envelope of the reply. Returns the bytes of the reply, and whether the next
+    /// commands of the client are to be held.
+    pub(super) fn end(&mut self, head: &RequestHead, start: usize, fate: Fate) -> (usize, bool) {
         let bytes = &mut self.client.output.bytes;
-        let length = bytes.len() - start - ENVELOPE;
-        let holds = may_hold && length >= HELD_FROM;
-        let (RequestHead { client, ticket, .. }, length) = (*head, length as u64);
-        let envelope = Envelope { client, ticket, lost: false, holds, length };
+        let lost = fate == Fate::Lost;
+        if lost {
+            bytes.truncate(start + ENVELOPE);
+        }
+        let reply = bytes.len() - start - ENVELOPE;
+        let holds = fate == Fate::Sent && reply >= HELD_FROM;
+        let RequestHead { client, ticket, .. } = *head;
+        let envelope = Envelope { client, ticket, lost, holds, length: reply as u64 };
         bytes[start..start + ENVELOPE].copy_from_slice(&envelope.encode());
-        holds
+        (reply, holds)
     }
 
     /// Replaces the replies that are held by notes that they are lost.

@@ -12,6 +12,9 @@
 //!    that the client has room, or has gone.
 //! 5. If the log fails, the replies that were held are lost. An envelope without a reply says so,
 //!    and the sender closes the client, as it closes its own.
+//! 6. While a section waits until all commands have run (`shard/exclusive.rs`), none is held. They
+//!    all run; replies to a client beyond its soft limit are lost, so that one that does not read
+//!    does not fill the memory.
 
 use super::Shard;
 use super::messages::{RESUME, RequestHead, Requests};
@@ -89,7 +92,7 @@ impl Shard {
             self.peers.ran[from] += 1;
             proxy.client.name.clear();
             proxy.client.name.extend_from_slice(name);
-            if self.run_request(&mut proxy, &head, &arguments) {
+            if self.run_request(from, &mut proxy, &head, &arguments) {
                 self.peers.held.insert((from, head.client), Requests::default());
             }
         }
@@ -99,9 +102,16 @@ impl Shard {
     }
 
     /// Runs a command; whether the next ones of its client are held.
-    fn run_request(&mut self, proxy: &mut Proxy, head: &RequestHead, arguments: &[&[u8]]) -> bool {
+    fn run_request(
+        &mut self,
+        from: usize,
+        proxy: &mut Proxy,
+        head: &RequestHead,
+        arguments: &[&[u8]],
+    ) -> bool {
         let Some(&command) = self.table.commands().get(head.command as usize) else { return false };
-        let start = proxy.begin(head);
+        let fate = self.peers.fate(from, head.client, self.store.settings.output_soft_limit);
+        let start = proxy.begin(head, fate);
         let client = &mut proxy.client;
         if let Err(fault) = self.admit(client, command, arguments) {
             self.reject(client, Some(head.command), &fault);
@@ -114,7 +124,8 @@ impl Shard {
         } else {
             self.call(client, command, |context| context.run(head.command, arguments));
         }
-        let holds = proxy.end(head, start, !self.peers.draining);
+        let (reply, holds) = proxy.end(head, start, fate);
+        self.peers.note_reply(from, head.client, reply);
         self.serve_ready();
         holds
     }

@@ -609,15 +609,55 @@ fn a_client_that_does_not_read_has_one_large_reply_of_each_shard() {
         // Others are served meanwhile, and no command waits for the one that does not read.
         let key = key_of(1, 3);
         assert_eq!(cluster.request(other, &format!("STRLEN {key}")), format!(":{LARGE}\r\n"));
-        if seed % 2 == 0 {
-            assert_eq!(cluster.request(other, "CLIENT PAUSE 1 WRITE"), "+OK\r\n", "seed {seed}");
-            cluster.pass(2);
-        }
         cluster.read_again(client);
         let replies = text(cluster.take(client));
         assert_eq!(replies.matches(&format!("${LARGE}\r\n")).count(), 60, "seed {seed}");
         let lengths = replies.split("\r\n").filter_map(|line| line.strip_prefix(':'));
         assert!(lengths.eq((1..=60).map(|length| length.to_string())), "seed {seed}: in order, each once");
+    }
+}
+
+/// A client pipelines reads of `bytes` each, with a write behind each, and does not read; another
+/// one pauses writes, which waits for all of that. Returns the first client, and how many of its
+/// writes have run.
+fn paused(seed: u64, bytes: usize, reads: usize) -> (Cluster, Handle, usize) {
+    let mut cluster = Cluster::new(2, seed);
+    let (client, other, key) = (cluster.connect(0), cluster.connect(0), key_of(1, 2));
+    cluster.request(other, &format!("SETRANGE {key} {} x", bytes - 1));
+    // Short replies: then many commands are on their way at once.
+    (0..60).for_each(|_| drop(cluster.request(client, &format!("STRLEN {key}"))));
+    cluster.stalled.push(client);
+    for _ in 0..reads {
+        cluster.send(client, format!("GET {key}\r\nAPPEND n{{{key}}} x\r\n").as_bytes());
+    }
+    cluster.settle();
+    assert_eq!(cluster.request(other, "CLIENT PAUSE 100000 WRITE"), "+OK\r\n", "seed {seed}");
+    let ran = cluster.request(other, &format!("STRLEN n{{{key}}}"));
+    cluster.settle();
+    (cluster, client, ran.trim_start_matches(':').trim_end().parse().expect("a length"))
+}
+
+#[test]
+fn what_is_held_runs_before_a_restriction_and_fills_no_memory() {
+    for seed in 0..10 {
+        let (mut cluster, client, ran) = paused(seed, LARGE, 60);
+        let used = used(&cluster) as usize;
+        assert!(used < 6 * LARGE, "seed {seed}: {used} bytes");
+        assert!(ran > 10, "seed {seed}: what was forwarded has run: {ran}");
+        cluster.read_again(client);
+        let replies = text(cluster.take(client));
+        let read = format!("${LARGE}\r\n{}x\r\n", "\0".repeat(LARGE - 1));
+        assert!(replies == format!("{read}:1\r\n{read}"), "seed {seed}: up to the first lost one");
+        assert!(cluster.shards[0].wants_close(client.1), "seed {seed}");
+        assert_eq!(cluster.shards[0].metrics().output_limit_closed, 1, "seed {seed}");
+        // Replies within the soft limit are kept.
+        let (mut cluster, client, ran) = paused(seed, 100_000, 8);
+        assert_eq!(ran, 8, "seed {seed}");
+        cluster.read_again(client);
+        let replies = text(cluster.take(client));
+        assert_eq!(replies.matches("$100000\r\n").count(), 8, "seed {seed}");
+        assert!(replies.ends_with(":8\r\n"), "seed {seed}");
+        assert!(!cluster.shards[0].wants_close(client.1), "seed {seed}");
     }
 }
 
