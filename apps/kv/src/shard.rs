@@ -425,13 +425,11 @@ impl Shard {
             return;
         }
         self.store.metrics.output_bytes += count as u64;
-        let (soft, limits) = (self.store.settings.output_soft_limit, self.clients.output_limits());
-        let Some(client) = self.clients.get_mut(id) else {
+        let soft = self.store.settings.output_soft_limit;
+        let Some(client) = self.clients.note_sent(id, count) else {
             return;
         };
-        client.output.consumed(count);
-        client.note_sent(&limits);
-        if client.output.pending() <= soft {
+        if self.peers.any && client.output.pending() <= soft {
             self.peers.resume_owner(client);
         }
         let memory = client.memory();

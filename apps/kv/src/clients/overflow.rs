@@ -27,7 +27,8 @@ impl Client {
     }
 
     /// Notes that output has left.
-    pub(crate) fn note_sent(&mut self, limits: &OutputLimits) {
+    #[inline]
+    pub(super) fn note_sent(&mut self, limits: &OutputLimits) {
         if self.over_soft_since.is_some() && !self.output_limit(limits).is_soft_reached(self.owed()) {
             self.over_soft_since = None;
         }
@@ -60,7 +61,16 @@ impl Clients {
     }
 
     /// Closes a client that has reached its hard limit, and lists it at its soft limit.
+    #[inline]
     pub(crate) fn check_output(&mut self, client: &mut Client, now_ns: u64) {
+        // By default only subscribers and monitors have a limit.
+        if client.over_soft_since.is_some() || client.output_limit(&self.output_limits).is_set() {
+            self.check_limited(client, now_ns);
+        }
+    }
+
+    #[inline(never)]
+    fn check_limited(&mut self, client: &mut Client, now_ns: u64) {
         let (limit, owed) = (client.output_limit(&self.output_limits), client.owed());
         if limit.is_reached(owed) {
             return self.overflow(client);

@@ -446,9 +446,14 @@ impl Clients {
         self.patterns.iter().map(|(pattern, subscribers)| (&**pattern, subscribers))
     }
 
-    /// The limits of output.
-    pub(crate) fn output_limits(&self) -> OutputLimits {
-        self.output_limits
+    /// Notes that a client, which this returns, was sent `count` bytes of its output.
+    #[inline]
+    pub(crate) fn note_sent(&mut self, id: ClientId, count: usize) -> Option<&mut Client> {
+        let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?;
+        let client = slot.client.as_deref_mut()?;
+        client.output.consumed(count);
+        client.note_sent(&self.output_limits);
+        Some(client)
     }
 
     /// Appends a message to the output of a client other than the one being served, within the

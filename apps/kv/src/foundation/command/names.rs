@@ -60,7 +60,7 @@ impl Names {
     }
 
     /// The number of this name, in any case.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, name: &[u8]) -> Option<u16> {
         if let Some(word) = word(name) {
             let mut at = first_slot(word);

@@ -20,6 +20,11 @@ pub struct OutputLimit {
 }
 
 impl OutputLimit {
+    /// Whether it limits anything.
+    pub(crate) fn is_set(self) -> bool {
+        (self.hard | self.soft) > 0
+    }
+
     /// Whether a client with so many bytes is closed at once.
     pub(crate) fn is_reached(self, bytes: usize) -> bool {
         self.hard > 0 && bytes as u64 >= self.hard
