@@ -3,7 +3,8 @@
 //! 1. A backup reads the log beside the store that writes it ([`persist::Follower`]), and replays
 //!    it into a store in memory, up to where the log ends at some moment after the backup began.
 //!    What it then has is a prefix of the log: the data set as it was at one moment, as after a
-//!    crash. The store is not asked, and does not notice.
+//!    crash. The store is not asked, and does not notice. Reading ends beside any store: what was
+//!    in the area at that moment is no more than the area holds.
 //! 2. What is in memory is written as records of a snapshot, each with a checksum that includes the
 //!    one before ([`mod@format`]). So however slowly a pipe is read, it holds that moment.
 //! 3. A restore reads a backup to its end before it touches the area. Whatever is wrong with it,
@@ -22,9 +23,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use sietch::disk::DiskQueue;
 use sietch::persist::{self, Entry, FollowError, Follower, FormatOptions, Log, SnapshotError};
 
-use crate::data::journal::ReplayError;
 use crate::foundation::settings::Settings;
-use crate::shard::{Now, Shard};
+use crate::shard::{Now, Shard, most_replayed, replay_entries};
 
 mod error;
 mod format;
@@ -92,30 +92,35 @@ impl Image {
         Err(BackupError::TooFast { attempts: ATTEMPTS })
     }
 
+    /// Reads up to the end of the log. Beside a store that writes as fast as this reads, there is
+    /// none: but what was in the area when the time was over is no more than the area holds.
     fn follow<D: DiskQueue>(&mut self, disk: D, begun: Instant) -> Result<(), BackupError> {
+        let mut left = disk.capacity();
+        self.shard.limit_replay(most_replayed(left));
         let mut follower = Follower::open(disk).map_err(BackupError::Follow)?;
-        let mut refused: Option<ReplayError> = None;
         loop {
             let settled = begun.elapsed() >= SETTLED;
-            let polled = follower.poll(&mut |entry| {
-                let replayed = match entry {
-                    Entry::Snapshot(payload) => self.shard.replay_snapshot(payload),
-                    Entry::Record(sequence, payload) => self.shard.replay(sequence, payload, Now::default()),
-                };
-                replayed.map_err(|cause| {
-                    let text = cause.to_string();
-                    refused = Some(cause);
-                    text.into()
-                })
-            });
-            if let Some(cause) = refused {
-                return Err(BackupError::Replay(cause));
+            let (polled, refused) = replay_entries(
+                |entry| self.shard.replay_entry(entry, Now::default()),
+                |apply| {
+                    follower.poll(&mut |entry| {
+                        if let Entry::Record(_, payload) = &entry
+                            && (settled || begun.elapsed() >= SETTLED)
+                        {
+                            let length = payload.len() as u64;
+                            left = left.checked_sub(length).ok_or("the rest is of a later time")?;
+                        }
+                        apply(entry)
+                    })
+                },
+            );
+            match (polled, refused) {
+                (_, Some(cause)) => return Err(BackupError::Replay(cause)),
+                (Ok(_), None) if settled => break,
+                (Ok(_), None) => std::thread::sleep(PAUSE),
+                (Err(FollowError::Rejected { .. }), None) => break,
+                (Err(cause), None) => return Err(BackupError::Follow(cause)),
             }
-            polled.map_err(BackupError::Follow)?;
-            if settled {
-                break;
-            }
-            std::thread::sleep(PAUSE);
         }
         self.sequence = follower.delivered();
         self.shard.finish_recovery().map_err(BackupError::Replay)
@@ -218,18 +223,11 @@ fn open<D: DiskQueue>(mut disk: D, identity: u128, replaced: bool) -> Result<Log
 impl Image {
     /// Reads the log of an area that no store has open.
     fn verify<D: DiskQueue>(&mut self, disk: &mut D) -> Result<(), BackupError> {
-        let mut refused: Option<ReplayError> = None;
-        let read = persist::verify(disk, &mut |entry| {
-            let replayed = match entry {
-                Entry::Snapshot(payload) => self.shard.replay_snapshot(payload),
-                Entry::Record(sequence, payload) => self.shard.replay(sequence, payload, Now::default()),
-            };
-            replayed.map_err(|cause| {
-                let text = cause.to_string();
-                refused = Some(cause);
-                text.into()
-            })
-        });
+        self.shard.limit_replay(most_replayed(disk.capacity()));
+        let (read, refused) = replay_entries(
+            |entry| self.shard.replay_entry(entry, Now::default()),
+            |apply| persist::verify(disk, apply),
+        );
         if let Some(cause) = refused {
             return Err(BackupError::Replay(cause));
         }

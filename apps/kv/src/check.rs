@@ -17,11 +17,11 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io::ErrorKind;
 
 use sietch::disk::DiskQueue;
-use sietch::persist::{self, Entry, Failure, OpenError, RecoveryReport};
+use sietch::persist::{self, Failure, OpenError, RecoveryReport};
 
 use crate::data::journal::ReplayError;
 use crate::foundation::settings::Settings;
-use crate::shard::{Now, Shard};
+use crate::shard::{Now, Shard, most_replayed, replay_entries};
 
 /// Whether acknowledged writes are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,18 +96,11 @@ pub fn check<D: DiskQueue>(disk: &mut D) -> Verdict {
     // The seed must be unpredictable to the author of a hostile log.
     let seed = RandomState::new().hash_one(std::process::id());
     let mut shard = Shard::new(Settings::default(), seed);
-    let mut refused: Option<ReplayError> = None;
-    let outcome = persist::verify(disk, &mut |entry| {
-        let decoded = match entry {
-            Entry::Snapshot(payload) => shard.replay_snapshot(payload),
-            Entry::Record(sequence, payload) => shard.replay(sequence, payload, Now::default()),
-        };
-        decoded.map_err(|cause| {
-            let text = cause.to_string();
-            refused = Some(cause);
-            text.into()
-        })
-    });
+    shard.limit_replay(most_replayed(disk.capacity()));
+    let (outcome, refused) = replay_entries(
+        |entry| shard.replay_entry(entry, Now::default()),
+        |apply| persist::verify(disk, apply),
+    );
     match outcome {
         Ok(log) => match shard.finish_recovery() {
             Ok(()) if log.area < log.formatted => shortened(&log),
@@ -140,9 +133,12 @@ fn undecodable(cause: Option<ReplayError>, sequence: u64, offset: Option<u64>) -
         Some(ReplayError::Refused { .. }) => {
             Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Acknowledged, fix: RESTORE })
         }
-        Some(ReplayError::Kind { .. } | ReplayError::Command { .. } | ReplayError::Database { .. }) => {
-            Verdict::Unknown(Finding { offset, sequence, what, loss: Loss::Nothing, fix: SAME_PROGRAM })
-        }
+        Some(
+            ReplayError::Kind { .. }
+            | ReplayError::Command { .. }
+            | ReplayError::Database { .. }
+            | ReplayError::TooLarge { .. },
+        ) => Verdict::Unknown(Finding { offset, sequence, what, loss: Loss::Nothing, fix: SAME_PROGRAM }),
     }
 }
 

@@ -61,6 +61,7 @@ mod snapshot_parts;
 use deferred_faults::DeferredFaults;
 use peers::{Halt, Peers};
 use proxy::Proxy;
+pub(crate) use recovery::{most_replayed, rejected, replay_entries};
 use snapshot::SnapshotWalk;
 pub(crate) use snapshot::stamp;
 use snapshot_keys::SnapshotKeys;
@@ -128,6 +129,8 @@ pub struct Shard {
     deferred_faults: DeferredFaults,
     /// The parts read so far of a snapshot record that is stored in parts.
     parts: SnapshotParts,
+    /// Bytes that the data may take in a snapshot during replay.
+    most_replayed: u64,
     /// Bytes of a value, as dumped, from which on it is dumped in several slices.
     large_value: usize,
     /// Bytes that a snapshot record may have.
@@ -184,6 +187,7 @@ impl Shard {
             snapshot_keys,
             deferred_faults: DeferredFaults::default(),
             parts: SnapshotParts::default(),
+            most_replayed: u64::MAX,
             large_value: LARGE_VALUE,
             largest_record: sietch::persist::MAX_RECORD,
             next_idle_check: 0,

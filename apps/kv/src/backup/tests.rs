@@ -1,13 +1,16 @@
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use sietch::disk::BlockingQueue;
+use sietch::disk::{BlockingQueue, Completion, Operation, Priority, SubmitError};
 use sietch_sim::Random;
 
 use super::*;
-use crate::data::journal::{self, EFFECTS, PART, SNAPSHOT};
+use crate::check::{Verdict, check};
+use crate::data::journal::{self, EFFECTS, PART, ReplayError, SNAPSHOT};
 use crate::server::LogWriter;
 use crate::settings::Durability;
 use crate::shard::ClientId;
@@ -406,6 +409,132 @@ fn serve(
         }
         acknowledged.store(number, Ordering::SeqCst);
     }
+}
+
+/// A store that writes while it is read.
+struct Busy {
+    shard: Shard,
+    client: ClientId,
+    log_writer: LogWriter<BlockingQueue>,
+    begun: Instant,
+    /// Commands that were acknowledged.
+    number: u64,
+    /// Bytes that were written and read.
+    written: usize,
+    read: usize,
+}
+
+impl Busy {
+    fn new(disk: BlockingQueue) -> Self {
+        let (log, _) = Log::open(disk, persist::Options::default(), &mut |_| Ok(())).expect("a log");
+        let mut shard = Shard::new(Settings::default(), 3);
+        shard.enable_journal(true);
+        let client = shard.connect(NOWHERE, NOWHERE, NOW).expect("it is alone");
+        let log_writer = LogWriter::new(log, Durability::Always);
+        log_writer.initialize(&mut shard);
+        Self { shard, client, log_writer, begun: Instant::now(), number: 0, written: 0, read: 0 }
+    }
+
+    /// Writes until the log is longer than what was read, by the bytes of some reads.
+    fn keep_ahead(&mut self, read: usize) {
+        const AHEAD: usize = 1 << 20;
+        const VALUE: usize = 10_000;
+        self.read += read;
+        while self.written < self.read + AHEAD {
+            self.number += 1;
+            let (number, value) = (self.number, "v".repeat(VALUE));
+            let command = format!("MULTI\r\nSET large {value}\r\nSET n {number}\r\nEXEC\r\n");
+            self.shard.feed(self.client, command.as_bytes(), NOW);
+            while !self.shard.output(self.client).ends_with(b"+OK\r\n+OK\r\n") {
+                let monotonic_ns = 1 + self.begun.elapsed().as_nanos() as u64;
+                self.log_writer.iterate(&mut self.shard, Now { monotonic_ns, ..NOW });
+            }
+            let length = self.shard.output(self.client).len();
+            self.shard.consumed(self.client, length);
+            self.written += VALUE;
+        }
+    }
+}
+
+/// Reads the area of such a store, and has it write before each read.
+struct Chased<'a>(BlockingQueue, &'a RefCell<Busy>);
+
+impl DiskQueue for Chased<'_> {
+    fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    fn block_size(&self) -> usize {
+        self.0.block_size()
+    }
+
+    fn depth(&self) -> usize {
+        self.0.depth()
+    }
+
+    fn submit_with(
+        &mut self,
+        token: u64,
+        operation: Operation,
+        priority: Priority,
+    ) -> Result<(), SubmitError> {
+        let length = if let Operation::Read { length, .. } = &operation { *length } else { 0 };
+        let mut store = self.1.borrow_mut();
+        store.keep_ahead(length);
+        assert!((store.read as u64) < 100 * self.capacity(), "it reads for as long as the store writes");
+        self.0.submit_with(token, operation, priority)
+    }
+
+    fn notify(&mut self) -> io::Result<()> {
+        self.0.notify()
+    }
+
+    fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
+        self.0.complete(out)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.0.wait(timeout)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+}
+
+#[test]
+fn a_backup_ends_beside_a_store_that_writes_as_fast_as_it_reads() {
+    let scratch = Scratch::new(8 << 20);
+    let mut disk = scratch.open(true);
+    Log::format(&mut disk, FormatOptions::new(11)).expect("large enough");
+    let store = RefCell::new(Busy::new(disk));
+    let acknowledged = store.borrow().number;
+    let mut image = Image::of_log(&mut || Ok(Chased(scratch.open(false), &store))).expect("a running store");
+    let number = copy_number(&mut image);
+    assert!((acknowledged..=store.borrow().number).contains(&number), "{acknowledged}, {number}");
+    assert_eq!(copy_number(&mut read(&written(&mut image)).expect("its own backup")), number);
+}
+
+/// Each effect has a few bytes and builds a large value.
+#[test]
+fn a_log_that_builds_more_than_its_area_holds_is_refused() {
+    let scratch = Scratch::with(1, 4 << 20);
+    let (mut log, _) =
+        Log::open(scratch.open(true), persist::Options::default(), &mut |_| Ok(())).expect("a log");
+    let mut record = vec![EFFECTS];
+    for number in 0..1000 {
+        journal::encode(&mut record, 0, &[b"SETRANGE", format!("k{number}").as_bytes(), b"999999", b"x"]);
+    }
+    log.append(&record).expect("there is room");
+    log.close().expect("the disk is whole");
+    let refused = |outcome: Result<(), BackupError>| {
+        let cause = outcome.expect_err("a thousand megabytes");
+        assert!(matches!(cause, BackupError::Replay(ReplayError::TooLarge { .. })), "{cause}");
+    };
+    refused(Image::of_log(&mut || Ok(scratch.open(false))).map(drop));
+    refused(Image::empty().verify(&mut scratch.open(false)));
+    let verdict = check(&mut scratch.open(false));
+    assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
 }
 
 /// A backup of the first version, as it was released: every later one reads it. It has a record in

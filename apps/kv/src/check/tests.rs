@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use proptest::prelude::*;
 use sietch::disk::MemoryQueue;
-use sietch::persist::{FormatOptions, HEADER, Log, Options};
+use sietch::persist::{Entry, FormatOptions, HEADER, Log, Options};
 
 use super::*;
 use crate::foundation::client_id::ClientId;

@@ -183,6 +183,16 @@ pub enum ReplayError {
         /// Number of the database.
         database: u64,
     },
+    /// An effect of few bytes builds more than an area has room for.
+    #[error(
+        "log record {sequence}: the data would take more than {limit} bytes, which no store of this area has; if it had them before the area was shortened, make it as large again with `sietch vsa resize`; otherwise another program wrote the log"
+    )]
+    TooLarge {
+        /// Of the record.
+        sequence: u64,
+        /// Bytes of data that were accepted.
+        limit: u64,
+    },
 }
 
 impl ReplayError {
@@ -193,7 +203,8 @@ impl ReplayError {
             | Self::Kind { sequence, .. }
             | Self::Command { sequence, .. }
             | Self::Refused { sequence, .. }
-            | Self::Database { sequence, .. } => *sequence,
+            | Self::Database { sequence, .. }
+            | Self::TooLarge { sequence, .. } => *sequence,
         }
     }
 }

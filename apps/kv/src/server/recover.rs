@@ -12,12 +12,12 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use sietch::disk::DiskQueue;
-use sietch::persist::{self, Applied, Entry, FormatOptions, HEADER, Log, OpenError, RecoveryReport};
+use sietch::persist::{self, Entry, FormatOptions, HEADER, Log, OpenError, RecoveryReport};
 
 use super::Error;
 use super::log_writer::LogWriter;
 use crate::foundation::settings::Durability;
-use crate::shard::{Batch, Now, ReplayError, Router, Shard};
+use crate::shard::{Batch, Now, ReplayError, Router, Shard, rejected, replay_entries};
 
 /// Writes of the log in flight together. Effects of that time are batched into the next write. With
 /// 50 clients, two are faster than four and use a quarter less processor time a request, because
@@ -45,14 +45,10 @@ pub fn recover<D: DiskQueue>(
 ) -> Result<(LogWriter<D>, RecoveryReport), Error> {
     let area = || name.to_owned();
     let disk = format_unused(name, disk, identity)?;
-    let mut foreign: Option<ReplayError> = None;
-    let opened = Log::open(disk, options(durability), &mut |entry| {
-        let replayed = match entry {
-            Entry::Snapshot(payload) => shard.replay_snapshot(payload),
-            Entry::Record(sequence, payload) => shard.replay(sequence, payload, now),
-        };
-        rejected(replayed, &mut foreign)
-    });
+    let (opened, foreign) = replay_entries(
+        |entry| shard.replay_entry(entry, now),
+        |apply| Log::open(disk, options(durability), apply),
+    );
     if let Some(cause) = foreign {
         return Err(Error::Replay { name: area(), cause });
     }
@@ -113,15 +109,6 @@ fn options(durability: Durability) -> persist::Options {
         },
         in_flight: WRITES_IN_FLIGHT,
     }
-}
-
-/// Tells the reader of the log about a fault, and keeps it.
-fn rejected(replayed: Result<(), ReplayError>, fault: &mut Option<ReplayError>) -> Applied {
-    replayed.map_err(|cause| {
-        let text = cause.to_string();
-        *fault = Some(cause);
-        text.into()
-    })
 }
 
 fn writer<D: DiskQueue>(mut log: Log<D>, report: &RecoveryReport, durability: Durability) -> LogWriter<D> {

@@ -15,6 +15,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use sietch::persist::{Applied, Entry};
+
 use super::Shard;
 use super::router::Share;
 use super::snapshot::{SnapshotRecords, SnapshotWalk};
@@ -54,7 +56,53 @@ fn refused(sequence: u64, arguments: &[&[u8]], fault: &Fault) -> ReplayError {
     }
 }
 
+/// Bytes beside those of the area that data may take which a log builds: two of the largest values.
+/// A log of few bytes can build one, and an area may have been shortened around it.
+const BESIDE_AREA: u64 = if cfg!(test) { 1 << 20 } else { 1 << 30 };
+
+/// Most bytes that the data of a store with an area of this size may take in a snapshot, for a
+/// reader that does not trust the log.
+pub(crate) fn most_replayed(area: u64) -> u64 {
+    area.saturating_add(BESIDE_AREA)
+}
+
+/// Passes the entries that `read` delivers to `replay`. Returns what `read` does, and the fault
+/// with which `replay` has ended it.
+pub(crate) fn replay_entries<T>(
+    mut replay: impl FnMut(Entry<'_>) -> Result<(), ReplayError>,
+    read: impl FnOnce(&mut dyn FnMut(Entry<'_>) -> Applied) -> T,
+) -> (T, Option<ReplayError>) {
+    let mut fault = None;
+    let outcome = read(&mut |entry| rejected(replay(entry), &mut fault));
+    (outcome, fault)
+}
+
+/// Tells the reader of a log about a fault, and keeps it.
+pub(crate) fn rejected(replayed: Result<(), ReplayError>, fault: &mut Option<ReplayError>) -> Applied {
+    replayed.map_err(|cause| {
+        let text = cause.to_string();
+        *fault = Some(cause);
+        text.into()
+    })
+}
+
 impl Shard {
+    /// Replays one entry of a log.
+    ///
+    /// # Errors
+    /// As [`Shard::replay`].
+    pub(crate) fn replay_entry(&mut self, entry: Entry<'_>, now: Now) -> Result<(), ReplayError> {
+        match entry {
+            Entry::Snapshot(payload) => self.replay_snapshot(payload),
+            Entry::Record(sequence, payload) => self.replay(sequence, payload, now),
+        }
+    }
+
+    /// Has replay fail once the data would take more than so many bytes in a snapshot.
+    pub(crate) fn limit_replay(&mut self, bytes: u64) {
+        self.most_replayed = bytes;
+    }
+
     /// Replays one log record of effects.
     ///
     /// # Errors
@@ -243,6 +291,9 @@ impl Shard {
             }
         } else if let (b"DEL", Some(key)) = (arguments[0], key) {
             self.resolve_fault(database, key);
+        }
+        if self.store.weight().dumped as u64 > self.most_replayed {
+            return Err(ReplayError::TooLarge { sequence, limit: self.most_replayed });
         }
         Ok(bytes)
     }
