@@ -299,6 +299,7 @@ impl Core {
             fds: EndpointFds { own, peer, doorbell },
             layout: LinkLayout { slots: port.layout.slots, data: port.layout.data },
             mtu: usize::try_from(port.mtu).unwrap_or(usize::MAX),
+            uid: port.uid,
             reply,
         });
         match answer.recv() {

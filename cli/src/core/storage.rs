@@ -154,6 +154,7 @@ impl Storage {
             extents: spans(&area.extents),
             fds: BrokerFds { memory, doorbell },
             layout: BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block },
+            uid: area.uid,
             reply,
         });
         match attached {

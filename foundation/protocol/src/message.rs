@@ -428,6 +428,9 @@ pub struct PortGrant {
     pub mtu: u32,
     /// Of both regions.
     pub layout: SharedLayout,
+    /// The user of its holder.
+    #[serde(default)]
+    pub uid: u32,
 }
 
 /// The answer of a VNIC's holder about its sockets.

@@ -45,6 +45,9 @@ pub struct AreaGrant {
     pub extents: Vec<AreaExtent>,
     /// Of the memory.
     pub shape: BrokerShape,
+    /// The user of its holder.
+    #[serde(default)]
+    pub uid: u32,
 }
 
 /// An area that the service core serves.

@@ -49,7 +49,7 @@ impl<D: VnicDevices> Control<D> {
         };
         let plan = LinkPlan::new(link, side, pair);
         let record = self.record(connection, &plan.name, |_| Device::Link(Box::new(plan.clone())))?;
-        match self.take_side(&plan) {
+        match self.take_side(&plan, link.ends[1].uid) {
             Ok(end) => {
                 self.counters.borrow_mut().grants += 1;
                 self.log_grant(&record, "end of a link granted");
@@ -82,8 +82,8 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// This side of the pair that waits, or of one that is made now.
-    fn take_side(&mut self, plan: &LinkPlan) -> Result<EndpointFds, ErrorReply> {
+    /// This side of the pair that waits, or of one that is made now. `far_user`: of side 1.
+    fn take_side(&mut self, plan: &LinkPlan, far_user: u32) -> Result<EndpointFds, ErrorReply> {
         let nothing = || {
             let cause = "its other end was released or revoked meanwhile";
             refuse(ErrorKind::Failed, format!("VNIC {}", plan.name), cause, "try again")
@@ -94,6 +94,7 @@ impl<D: VnicDevices> Control<D> {
                 let Pair { near, far, revocation } = plan
                     .create()
                     .map_err(|error| refuse(ErrorKind::Failed, error.what, error.cause, error.fix))?;
+                let revocation = revocation.charged_to(far_user);
                 vacant.insert(LinkPair { revocation, waiting: [Some(near), Some(far)] })
             }
         };

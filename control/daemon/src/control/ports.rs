@@ -61,7 +61,8 @@ impl<D: VnicDevices> Control<D> {
                 return Err(refuse(ErrorKind::Failed, error.what, error.cause, error.fix));
             }
         };
-        let notice = Notice::Port(Box::new(plan.port(record.grant, record.generation)));
+        let uid = record.process.uid;
+        let notice = Notice::Port(Box::new(plan.port(record.grant, record.generation, uid)));
         self.ports.revocations.insert(record.grant, pair.revocation);
         if !self.send_notice(service, notice, descriptors(pair.far)) {
             self.forget(record.grant);

@@ -84,7 +84,7 @@ impl PortPlan {
     }
 
     /// The description that the service core receives, which enforces it.
-    pub(crate) fn port(&self, grant: u64, generation: u64) -> PortGrant {
+    pub(crate) fn port(&self, grant: u64, generation: u64, uid: u32) -> PortGrant {
         PortGrant {
             grant,
             generation,
@@ -100,6 +100,7 @@ impl PortPlan {
             rate: self.rate,
             mtu: self.mtu,
             layout: self.layout,
+            uid,
         }
     }
 }

@@ -80,13 +80,13 @@ impl Broker {
                 answer.recv().unwrap().unwrap();
             }
             Notice::Area(area) => {
-                let AreaGrant { grant, generation, name, volume, extents, shape } = *area;
+                let AreaGrant { grant, generation, name, volume, extents, shape, uid } = *area;
                 self.held.areas.push(HeldArea { grant, generation, name });
                 let doorbell = descriptors.remove(1);
                 let fds = BrokerFds { memory: descriptors.remove(0), doorbell };
                 let layout = BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block };
                 let extents = spans(&extents);
-                self.send(Command::Attach { id: grant, volume, extents, fds, layout, reply });
+                self.send(Command::Attach { id: grant, volume, extents, fds, layout, uid, reply });
                 answer.recv().unwrap().unwrap();
             }
             Notice::Reshape { grant, extents } => {

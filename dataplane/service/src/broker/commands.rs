@@ -34,6 +34,8 @@ pub enum Command {
         fds: BrokerFds,
         /// The sizes of its rings and of its data region.
         layout: BrokerLayout,
+        /// The user of its holder.
+        uid: u32,
         /// Receives the result, or why the area is not served.
         reply: Sender<Result<(), String>>,
     },

@@ -147,9 +147,9 @@ fn apply(broker: &mut Broker<AreaQueue>, command: Command) {
             });
             let _ = reply.send(added);
         }
-        Command::Attach { id, volume, extents, fds, layout, reply } => {
+        Command::Attach { id, volume, extents, fds, layout, uid, reply } => {
             let attached =
-                BrokerHost::open(fds, layout).map_err(|cause| format!("area {id}: {cause}")).and_then(
+                BrokerHost::open(fds, layout, uid).map_err(|cause| format!("area {id}: {cause}")).and_then(
                     |host| broker.attach(id, &volume, &extents, host).map_err(|error| error.to_string()),
                 );
             let _ = reply.send(attached);

@@ -173,7 +173,7 @@ impl Scene {
 
     fn pair(&mut self, id: AreaId, extents: &[Span]) -> BrokerFds {
         let BrokerPair { application, host } = create_pair(LAYOUT, id).expect("memory");
-        let host = BrokerHost::open(host, LAYOUT).expect("fresh memory");
+        let host = BrokerHost::open(host, LAYOUT, 1000).expect("fresh memory");
         self.broker.attach(id, "raw", extents, host).expect("room");
         application
     }
@@ -673,7 +673,7 @@ fn an_area_that_cannot_be_served_is_refused_by_name() {
     let host = |layout| {
         let BrokerPair { application, host } = create_pair(layout, 1).expect("memory");
         std::mem::forget(application);
-        BrokerHost::open(host, layout).expect("fresh memory")
+        BrokerHost::open(host, layout, 1000).expect("fresh memory")
     };
     let _served = scene.attach(1, &[span(8, 4)]);
     let refused = |scene: &mut Scene, id, volume: &str, extents: &[Span], layout| {
@@ -731,7 +731,7 @@ fn a_broken_device_fails_its_own_areas_alone() {
     assert!(scene.broker.add_volume("whole", whole.clone()).is_ok());
     let mut lost = scene.attach(1, &[span(0, 4)]);
     let BrokerPair { application, host } = create_pair(LAYOUT, 2).expect("memory");
-    let host = BrokerHost::open(host, LAYOUT).expect("fresh memory");
+    let host = BrokerHost::open(host, LAYOUT, 1000).expect("fresh memory");
     scene.broker.attach(2, "whole", &[span(0, 4)], host).expect("room");
     let mut kept = BrokerQueue::open(application, LAYOUT, 4 * BLOCK as u64).expect("fresh memory");
     scene.device.0.borrow_mut().broken = true;

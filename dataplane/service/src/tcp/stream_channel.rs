@@ -86,8 +86,8 @@ pub(super) struct ChannelPair {
 }
 
 impl StreamChannel {
-    /// Makes memory and placeholders for a connection of an application at `local` with the peer
-    /// `remote`.
+    /// Makes memory and placeholders for a connection of an application of `uid` at `local` with the
+    /// peer `remote`.
     ///
     /// # Errors
     /// No memory or descriptors.
@@ -95,7 +95,7 @@ impl StreamChannel {
         region_sizes: RegionSizes,
         local: SocketAddr,
         remote: SocketAddr,
-        opening: Opening,
+        (opening, uid): (Opening, u32),
     ) -> io::Result<ChannelPair> {
         let connecting = opening == Opening::Connecting;
         let (own, other) = (page_names(local, remote), page_names(remote, local));
@@ -107,7 +107,7 @@ impl StreamChannel {
         // The application can punch holes in the common memory; they must not end this process.
         refused_pages::install_handler();
         let refuses = socket_pair::refuses_descriptors(&placeholder);
-        let placeholder = PeerSocket::new(placeholder, refuses);
+        let placeholder = PeerSocket::new(placeholder, refuses, uid);
         let end = Endpoint::attach(memory.common.as_fd(), service.as_fd()).map_err(io::Error::other)?;
         // Until both sides have closed properly, the end of this process is a reset.
         end.abort_on_close(true);

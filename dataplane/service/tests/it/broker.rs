@@ -72,7 +72,7 @@ impl Bench for InMemory {
         self.grants += 1;
         let layout = BrokerLayout::usual(512);
         let BrokerPair { application, host } = create_pair(layout, self.grants).expect("memory");
-        let host = BrokerHost::open(host, layout).expect("fresh memory");
+        let host = BrokerHost::open(host, layout, 1000).expect("fresh memory");
         self.orders.send((self.grants, host)).expect("the broker runs");
         Box::new(BrokerQueue::open(application, layout, CAPACITY as u64).expect("fresh memory"))
     }
@@ -160,7 +160,7 @@ impl Bench for OverFile {
         let BrokerPair { application, host } = create_pair(layout, self.grant).expect("memory");
         let (reply, answer) = channel();
         let (id, volume, extents) = (self.grant, "raw".to_owned(), EXTENTS.to_vec());
-        self.send(Command::Attach { id, volume, extents, fds: host, layout, reply });
+        self.send(Command::Attach { id, volume, extents, fds: host, layout, uid: 1000, reply });
         answer.recv().expect("it answers").expect("room");
         Box::new(BrokerQueue::open(application, layout, CAPACITY as u64).expect("fresh memory"))
     }

@@ -29,13 +29,13 @@ pub struct BrokerHost {
 }
 
 impl BrokerHost {
-    /// Opens what the control plane passed.
+    /// Opens what the control plane passed, for an application of the user `uid`.
     ///
     /// # Errors
     /// [`OpenError::Broker`] and others: the memory is not what it should be. What the application
     /// may have written there already is no error.
-    pub fn open(fds: BrokerFds, layout: BrokerLayout) -> Result<Self, OpenError> {
-        let (region, rings) = Region::open(fds, layout, Side::Host)?;
+    pub fn open(fds: BrokerFds, layout: BrokerLayout, uid: u32) -> Result<Self, OpenError> {
+        let (region, rings) = Region::open(fds, layout, Side::Host(uid))?;
         let broken = |_| OpenError::Broker { cause: "its rings contradict each other".to_owned() };
         Ok(Self {
             region,

@@ -22,7 +22,8 @@ use crate::OpenError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Application,
-    Host,
+    /// The user of the application.
+    Host(u32),
 }
 
 /// See the module.
@@ -88,15 +89,16 @@ impl Region {
             )
         };
         let (Ok(submissions), Ok(completions)) = rings else { return Err(unsound("its rings do not fit")) };
-        let (own, peer) = match side {
-            Side::Application => (APPLICATION_NEED_WAKEUP, BROKER_NEED_WAKEUP),
-            Side::Host => (BROKER_NEED_WAKEUP, APPLICATION_NEED_WAKEUP),
+        let (own, peer, uid) = match side {
+            // A service core is one party.
+            Side::Application => (APPLICATION_NEED_WAKEUP, BROKER_NEED_WAKEUP, u32::MAX),
+            Side::Host(uid) => (BROKER_NEED_WAKEUP, APPLICATION_NEED_WAKEUP, uid),
         };
         let region = Self {
             mapping,
             data_start: layout.data_start(),
             data: layout.data as usize,
-            doorbell: PeerSocket::new(doorbell, refuses),
+            doorbell: PeerSocket::new(doorbell, refuses, uid),
             own,
             peer,
             armed: false,
@@ -266,7 +268,7 @@ mod tests {
         // As a kernel before 6.16 makes them.
         let (hostile, doorbell) = std::os::unix::net::UnixStream::pair().expect("descriptors");
         let host = BrokerFds { doorbell: doorbell.into(), ..host };
-        let (mut region, _) = Region::open(host, LAYOUT, Side::Host).expect("a fresh grant");
+        let (mut region, _) = Region::open(host, LAYOUT, Side::Host(1000)).expect("a fresh grant");
         let (reader, writer) = std::io::pipe().expect("descriptors");
         rustix::io::ioctl_fionbio(&reader, true).expect("a pipe");
         send_message(hostile.as_fd(), &[0], &[writer.as_fd()], SendFlags::DONTWAIT).expect("room");

@@ -59,6 +59,13 @@ pub struct Revocation {
 }
 
 impl Revocation {
+    /// Of a link whose far side has a holder of this user: a thread of that user closes what he
+    /// sent over the doorbell.
+    #[must_use]
+    pub fn charged_to(self, uid: u32) -> Self {
+        Self { doorbell: self.doorbell.charged_to(uid), ..self }
+    }
+
     /// Notifies both sides, whatever they are doing, that the link is over. May be repeated.
     ///
     /// # Errors
@@ -128,10 +135,11 @@ pub fn create_pair(layout: LinkLayout, generation: u64) -> io::Result<Pair> {
     })
 }
 
-/// This process's end of a doorbell, as it is used and closed.
+/// This process's end of a doorbell, as it is used and closed. Who holds the other end, only a
+/// caller knows that serves several ([`PeerSocket::charged_to`]).
 pub(super) fn peer_socket(doorbell: OwnedFd) -> PeerSocket {
     let refuses = socket_pair::refuses_descriptors(&doorbell);
-    PeerSocket::new(doorbell, refuses)
+    PeerSocket::new(doorbell, refuses, u32::MAX)
 }
 
 fn region(layout: LinkLayout, side: u32, generation: u64) -> io::Result<OwnedFd> {

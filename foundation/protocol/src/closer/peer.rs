@@ -3,14 +3,13 @@
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recv, recvmsg};
 
 use super::{Closer, SentDescriptor};
 
-/// Closes the ends of all pairs of this process. Each end counts as a user of its own.
+/// Closes the ends of all pairs of this process.
 static PEERS: LazyLock<Closer> = LazyLock::new(Closer::default);
 
 /// An end whose other end has a process that is not trusted: a doorbell, a placeholder.
@@ -25,13 +24,22 @@ pub enum PeerSocket {
 
 impl PeerSocket {
     /// `refuses`: whether descriptors over `socket` are refused, as
-    /// `sietch_ring::socket_pair::refuses_descriptors` reports.
-    pub fn new(socket: OwnedFd, refuses: bool) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
+    /// `sietch_ring::socket_pair::refuses_descriptors` reports. `uid`: the user at the other end, of
+    /// whose threads one closes what he sent.
+    pub fn new(socket: OwnedFd, refuses: bool, uid: u32) -> Self {
         if refuses {
             return Self::Refusing(socket);
         }
-        Self::Accepting(SentDescriptor::new(socket, NEXT.fetch_add(1, Ordering::Relaxed), &PEERS))
+        Self::Accepting(SentDescriptor::new(socket, uid, &PEERS))
+    }
+
+    /// From now on, `uid` counts as the user at the other end.
+    #[must_use]
+    pub fn charged_to(self, uid: u32) -> Self {
+        match self {
+            Self::Refusing(socket) => Self::Refusing(socket),
+            Self::Accepting(socket) => Self::Accepting(socket.charged_to(uid)),
+        }
     }
 
     /// Takes bytes, without waiting; 0 is the end. Where descriptors are queued, nothing is taken.
@@ -75,6 +83,7 @@ mod tests {
 
     use rustix::net::SendFlags;
 
+    use super::super::limits;
     use super::super::tests::lingering;
     use super::*;
     use crate::socket_service::send_message;
@@ -82,7 +91,7 @@ mod tests {
     #[test]
     fn descriptors_on_a_pair_are_neither_received_nor_closed_by_its_reader() {
         let (one, other) = UnixStream::pair().expect("descriptors");
-        let reader = PeerSocket::new(other.into(), false);
+        let reader = PeerSocket::new(other.into(), false, 7);
         let (lingers, peer) = lingering();
         let (mut bytes, now) = ([0; 8], SendFlags::DONTWAIT);
         assert_eq!(reader.take(&mut bytes), Err(Errno::AGAIN));
@@ -100,10 +109,33 @@ mod tests {
     }
 
     #[test]
+    fn the_ends_of_one_user_share_its_threads() {
+        let uid = 4242;
+        let ends = 2 * limits::CLOSERS_PER_USER;
+        let hanging: Vec<_> = (0..ends)
+            .map(|_| {
+                let (one, other) = UnixStream::pair().expect("descriptors");
+                let (lingers, peer) = lingering();
+                let now = SendFlags::DONTWAIT;
+                send_message(one.as_fd(), b"x", &[lingers.as_fd()], now).expect("room");
+                drop((lingers, PeerSocket::new(other.into(), false, 1).charged_to(uid)));
+                peer
+            })
+            .collect();
+        assert_eq!(PEERS.waiting_of(uid), ends);
+        let busy = PEERS.queue().users.get(&uid).map_or(0, |user| user.busy);
+        assert!(busy <= limits::CLOSERS_PER_USER, "{busy}");
+        drop(hanging);
+        while PEERS.waiting_of(uid) > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
     fn the_end_of_a_pair_is_no_byte() {
         for refuses in [false, true] {
             let (one, other) = UnixStream::pair().expect("descriptors");
-            let reader = PeerSocket::new(other.into(), refuses);
+            let reader = PeerSocket::new(other.into(), refuses, 7);
             drop(one);
             assert_eq!(reader.take(&mut [0; 8]), Ok(0));
         }

@@ -20,6 +20,12 @@ impl SentDescriptor {
         Self { descriptor: Some(descriptor), uid, closer: closer.clone() }
     }
 
+    /// From now on, `uid` counts as its sender.
+    pub(super) fn charged_to(mut self, uid: u32) -> Self {
+        self.uid = uid;
+        self
+    }
+
     /// Takes the descriptor out. The caller has found that any thread may close it: only a memfd
     /// ([`crate::sealed::check`]) has neither a peer nor a server that could make it wait.
     pub fn into_trusted(mut self) -> Option<OwnedFd> {

@@ -194,6 +194,7 @@ impl<D: VnicDevices> Control<D> {
             volume: path.volume,
             extents: layout.extents.clone(),
             shape,
+            uid: record.process.uid,
         };
         let descriptors = vec![pair.host.memory, pair.host.doorbell];
         if !self.send_notice(service, Notice::Area(Box::new(grant)), descriptors) {

@@ -6,7 +6,8 @@ use super::*;
 
 fn pair(opening: Opening) -> (StreamChannel, Endpoint, OwnedFd) {
     let address = |last| SocketAddr::from(([10, 0, 0, last], 7000));
-    let made = StreamChannel::make(RegionSizes::default(), address(2), address(1), opening).expect("memory");
+    let made =
+        StreamChannel::make(RegionSizes::default(), address(2), address(1), (opening, 1000)).expect("memory");
     let [common, page] = made.channel.memory();
     let end = Endpoint::attach(common, page).expect("it was just made");
     (made.channel, end, made.application_end.placeholder)

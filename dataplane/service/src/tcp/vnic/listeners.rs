@@ -107,8 +107,9 @@ impl<Q: Device> Vnic<Q> {
 
     fn offer(&mut self, binding: Key, application: Key, arrival: &NewConnection) -> Result<(), Errno> {
         let no = |error: io::Error| error.raw_os_error().map_or(Errno::NOMEM, Errno::from_raw_os_error);
-        let made = StreamChannel::make(self.region_sizes, arrival.local, arrival.remote, Opening::Accepted)
-            .map_err(no)?;
+        let uid = self.host.usage_of(application).ok_or(Errno::CONNABORTED)?.uid;
+        let of = (Opening::Accepted, uid);
+        let made = StreamChannel::make(self.region_sizes, arrival.local, arrival.remote, of).map_err(no)?;
         let message = Arrival::new(ArrivalKind::Stream, arrival.local.into(), arrival.remote.into());
         let [common, page] = made.channel.memory();
         let descriptors = [made.application_end.placeholder.as_fd(), common, page];

@@ -230,14 +230,14 @@ impl<Q: Device> Vnic<Q> {
             return Err(Errno::ACCESS);
         }
         let begun = self.host.begin(application, from, remote, self.now)?;
-        let made =
-            match StreamChannel::make(self.region_sizes, begun.local, begun.remote, Opening::Connecting) {
-                Ok(made) => made,
-                Err(_) => {
-                    self.host.abandon(begun.flow);
-                    return Err(Errno::NOBUFS);
-                }
-            };
+        let of = (Opening::Connecting, uid);
+        let made = match StreamChannel::make(self.region_sizes, begun.local, begun.remote, of) {
+            Ok(made) => made,
+            Err(_) => {
+                self.host.abandon(begun.flow);
+                return Err(Errno::NOBUFS);
+            }
+        };
         let given = self.duplicate_memory(&made.channel)?;
         let reply = Reply {
             local: begun.local.into(),
