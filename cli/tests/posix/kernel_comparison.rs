@@ -39,6 +39,15 @@ fn a_listener_takes_as_many_connections_as_the_kernels() {
 }
 
 #[test]
+fn a_health_check_that_resets_at_once_is_not_accepted() {
+    compared(|testbed| {
+        let script = include_str!("scripts/kernel_comparison/probe.py");
+        let printed = same_as_on_the_kernel(testbed, "probe.py", script);
+        assert!(printed.ends_with("all accepted False\n"), "{printed}");
+    });
+}
+
+#[test]
 fn options_are_stored_and_inherited_as_by_the_kernel() {
     compared(|testbed| {
         same_as_on_the_kernel(testbed, "options.py", include_str!("scripts/kernel_comparison/options.py"));

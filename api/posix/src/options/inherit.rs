@@ -8,7 +8,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;
 
-use libc::{IPPROTO_IPV6, SOL_SOCKET, socklen_t};
+use libc::{IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, socklen_t};
 use sietch_protocol::socket_service as protocol;
 use sietch_ring::stream::{Endpoint, flag, option};
 
@@ -63,6 +63,22 @@ pub(crate) fn note_bound(held: &Held) {
     if held.socket.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned() {
         held.socket.set.fetch_or(1 << ONLY_IPV6, Relaxed);
     }
+}
+
+/// Whether the program has switched off TCP_QUICKACK on a pending socket. The kernel then does not
+/// acknowledge the answer to its SYN at once, and a program that resets the connection first
+/// (HAProxy's health checks) is never accepted.
+pub(crate) fn delays_acknowledgements(fd: c_int, held: &Held) -> bool {
+    let set = held.socket.set.load(Relaxed);
+    if index_of(IPPROTO_TCP, libc::TCP_QUICKACK).is_none_or(|index| set & (1 << index) == 0) {
+        return false;
+    }
+    let (mut value, mut length): (c_int, socklen_t) = (1, size_of::<c_int>() as socklen_t);
+    // SAFETY: a number and its length.
+    let answer = unsafe {
+        kernel::getsockopt(fd, IPPROTO_TCP, libc::TCP_QUICKACK, (&raw mut value).cast(), &raw mut length)
+    };
+    answer.is_ok() && value == 0
 }
 
 /// Sets the time-out of accept on a listener's placeholder, whose sleep is the kernel's.

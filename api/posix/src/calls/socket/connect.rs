@@ -74,6 +74,13 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
             );
             return stays_with_kernel(fd, unwound());
         }
+        if !of_vnic && inherit::delays_acknowledgements(fd, held) {
+            explain(
+                &remote,
+                "TCP_QUICKACK is off, and a reset in the place of the first ACK prevents an accept",
+            );
+            return stays_with_kernel(fd, unwound());
+        }
         let sent = if of_vnic { reservation::of(&held.socket) } else { Some(fd) };
         match client::connect(context, sent, listener_name(held), remote) {
             Ok(Connected::Made(made)) => {
