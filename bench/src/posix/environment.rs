@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use super::network::{self, Behind};
 use super::program::{self, Program, failed, find, words};
-use super::rows::Server;
+use super::rows::{Server, ZOOKEEPER};
 use super::sietch::{Sietch, VNIC};
 use super::variants::{Location, Variant};
 use crate::error::{Error, system};
@@ -31,6 +31,10 @@ const FIRST_PORT: u16 = 7300;
 /// The CPU of servers, and the CPU of clients.
 const SERVER: &str = "1";
 const CLIENT: &str = "0";
+
+/// The programs of clients and servers that no package has.
+const ALL_REDUCE: &str = include_str!("scripts/all_reduce.cc");
+const LOCK: &str = include_str!("scripts/lock.py");
 
 /// Bytes of the file that nginx serves.
 const FILE: usize = 1024;
@@ -58,6 +62,8 @@ pub(super) struct Environment {
     port: Cell<u16>,
     /// A database that is copied for each server.
     database: OnceCell<PathBuf>,
+    /// The compiled program of both ranks of gloo.
+    all_reduce: OnceCell<PathBuf>,
     scratch: Scratch,
 }
 
@@ -76,6 +82,7 @@ impl Environment {
             behind: OnceCell::new(),
             port: Cell::new(FIRST_PORT),
             database: OnceCell::new(),
+            all_reduce: OnceCell::new(),
             scratch,
         })
     }
@@ -170,12 +177,41 @@ impl Environment {
         Program::start(name, command, &log)?.output(DATABASE, &self.stop).map(drop)
     }
 
+    /// The folder of the server on `port`.
+    pub(super) fn folder(&self, port: u16) -> PathBuf {
+        self.scratch.path().join(port.to_string())
+    }
+
+    /// The command of a rank of gloo. The first call compiles it.
+    pub(super) fn all_reduce(
+        &self,
+        role: &str,
+        folder: &Path,
+        floats: usize,
+    ) -> Result<Vec<OsString>, Error> {
+        let program = match self.all_reduce.get() {
+            Some(program) => program,
+            None => {
+                let made = self.scratch.path().join("all_reduce");
+                let source = made.with_extension("cc");
+                std::fs::write(&source, ALL_REDUCE).map_err(system("writing a program"))?;
+                let mut compile = words(&["g++", "-O2", "-std=c++17"]);
+                compile.extend([source.into(), "-lgloo".into(), "-lpthread".into(), "-o".into()]);
+                compile.push(made.clone().into());
+                self.prepare("g++", &compile)?;
+                self.all_reduce.get_or_init(|| made)
+            }
+        };
+        let floats = floats.to_string();
+        Ok(words(&[program.as_os_str(), role.as_ref(), folder.as_os_str(), floats.as_ref()]))
+    }
+
     /// Starts a server of a column and waits until it serves.
     pub(super) fn start(&self, server: Server, variant: Variant) -> Result<Running, Error> {
         let port = self.port.get();
         self.port.set(port + 1);
         let address = SocketAddr::from((network::host(variant.location), port));
-        let folder = self.scratch.path().join(port.to_string());
+        let folder = self.folder(port);
         std::fs::create_dir_all(&folder).map_err(system("making a server's folder"))?;
         let (name, program) = match server {
             Server::Redis => ("redis-server", redis(address, &folder)),
@@ -186,6 +222,8 @@ impl Environment {
                 let (host, port) = (address.ip().to_string(), port.to_string());
                 ("iperf3", words(&["iperf3", "-s", "-B", &host, "-p", &port]))
             }
+            Server::ZooKeeper => ("zookeeper", zookeeper(address, &folder)?),
+            Server::Gloo { floats } => ("gloo", self.all_reduce("serve", &folder, floats)?),
             Server::Rpc => ("rpc-server", self.agent("rpc-server", address)),
             Server::Silent => ("silent-server", self.agent("silent-server", address)),
         };
@@ -201,9 +239,13 @@ impl Environment {
             program.ends_by = Signal::INT;
         }
         let pid = program.pid();
-        program.wait_until(START, &self.stop, || {
-            network::is_listening(variant.location, pid, address)
-                && (!matches!(server, Server::Postgres) || accepts_queries(address))
+        program.wait_until(START, &self.stop, || match server {
+            // It listens on a port that the kernel chooses, and tells it in a file.
+            Server::Gloo { .. } => folder.join("0").exists(),
+            Server::Postgres => {
+                network::is_listening(variant.location, pid, address) && accepts_queries(address)
+            }
+            _ => network::is_listening(variant.location, pid, address),
         })?;
         let running = Running { program, address };
         self.fill(server, &running, variant)?;
@@ -288,6 +330,21 @@ fn nginx(address: SocketAddr, folder: &Path, open_files: bool) -> Result<Vec<OsS
         file.as_os_str(),
     ];
     Ok([vec![program.into()], words(&options)].concat())
+}
+
+/// A single server. Its log is in `folder`, and so is the script of its client.
+fn zookeeper(address: SocketAddr, folder: &Path) -> Result<Vec<OsString>, Error> {
+    let (host, port) = (address.ip(), address.port());
+    let configuration = format!(
+        "dataDir={}\nclientPortAddress={host}\nclientPort={port}\nadmin.enableServer=false\n",
+        folder.display()
+    );
+    let file = folder.join("zoo.cfg");
+    std::fs::write(&file, configuration).map_err(system("writing ZooKeeper's configuration"))?;
+    std::fs::write(folder.join("lock.py"), LOCK).map_err(system("writing ZooKeeper's client"))?;
+    let options = ["-Dzookeeper.forceSync=no", "-Djava.net.preferIPv4Stack=true", "-cp", ZOOKEEPER];
+    let main = "org.apache.zookeeper.server.ZooKeeperServerMain";
+    Ok([words(&["java"]), words(&options), vec![main.into(), file.into()]].concat())
 }
 
 /// The folder in which Debian installs initdb and postgres.

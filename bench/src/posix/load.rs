@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::environment::{Environment, Running};
 use super::program::{Program, failed, words};
 use super::results::ClientReport;
-use super::rows::{Client, Row, Server};
+use super::rows::{Client, PYTHON, Row, Server};
 use super::variants::Variant;
 use crate::error::Error;
 use crate::kv::client::{self, Block, Load};
@@ -109,6 +109,18 @@ impl Environment {
                     [vec!["--connections".to_owned(), connections.to_string()], rate.to_vec()].concat();
                 self.own("rpc", variant, running, &options, seconds)
             }
+            Client::Lock => {
+                let script = self.folder(running.address.port()).join("lock.py");
+                let mut command = words(&[PYTHON.as_ref(), script.as_os_str()]);
+                command.extend(words(&[&running.address.to_string(), &seconds.to_string()]));
+                report("kazoo", &self.client_output("kazoo", variant, command, seconds)?)
+            }
+            Client::AllReduce { floats } => {
+                let folder = self.folder(running.address.port());
+                let mut command = self.all_reduce("load", &folder, floats)?;
+                command.extend(words(&[&seconds.to_string()]));
+                report("gloo", &self.client_output("gloo", variant, command, seconds)?)
+            }
             Client::Wrk { connections } => {
                 let (connections, time) = (format!("-c{connections}"), format!("-d{whole}s"));
                 let url = format!("http://{}/file", running.address);
@@ -147,9 +159,13 @@ impl Environment {
         let mut command = self.agent(role, running.address);
         command.extend(words(options));
         command.extend(words(&["--seconds", &seconds.to_string()]));
-        let text = self.client_output(role, variant, command, seconds)?;
-        serde_json::from_str(text.trim()).map_err(|_| unexpected_output(role, &text))
+        report(role, &self.client_output(role, variant, command, seconds)?)
     }
+}
+
+/// The report of a client that prints it as JSON.
+fn report(name: &str, text: &str) -> Result<ClientReport, Error> {
+    serde_json::from_str(text.trim()).map_err(|_| unexpected_output(name, text))
 }
 
 fn unexpected_output(name: &str, text: &str) -> Error {

@@ -19,6 +19,12 @@ pub(super) enum Server {
     },
     Postgres,
     Iperf,
+    /// One server in Java, which does not wait for its disk.
+    ZooKeeper,
+    /// One of two ranks of gloo.
+    Gloo {
+        floats: usize,
+    },
     /// A program of the bench: answers each request of [`RPC_BYTES`] with as many bytes.
     Rpc,
     /// A program of the bench: accepts connections and sends nothing.
@@ -46,12 +52,23 @@ pub(super) enum Client {
     Iperf {
         reverse: bool,
     },
+    /// Locks and unlocks by the recipe of kazoo, one after the other: five requests.
+    Lock,
+    /// The other rank of gloo: one all-reduce after the other.
+    AllReduce {
+        floats: usize,
+    },
     /// A program of the bench: an open loop of `rate` requests a second over all connections.
     Rpc {
         connections: usize,
         rate: u64,
     },
 }
+
+/// Debian's ZooKeeper, and its client in Python.
+pub(super) const ZOOKEEPER: &str = "/usr/share/java/zookeeper.jar";
+pub(super) const PYTHON: &str = "/usr/bin/python3";
+const KAZOO: &str = "/usr/lib/python3/dist-packages/kazoo/__init__.py";
 
 /// Bytes of a request of the bench's own client, and of its reply.
 pub(super) const RPC_BYTES: usize = 64;
@@ -110,6 +127,8 @@ impl Row {
             Server::Nginx { .. } => &["taskset", "nginx", "wrk"],
             Server::Postgres => &["taskset", "setpriv", "pg_config", "pgbench", "pg_isready"],
             Server::Iperf => &["taskset", "iperf3"],
+            Server::ZooKeeper => &["taskset", "java", ZOOKEEPER, PYTHON, KAZOO],
+            Server::Gloo { .. } => &["taskset", "g++", "/usr/include/gloo/allreduce.h"],
             Server::Rpc | Server::Silent => &["taskset"],
         }
     }
@@ -167,6 +186,11 @@ pub(super) fn all() -> Vec<Row> {
     }
     for (name, reverse) in [("iperf3", false), ("iperf3 -R", true)] {
         add(name.into(), "MB", Server::Iperf, Client::Iperf { reverse }, rate(1.5));
+    }
+    add("zookeeper lock".into(), "lock", Server::ZooKeeper, Client::Lock, rate(1.0));
+    for (size, floats) in [("1 KB", 256), ("1 MB", 1 << 18)] {
+        let name = format!("gloo all-reduce {size}");
+        add(name, "sum", Server::Gloo { floats }, Client::AllReduce { floats }, rate(1.0));
     }
     for rate in RPC_RATES {
         let client = Client::Rpc { connections: MANY, rate };
