@@ -252,6 +252,7 @@ mod tests {
             data: "/var/lib/sietch".into(),
             ready: Some(ready),
             failing: Vec::new(),
+            unmounted: Vec::new(),
         };
         let report = Report {
             socket: "/run/sietch/sietch.sock".to_owned(),

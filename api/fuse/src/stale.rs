@@ -3,7 +3,7 @@
 //!
 //! The kernel may hold locks of a file or directory until a request about it is answered, and it
 //! takes them to discard something. A thread that serves requests therefore never tells the kernel
-//! itself, and waits for that thread only for a moment ([`PATIENCE`]).
+//! itself, and waits for that thread only for a moment ([`LONGEST_WAIT`]).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
@@ -18,13 +18,13 @@ use crate::places::Place;
 
 /// How long a lookup waits until a former name is discarded: mostly some microseconds, but never
 /// as long as the kernel has that directory locked.
-const PATIENCE: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
-/// Former names that wait. What is more stays in the kernel, as if nothing told it.
+/// Former names that wait. What is more stays in the kernel, as if no notification were sent.
 const MAX_NAMES: usize = 1024;
 
 /// What the kernel must discard.
-enum Told {
+enum Discard {
     Pages(u64),
     Name(Place),
 }
@@ -77,7 +77,7 @@ impl Stale {
                 self.changed.notify_all();
             }
         } else if waiting.has(directory) {
-            drop(self.changed.wait_timeout_while(waiting, PATIENCE, |waiting| waiting.has(directory)));
+            drop(self.changed.wait_timeout_while(waiting, LONGEST_WAIT, |waiting| waiting.has(directory)));
         }
     }
 
@@ -87,7 +87,7 @@ impl Stale {
         self.changed.notify_all();
     }
 
-    fn next(&self) -> Option<Told> {
+    fn next(&self) -> Option<Discard> {
         let mut waiting = self.waiting();
         if waiting.current.take().is_some() {
             self.changed.notify_all();
@@ -98,10 +98,10 @@ impl Stale {
             }
             if let Some((directory, former)) = waiting.names.pop_front() {
                 waiting.current = Some([directory, former.parent]);
-                return Some(Told::Name(former));
+                return Some(Discard::Name(former));
             }
             if let Some(inode) = waiting.inodes.pop_first() {
-                return Some(Told::Pages(inode));
+                return Some(Discard::Pages(inode));
             }
             waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
@@ -109,10 +109,10 @@ impl Stale {
 
     /// What the thread does.
     pub(crate) fn tell(self: Arc<Self>, kernel: &Notifier) {
-        while let Some(told) = self.next() {
-            let (inode, outcome) = match &told {
-                Told::Pages(inode) => (*inode, kernel.inval_inode(INodeNo(*inode), 0, 0)),
-                Told::Name(Place { parent, name }) => {
+        while let Some(discard) = self.next() {
+            let (inode, outcome) = match &discard {
+                Discard::Pages(inode) => (*inode, kernel.inval_inode(INodeNo(*inode), 0, 0)),
+                Discard::Name(Place { parent, name }) => {
                     (parent.0, kernel.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name)))
                 }
             };

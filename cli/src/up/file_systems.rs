@@ -3,8 +3,8 @@
 //! 1. A mount that ends, or cannot be made, is tried again as every part is ([`super::part`]):
 //!    what fails is most likely its medium, and nothing else needs it.
 //! 2. One that is unmounted, or whose process is ended by a signal that it handles, has a clean
-//!    end. It stays unmounted until `sietch reload`: meanwhile its media can be changed or checked, or
-//!    another process serves it.
+//!    end. It stays unmounted until `sietch reload`: meanwhile its media can be changed or checked,
+//!    or another process serves it.
 //! 3. At the end each is unmounted and digests its log. One that takes longer than its grace is
 //!    killed; the next mount recovers it.
 

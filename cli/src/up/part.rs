@@ -6,7 +6,7 @@
 //! 2. A process that had served is due after [`RESTART_PAUSE`], however often it ends. A start that
 //!    fails is repeated after a pause that triples, up to [`MOST_PAUSE`]: what is wrong may be
 //!    corrected meanwhile, and leftovers of an earlier, killed `up` may still be ending.
-//! 3. A part that [`Part::stays_ended`] is not due after a clean end: somebody ended it on purpose.
+//! 3. A part that [`Part::stays_ended`] is not due after a clean end, which was on purpose.
 //!    It is due again when it is resumed.
 //! 4. A failure never goes further than the part. It is kept for `sietch status`.
 
@@ -57,7 +57,7 @@ pub(super) struct Part {
     failures: u32,
     why: Option<Error>,
     due: Instant,
-    /// A clean end is somebody's wish.
+    /// A clean end is on purpose.
     stays_ended: bool,
     /// It has ended so.
     rests: bool,

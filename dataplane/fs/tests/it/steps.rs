@@ -83,7 +83,7 @@ fn a_log_that_is_full_of_what_was_digested_has_room() {
     assert_eq!(contents(&mut client, handle, appends), expected);
 }
 
-/// Names that were removed, digested or not, delay nobody for long.
+/// Names that were removed, digested or not, hold the lock for one step only.
 #[test]
 fn a_listing_passes_removed_names_in_steps() {
     const NAMES: usize = 3000;

@@ -86,8 +86,8 @@ pub(super) struct ChannelPair {
 }
 
 impl StreamChannel {
-    /// Makes memory and placeholders for a connection of an application of `uid` at `local` with the
-    /// peer `remote`.
+    /// Makes memory and placeholders for a connection of an application of `uid` at `local` with
+    /// the peer `remote`.
     ///
     /// # Errors
     /// No memory or descriptors.

@@ -24,8 +24,8 @@ pub enum PeerSocket {
 
 impl PeerSocket {
     /// `refuses`: whether descriptors over `socket` are refused, as
-    /// `sietch_ring::socket_pair::refuses_descriptors` reports. `uid`: the user at the other end, of
-    /// whose threads one closes what he sent.
+    /// `sietch_ring::socket_pair::refuses_descriptors` reports. `uid`: the user at the other end,
+    /// one of whose threads closes what he sent.
     pub fn new(socket: OwnedFd, refuses: bool, uid: u32) -> Self {
         if refuses {
             return Self::Refusing(socket);

@@ -107,9 +107,9 @@ unsafe fn send_file(
     }
 }
 
-/// Linux reads only from files that can be seeked in. Sockets and pipes, on which a read could wait,
-/// give EINVAL. With an offset the read itself returns that, which saves two system calls for each
-/// file that a web server sends.
+/// Linux reads only from files that can be seeked in. Sockets and pipes, on which a read could
+/// wait, give EINVAL. With an offset the read itself returns that, which saves two system calls for
+/// each file that a web server sends.
 fn readable_file(fd: c_int) -> Result<(), Errno> {
     let mode = kernel::fcntl(fd, libc::F_GETFL, 0)? as c_int;
     if mode & libc::O_ACCMODE == libc::O_WRONLY {

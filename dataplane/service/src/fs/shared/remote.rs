@@ -3,7 +3,8 @@
 //! An operation that waits for the service asks each second whether that runs ([`Remote::probe`]).
 //! If nothing comes for [`SILENCE`] of these seconds, as when the service is stopped, the operation
 //! ends with `ETIMEDOUT`: a program that waits for FUSE cannot be killed. The client goes on when
-//! the service does. Within a program, which can be killed, operations wait for as long as it takes.
+//! the service does. Within a program, which can be killed, operations wait for as long as it
+//! takes.
 
 use std::io::Write as _;
 use std::ops::Range;
