@@ -130,7 +130,7 @@ fn a_listing_passes_removed_names_in_steps() {
                 (None, found) => break found,
             }
         };
-        assert_eq!(found, [last.clone()]);
+        assert_eq!(found, std::slice::from_ref(last));
         assert!((10..100).contains(&steps), "{steps} steps");
         let mut whole = Vec::new();
         let mut take = |entry: sietch_fs::file_system::DirectoryEntry| {
