@@ -25,18 +25,16 @@
 //!    it. What the kernel still has at the end is released.
 //! 7. If the file system panics, the caller gets EIO, as does every later request: its state cannot
 //!    be trusted any more. The mount can still be unmounted.
-//! 8. A directory that another client has moved is unknown to the kernel under its former name when
-//!    a program renames it under the new one ([`places`]).
 //!
 //! Locks (`fcntl`, `flock`) are the kernel's: they hold among the programs that use this mount.
 //! `O_TMPFILE` gets `EOPNOTSUPP`, because the `fuser` crate does not have the request.
 //!
-//! What it must never do: wait without a bound for the kernel while a request waits for it (a
-//! notification runs in its own thread); answer a request twice or not at all; return an attribute,
-//! an entry or data from a cache of its own.
+//! What it must never do: wait for the kernel while a request waits for it (a notification runs in
+//! its own thread); answer a request twice or not at all; return an attribute, an entry or data
+//! from a cache of its own.
 //!
-//! The layers, lowest first: `attributes`, `options`, `error`, `places`; `mount_point`, `set_id`,
-//! `stale`; `session`; `state`; `flush`, `listing`, `operations`; `requests`; `mount`.
+//! The layers, lowest first: `attributes`, `options`, `error`; `mount_point`, `set_id`, `stale`;
+//! `session`; `state`; `flush`, `listing`, `operations`; `requests`; `mount`.
 //!
 //! [`FileSystem::retain`]: sietch_fs::FileSystem::retain
 #![forbid(unsafe_code)]
@@ -49,7 +47,6 @@ mod mount;
 mod mount_point;
 mod operations;
 mod options;
-mod places;
 mod requests;
 mod session;
 mod set_id;

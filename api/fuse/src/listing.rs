@@ -48,12 +48,15 @@ pub(crate) fn in_turns(
     mut offset: u64,
     add: &mut dyn FnMut(u64) -> Result<Rest, fuser::Errno>,
 ) -> Result<(), fuser::Errno> {
-    let first = offset;
+    let mut has_entries = false;
     loop {
         match add(offset) {
-            Ok(Rest::Behind(last)) => offset = last,
-            // What was added counts.
-            Err(error) if offset == first => return Err(error),
+            Ok(Rest::Behind { last, adds }) => {
+                offset = last;
+                has_entries |= adds;
+            }
+            // What was added counts. Nothing would mean the end of the directory.
+            Err(error) if !has_entries => return Err(error),
             Ok(Rest::Nothing) | Err(_) => return Ok(()),
         }
     }
@@ -63,8 +66,8 @@ pub(crate) fn in_turns(
 pub(crate) enum Rest {
     /// Nothing, or nothing that there is room for.
     Nothing,
-    /// Perhaps more, behind this offset.
-    Behind(u64),
+    /// Perhaps more, behind this offset; whether anything was added before it.
+    Behind { last: u64, adds: bool },
 }
 
 /// Adds some entries behind `offset`.
@@ -91,7 +94,8 @@ pub(crate) fn list<F: FileSystem>(
         takes
     })?;
     let next = if left == 0 { Some(last) } else { next.map(|next| next.0) };
-    Ok(next.map_or(Rest::Nothing, Rest::Behind))
+    let adds = offset < PARENT || left < ENTRIES_AT_ONCE;
+    Ok(next.map_or(Rest::Nothing, |last| Rest::Behind { last, adds }))
 }
 
 /// Adds some entries behind `offset`, with their attributes, which the kernel may keep for `keep`.
@@ -120,6 +124,7 @@ pub(crate) fn list_with_attributes<F: FileSystem>(
     })?;
     let last = entries.last().filter(|_| entries.len() == ENTRIES_AT_ONCE).map(|last| last.cookie);
     let next = last.or(next);
+    let mut adds = offset < PARENT;
     for entry in entries {
         // Another client may have removed it since.
         let Ok(shown) = state.file_system.attributes(entry.inode) else { continue };
@@ -130,6 +135,7 @@ pub(crate) fn list_with_attributes<F: FileSystem>(
             state.forget(entry.inode, 1);
             return Ok(Rest::Nothing);
         }
+        adds = true;
     }
-    Ok(next.map_or(Rest::Nothing, |next| Rest::Behind(next.0)))
+    Ok(next.map_or(Rest::Nothing, |next| Rest::Behind { last: next.0, adds }))
 }

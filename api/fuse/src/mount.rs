@@ -34,7 +34,7 @@ impl<F: FileSystem + Send + 'static> Mount<F> {
     /// # Errors
     /// See [`MountError`].
     pub fn new(file_system: F, directory: &Path, options: &Options) -> Result<Self, MountError> {
-        let shared = Arc::new(Shared::new(file_system, options.service.is_some()));
+        let shared = Arc::new(Shared::new(file_system));
         let stale = Arc::new(Stale::default());
         let requests = Requests::new(Arc::clone(&shared), Arc::clone(&stale), options);
         let session = Session::new(requests, directory, options)?;

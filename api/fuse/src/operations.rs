@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use sietch_fs::FileSystem;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::file_system::{Allocation, AttributeChange, Handle, OpenMode, RenameMode, WriteAt};
-use sietch_fs::inode::{Attributes, InodeNumber, Kind};
+use sietch_fs::inode::{Attributes, Kind};
 
 use crate::attributes::inode;
 use crate::set_id;
@@ -115,27 +115,6 @@ pub(crate) fn copy<F: FileSystem>(
         state.file_system.write(caller, to, WriteAt::Offset(to_offset), &bytes[..count])?;
     }
     Ok(count)
-}
-
-/// Renames, and notes where the kernel has what it moved.
-pub(crate) fn rename<F: FileSystem>(
-    state: &mut State<F>,
-    caller: Caller<'_>,
-    [from, to]: [(InodeNumber, &[u8]); 2],
-    mode: RenameMode,
-) -> Result<(), Errno> {
-    let mut found = [None, None];
-    if state.places.is_some() {
-        let mut find = |(parent, name)| state.file_system.lookup(caller, parent, name).ok();
-        found = [find(from), Some(to).filter(|_| mode == RenameMode::Exchange).and_then(find)];
-    }
-    state.file_system.rename(caller, from, to, mode)?;
-    for (moved, (parent, name)) in found.iter().zip([to, from]) {
-        if let Some(moved) = moved {
-            state.show(moved, parent, name);
-        }
-    }
-    Ok(())
 }
 
 /// What `fallocate(2)` does with these flags, if it is supported.

@@ -40,7 +40,7 @@ use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, 
 use crate::listing::{in_turns, list, list_with_attributes};
 use crate::operations::{
     COPY_STEP, MAX_COPY, allocation, cache_mode, clear_set_id, content_changer, copy, has, open_mode,
-    permitted, rename, rename_mode, set_attributes,
+    permitted, rename_mode, set_attributes,
 };
 use crate::options::Options;
 use crate::stale::Stale;
@@ -158,7 +158,6 @@ impl<F: FileSystem> Requests<F> {
     ) {
         let made = self.change_as(&permitted(request), |state, caller| {
             let shown = state.file_system.create(caller, inode(directory), name.as_bytes(), new)?;
-            state.show(&shown, inode(directory), name.as_bytes());
             state.retain(shown)
         });
         self.reply_entry(made, reply);
@@ -212,7 +211,6 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let mut former = None;
         let found = self.run_as(&permitted(request), |state, caller| {
             // The first two are for handles of `open_by_handle_at(2)` and NFS.
             let shown = match name.as_bytes() {
@@ -221,17 +219,10 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
                     let above = state.file_system.parent(inode(parent))?;
                     state.file_system.attributes(above)?
                 }
-                name => {
-                    let shown = state.file_system.lookup(caller, inode(parent), name)?;
-                    former = state.show(&shown, inode(parent), name);
-                    shown
-                }
+                name => state.file_system.lookup(caller, inode(parent), name)?,
             };
             state.retain(shown)
         });
-        if let (Ok(shown), true) = (&found, self.service.is_some()) {
-            self.stale.found(shown.inode, former);
-        }
         self.reply_entry(found, reply);
     }
 
@@ -359,8 +350,8 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     ) {
         let Some(mode) = rename_mode(flags) else { return reply.error(fuser::Errno::EINVAL) };
         let renamed = self.change_as(&permitted(request), |state, caller| {
-            let places = [(inode(parent), name.as_bytes()), (inode(new_parent), new_name.as_bytes())];
-            rename(state, caller, places, mode)
+            let from = (inode(parent), name.as_bytes());
+            state.file_system.rename(caller, from, (inode(new_parent), new_name.as_bytes()), mode)
         });
         reply_empty(renamed, reply);
     }

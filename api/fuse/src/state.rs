@@ -7,10 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use sietch_fs::FileSystem;
 use sietch_fs::file_system::Handle;
-use sietch_fs::inode::{Attributes, InodeNumber, Kind};
+use sietch_fs::inode::{Attributes, InodeNumber};
 use sietch_fs::lease::Mode;
 
-use crate::places::{Place, Places};
 use crate::turns::{Turns, User};
 
 /// A file system that is mounted.
@@ -21,8 +20,6 @@ pub(crate) struct State<F> {
     references: HashMap<InodeNumber, u64>,
     /// What the kernel has open.
     handles: HashSet<Handle>,
-    /// Where the kernel has directories, if other clients may move them.
-    pub(crate) places: Option<Places>,
     /// Inodes that programs map ([`sietch_fs::direct`]), of those in `references`.
     mapped: HashSet<InodeNumber>,
     panicked: bool,
@@ -36,13 +33,6 @@ impl<F: FileSystem> State<F> {
         Ok(shown)
     }
 
-    /// The kernel gets to know what `name` leads to, or has moved it there. Returns where it had
-    /// that before, if it must discard that name.
-    pub(crate) fn show(&mut self, shown: &Attributes, parent: InodeNumber, name: &[u8]) -> Option<Place> {
-        let places = self.places.as_mut().filter(|_| shown.kind == Kind::Directory)?;
-        places.put(shown.inode, parent, name)
-    }
-
     /// The kernel takes `count` lookups back.
     pub(crate) fn forget(&mut self, inode: InodeNumber, count: u64) {
         let Some(held) = self.references.get_mut(&inode) else { return };
@@ -50,9 +40,6 @@ impl<F: FileSystem> State<F> {
         *held -= count;
         if *held == 0 {
             self.references.remove(&inode);
-            if let Some(places) = &mut self.places {
-                places.remove(inode);
-            }
             self.mapped.remove(&inode);
         }
         self.file_system.release(inode, count);
@@ -107,11 +94,10 @@ pub(crate) struct Shared<F> {
 }
 
 impl<F: FileSystem> Shared<F> {
-    /// Nothing of it is known to the kernel yet. `is_shared`: other clients change it.
-    pub(crate) fn new(file_system: F, is_shared: bool) -> Self {
+    /// Nothing of it is known to the kernel yet.
+    pub(crate) fn new(file_system: F) -> Self {
         let (references, handles, mapped) = (HashMap::new(), HashSet::new(), HashSet::new());
-        let places = is_shared.then(Places::default);
-        let state = State { file_system, references, handles, places, mapped, panicked: false };
+        let state = State { file_system, references, handles, mapped, panicked: false };
         Self { turns: Turns::default(), state: Mutex::new(state) }
     }
 

@@ -116,25 +116,6 @@ fn an_append_goes_behind_what_another_client_appended() {
     assert_eq!(String::from_utf8_lossy(&bytes), String::from_utf8_lossy(&expected));
 }
 
-/// The kernel has the directory under its former name, and locks more than it needs to learn the
-/// new one.
-#[test]
-fn a_directory_that_another_client_has_moved_is_renamed_without_a_look_at_it() {
-    let options = Options { service: Some("/nowhere".into()), ..options() };
-    let Some(mounted) = Mounted::with("moved", &options) else { return };
-    for directory in ["p", "q", "r"] {
-        fs::create_dir(mounted.path(directory)).expect("made");
-    }
-    let [p, q] = ["p", "q"].map(|name| mounted.model.find(name));
-    for (round, to) in ["r/d", "p/e", "q/e"].into_iter().enumerate() {
-        fs::create_dir(mounted.path("p/d")).expect("made");
-        fs::rename(mounted.path("p/d"), mounted.path("p/c")).expect("renamed by the mount itself");
-        mounted.model.client(|model, caller| model.rename(caller, (p, b"c"), (q, b"d"), RenameMode::Replace));
-        fs::rename(mounted.path("q/d"), mounted.path(to)).unwrap_or_else(|error| panic!("{round}: {error}"));
-        fs::remove_dir(mounted.path(to)).expect("it is there");
-    }
-}
-
 /// A write that crosses the end of a page, which the kernel's cache would send in two parts.
 #[test]
 fn an_append_is_whole_where_another_client_appends_at_once() {
