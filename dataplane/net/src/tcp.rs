@@ -123,6 +123,8 @@ pub(crate) struct Tcp {
     deferred: VecDeque<FlowIndex>,
     /// When a deferred flow last found a buffer, or the first was deferred.
     deferred_since: u64,
+    /// Bytes that the first of them has sent as the first.
+    deferred_sent: usize,
     /// Segments that belong to no flow.
     replies: Vec<Reply>,
 
@@ -160,6 +162,7 @@ impl Tcp {
             dirty: Vec::new(),
             deferred: VecDeque::new(),
             deferred_since: 0,
+            deferred_sent: 0,
             replies: Vec::new(),
             ready: Vec::new(),
             closed_unread: Vec::new(),

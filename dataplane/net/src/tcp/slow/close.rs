@@ -212,18 +212,19 @@ impl Tcp {
             flow.flags &= !flag::UNRESOLVED;
             self.unresolved.retain(|&waiting| waiting != index);
         }
+        if flow.has(flag::DEFERRED) {
+            flow.flags &= !flag::DEFERRED;
+            self.deferred.retain(|&deferred| deferred != index);
+        }
         let flow = &mut self.flows.hot[index];
         if !flow.has(flag::DETACHED) {
             self.raise(index, event::CLOSED);
             return;
         }
-        // The slot may be on these lists. Other lists check the flags: a stale entry finds them
+        // The slot may be on both lists. Other lists check the flags: a stale entry finds them
         // clear, or set by the next flow in the slot.
         if flow.has(flag::DIRTY) {
             self.dirty.retain(|&marked| marked != index);
-        }
-        if self.flows.hot[index].has(flag::DEFERRED) {
-            self.deferred.retain(|&deferred| deferred != index);
         }
         if self.flows.hot[index].has(flag::READY) {
             self.ready.retain(|&marked| marked != index);

@@ -5,7 +5,8 @@
 //! 2. A flow for whose next frame the queue has no buffer is *deferred*: the flows behind it may
 //!    have smaller frames. Deferred flows are served before all others, in the order in which they
 //!    were deferred, so each of many flows on a slow queue waits equally long. A flow finds no
-//!    buffer once, and is tried again when it is the first.
+//!    buffer once, and is tried again when it is the first. Once it has sent its quantum as the
+//!    first, in one emission or in many, it is the last.
 //! 3. When the first deferred flow has found no buffer for [`DEFERRED_TIME`], nothing else is sent
 //!    before it.
 //! 4. The acknowledgement of a deferred flow does not wait: it is a smaller frame.
@@ -13,7 +14,7 @@
 use sietch_nic::NicQueue;
 
 use crate::context::{Context, Stalled};
-use crate::limits::DEFERRED_TIME;
+use crate::limits::{DEFERRED_TIME, QUANTUM};
 use crate::tcp::Tcp;
 use crate::tcp::flow::flag;
 use crate::tcp::flow::id::FlowIndex;
@@ -42,17 +43,26 @@ impl Tcp {
     #[cold]
     fn emit_deferred<Q: NicQueue>(&mut self, cx: &mut Context, queue: &mut Q) -> Result<(), Stalled> {
         while let Some(&index) = self.deferred.front() {
+            let next = self.flows.hot[index].nxt;
             let served = self.transmit_flow(cx, queue, index);
             if served.is_ok() || self.flows.cold[index].sent_at == cx.now {
                 self.deferred_since = cx.now;
             }
+            self.deferred_sent += self.flows.hot[index].nxt.since(next) as usize;
             match served {
                 Ok(more) => {
                     self.deferred.pop_front();
+                    self.deferred_sent = 0;
                     self.flows.hot[index].flags &= !flag::DEFERRED;
                     if more {
                         self.mark_dirty(index);
                     }
+                }
+                Err(Stalled::NoBuffer) if self.deferred_sent >= QUANTUM => {
+                    // It had its share, over several emissions.
+                    self.deferred.rotate_left(1);
+                    self.deferred_sent = 0;
+                    break;
                 }
                 Err(Stalled::NoBuffer) if cx.now.saturating_sub(self.deferred_since) < DEFERRED_TIME => break,
                 Err(stalled) => return Err(stalled),
