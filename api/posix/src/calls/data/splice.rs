@@ -12,6 +12,8 @@
 //!    There the bytes of a pipe without O_NONBLOCK are moved a page at a time through a buffer, and
 //!    the lock is not held meanwhile. The pipe was ready; if another thread uses it in between, the
 //!    call waits. What was taken out is passed on in any case, also by a call that should not wait.
+//!    Two threads that splice one connection at once may swap their pages there, and O_NONBLOCK
+//!    that is cleared during a call makes that call sleep with the lock.
 //! 5. All other pairs are for the kernel to refuse: EINVAL.
 
 use std::ffi::{c_int, c_uint};
@@ -272,6 +274,8 @@ fn take_and_write(end: &Endpoint, pipe: Pipe, length: usize) -> Outcome {
         // All or nothing, for a page (PIPE_BUF).
         match move_plainly(WRITE.1, pipe, &[vector(page.as_mut_ptr().cast(), taken)]) {
             Err(libc::EINTR) => {}
+            // Another thread has set O_NONBLOCK, and filled the pipe.
+            Err(libc::EAGAIN) => drop(ready(pipe, libc::POLLOUT, true)),
             written => return written,
         }
     }
@@ -313,7 +317,7 @@ fn from_pipe(
                 peer::notify_data(fd, end);
                 match moved {
                     Some(Err(libc::EOPNOTSUPP)) => {
-                        Some(read_and_send(pipe, (fd, held, end), room.min(PAGE), more))
+                        Some(read_and_send(pipe, (fd, held, end), room.min(PAGE), more, &mut call))
                     }
                     moved => moved,
                 }
@@ -342,12 +346,17 @@ fn from_pipe(
     if done == 0 { answer.map(|()| 0) } else { Ok(done) }
 }
 
-/// Sends what a pipe has, up to `most` bytes, for which there was room.
-fn read_and_send(
+/// Sends what a pipe has, up to `most` bytes, for which there was room. It sleeps as a part of
+/// `call`: a second registration of one descriptor would give its reference back twice after a jump
+/// ([`longjmp`]).
+///
+/// [`longjmp`]: crate::signal::longjmp
+fn read_and_send<'a>(
     pipe: Pipe,
-    (fd, held, end): (c_int, &Held, &Endpoint),
+    (fd, held, end): (c_int, &'a Held, &Endpoint),
     most: usize,
     more: c_int,
+    call: &mut Option<BlockedCall<'a>>,
 ) -> Outcome {
     let mut page = [0_u8; PAGE];
     let bytes = move_plainly(READ.1, pipe, &[vector(page.as_mut_ptr().cast(), most)])?;
@@ -355,14 +364,21 @@ fn read_and_send(
     while let Some(rest) = page.get_mut(sent..bytes).filter(|rest| !rest.is_empty()) {
         let piece = [vector(rest.as_mut_ptr().cast(), rest.len())];
         // SAFETY: so many bytes are there.
-        match unsafe { send::send(fd, held, end, &piece, more) } {
-            Ok(now) => sent += now,
-            // Another thread has sent.
-            Err(libc::EAGAIN | libc::EINTR) => {
-                let how = SleepOptions { want: Want::Room, deadline: None, restart: true };
-                let call = &mut BlockedCall::begin(fd, held);
-                let _ = blocked::sleep_until(call, end, how, || peer::room_ready(end));
+        let outcome = match unsafe { send::send(fd, held, end, &piece, more | libc::MSG_DONTWAIT) } {
+            Ok(now) => {
+                sent += now;
+                Ok(())
             }
+            // Another thread has sent.
+            Err(libc::EAGAIN) => {
+                let how = SleepOptions { want: Want::Room, deadline: None, restart: true };
+                let call = call.get_or_insert_with(|| BlockedCall::begin(fd, held));
+                blocked::sleep_until(call, end, how, || peer::room_ready(end))
+            }
+            Err(errno) => Err(errno),
+        };
+        match outcome {
+            Ok(()) | Err(libc::EINTR) => {}
             Err(errno) if sent == 0 => return Err(errno),
             Err(_) => break,
         }

@@ -46,6 +46,8 @@ pub fn shutdown(fd: c_int, how: c_int) -> c_int {
                 let _ = kernel::shutdown(fd, libc::SHUT_RDWR);
                 arrival::refuse_all(fd);
                 kernel_socket::stop(fd, &held);
+                // A `listen` of another thread came in between: what it made is shut down too.
+                held.socket.flags.fetch_or(socket_flag::STOPPED, Release);
             }
             0
         }
