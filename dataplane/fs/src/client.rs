@@ -513,7 +513,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             self.without_capabilities.remove(&inode);
             match self.commit(now, Change::Free { inode }, &[]) {
                 // What the operation did is done; the service frees it when the lease ends.
-                Err(Errno::AGAIN) if S::IS_SHARED => self.leave_to_service(inode),
+                Err(Errno::AGAIN | Errno::TIMEDOUT) if S::IS_SHARED => self.leave_to_service(inode),
                 other => other?,
             }
         }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use sietch_disk::nvm::Mapped;
 use sietch_disk::{AreaQueue, OpenError};
 use sietch_fs::client::{Message, Service};
@@ -87,6 +87,9 @@ pub struct Remote {
     pacer: Pacer,
     /// When the pacer's clock began.
     begun: Instant,
+    /// Frames that did not fit the socket: of a client that the service does not answer, at most
+    /// one for each lease and file that it has.
+    unsent: Vec<u8>,
     /// Notices that had arrived at the last probe.
     probed: Option<u64>,
     /// Times that an operation waited for [`Remote::probes_after`] since then, and nothing arrived.
@@ -288,6 +291,26 @@ fn send<T: serde::Serialize>(socket: &mut UnixStream, message: &T) -> std::io::R
     socket.write_all(&bytes)
 }
 
+/// Sends what there is room for, and removes it. Returns whether that was all.
+fn send_at_once(socket: &UnixStream, bytes: &mut Vec<u8>) -> std::io::Result<bool> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let mut sent = 0;
+    let all = loop {
+        match rustix::net::send(socket, &bytes[sent..], flags) {
+            Ok(now) if sent + now == bytes.len() => break Ok(true),
+            Ok(now) => sent += now,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                bytes.drain(..sent);
+                return Ok(false);
+            }
+            Err(error) => break Err(error.into()),
+        }
+    };
+    bytes.clear();
+    all
+}
+
 impl Remote {
     fn new(
         welcome: Welcome,
@@ -352,6 +375,7 @@ impl Remote {
             step: bytes / REPORT_PART,
             pacer: Pacer::new(bytes),
             begun: Instant::now(),
+            unsent: Vec::new(),
             probed: None,
             silent: 0,
             probes_after: PROBES_AFTER,
@@ -386,9 +410,50 @@ impl Remote {
     }
 
     fn send(&mut self, request: &Request) {
-        if let Err(error) = send(&mut self.socket, request) {
-            self.inbox.end(format!("its service cannot be reached: {error}"));
+        match frame::encode(request) {
+            Ok(bytes) => self.unsent.extend(bytes),
+            Err(error) => self.inbox.end(format!("a request cannot be encoded: {error}")),
         }
+        self.flush();
+    }
+
+    /// Sends what is unsent. It waits for room as long as an operation waits for an answer: a
+    /// service that is stopped reads nothing.
+    fn flush(&mut self) {
+        loop {
+            match send_at_once(&self.socket, &mut self.unsent) {
+                Ok(true) => return,
+                Ok(false) if self.is_silent() => return,
+                Ok(false) => self.wait_for_room_to_send(),
+                Err(error) => {
+                    self.inbox.end(format!("its service cannot be reached: {error}"));
+                    return;
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn wait_for_room_to_send(&mut self) {
+        let mut writable = [PollFd::new(&self.socket, PollFlags::OUT)];
+        let limit = Timespec::try_from(self.probes_after).ok();
+        if !matches!(poll(&mut writable, limit.as_ref()), Ok(0)) {
+            return;
+        }
+        if self.is_probe_due()
+            && let Ok(bytes) = frame::encode(&Request::Probe)
+        {
+            self.unsent.extend(bytes);
+        }
+    }
+
+    /// Fails where the service does not answer: what is asked for then would be asked for by each
+    /// operation again, and wait in vain.
+    fn must_answer(&mut self) -> Result<(), Errno> {
+        if !self.unsent.is_empty() {
+            self.flush();
+        }
+        if self.is_silent() { Err(Errno::TIMEDOUT) } else { Ok(()) }
     }
 
     /// Waits for what `take` waits for until a time. It fails if the service does not answer.
@@ -417,13 +482,20 @@ impl Remote {
     /// Asks whether the service runs, unless it was asked and nothing has arrived since.
     #[cold]
     fn probe(&mut self) {
+        if self.is_probe_due() {
+            self.send(&Request::Probe);
+        }
+    }
+
+    /// Counts a wait without a word. Returns whether something had come since the last one.
+    fn is_probe_due(&mut self) -> bool {
         let arrivals = Some(self.inbox.arrivals());
         if self.probed == arrivals {
             self.silent = self.silent.saturating_add(1);
-        } else {
-            (self.probed, self.silent) = (arrivals, 0);
-            self.send(&Request::Probe);
+            return false;
         }
+        (self.probed, self.silent) = (arrivals, 0);
+        true
     }
 
     /// Waits a little, if the digest does not keep up.
@@ -500,6 +572,9 @@ impl Service<Mapped> for Remote {
     }
 
     fn poll(&mut self) -> Option<u64> {
+        if !self.unsent.is_empty() {
+            self.flush();
+        }
         let (number, progress) = self.inbox.progress(self.seen)?;
         self.seen = number;
         self.take(&progress)
@@ -512,6 +587,7 @@ impl Service<Mapped> for Remote {
         if self.read >= self.logged {
             return Ok(None);
         }
+        self.must_answer()?;
         self.reported = self.logged;
         self.send(&Request::Wait(self.logged));
         let seen = self.seen;
@@ -531,6 +607,7 @@ impl Service<Mapped> for Remote {
     }
 
     fn inode_numbers(&mut self) -> Result<Range<u64>, Errno> {
+        self.must_answer()?;
         self.send(&Request::Numbers);
         self.wait_for(Inbox::wait_numbers)
     }
@@ -551,6 +628,7 @@ impl Service<Mapped> for Remote {
     }
 
     fn request_lease(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
+        self.must_answer()?;
         self.send(&Request::lease(inode, mode));
         Ok(())
     }
@@ -574,6 +652,7 @@ impl Service<Mapped> for Remote {
     }
 
     fn request_room(&mut self, blocks: u64) -> Result<(), Errno> {
+        self.must_answer()?;
         self.send(&Request::Room(blocks));
         Ok(())
     }

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -138,12 +138,10 @@ pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Ser
     mover::start(&digesting, &media, root, &description, Arc::default())?;
     let hub = Hub::new(SharedDigest::new(digest, Times::default()), Arc::clone(&moving));
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    let closing = Closing(Arc::clone(&moving));
+    let closing = Closing { moving: Arc::clone(&moving), ended: Some(ended) };
     let hub = thread("sietch-fs-hub").spawn(move || {
-        let result = hub.run(&received);
-        drop(closing);
-        ended();
-        result
+        let _closing = closing;
+        hub.run(&received)
     });
     let hub = hub.map_err(fail("start its thread"))?;
     let accepted = listener.try_clone().map_err(fail("duplicate the socket"));
@@ -179,11 +177,17 @@ fn remove_socket(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Nothing is done for the mover any more, whatever ended the hub.
-struct Closing(Arc<Moving>);
+struct Closing<F: FnOnce()> {
+    moving: Arc<Moving>,
+    ended: Option<F>,
+}
 
-impl Drop for Closing {
+impl<F: FnOnce()> Drop for Closing<F> {
     fn drop(&mut self) {
-        self.0.requests().close();
+        self.moving.requests().close();
+        if let Some(ended) = self.ended.take() {
+            ended();
+        }
     }
 }
 
@@ -397,6 +401,10 @@ fn converse(
     while let Ok(Reading::Ready(frame)) = reader.read(stream) {
         let Ok(request) = frame::decode::<Request>(&frame.text) else { break };
         if matches!(request, Request::Probe) {
+            // The service is the hub. One that has ended, a panic included, drops its end.
+            if matches!(sessions.events.try_send(Event::Move), Err(TrySendError::Disconnected(_))) {
+                break;
+            }
             // If there is no place, the client has enough to read.
             let _ = notices.try_send(Notice::Runs);
             continue;

@@ -1,5 +1,6 @@
 //! Services that do not answer.
 
+use std::io::Read as _;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
@@ -42,19 +43,29 @@ fn an_operation_ends_if_the_service_does_not_run_and_the_next_one_goes_on_if_it_
     let mut remote = attach_reader(&folder.store()).expect("a client").0;
     remote.probes_after = Duration::from_millis(1);
     // The service gets nothing of what the client says, as if it were stopped.
-    let (said, _heard) = UnixStream::pair().expect("sockets");
+    let (said, mut heard) = UnixStream::pair().expect("sockets");
     let socket = std::mem::replace(&mut remote.socket, said);
     let inode = InodeNumber(1);
     remote.request_lease(inode, Mode::Shared).expect("it is asked for");
     assert_eq!(remote.wait_message(), Err(Errno::TIMEDOUT));
     assert_eq!(remote.inode_numbers(), Err(Errno::TIMEDOUT));
-    assert!(remote.ended().is_none());
+    // More than its socket takes: no operation waits for room.
+    for _ in 0..2000 {
+        assert_eq!(remote.request_lease(inode, Mode::Shared), Err(Errno::TIMEDOUT));
+        remote.unreferenced(inode);
+    }
+    assert!(remote.ended().is_none() && !remote.unsent.is_empty());
     // It runs again, and answers.
     remote.inbox.deliver(Notice::Numbers { start: 7, end: 9 });
     assert_eq!(remote.inode_numbers(), Ok(7..9));
     remote.inbox.deliver(Notice::Granted { inode: 1, exclusive: false, serial: 1, sole: false });
     assert_eq!(remote.wait_message(), Ok(()));
     assert!(matches!(remote.message(), Some(Message::Granted(grant)) if grant.inode == inode));
+    heard.set_nonblocking(true).expect("a socket");
+    while !remote.unsent.is_empty() {
+        let _ = heard.read(&mut [0; 1 << 16]);
+        remote.flush();
+    }
     remote.socket = socket;
     drop(remote);
     server.end().expect("everything is digested");
@@ -66,7 +77,7 @@ fn a_service_that_answers_probes_is_waited_for() {
     let folder = test_folder::Folder::new("probed");
     let server = serve(&folder.store(), || {}).expect("a service");
     let mut remote = attach_reader(&folder.store()).expect("a client").0;
-    remote.probes_after = Duration::from_millis(1);
+    remote.probes_after = Duration::from_millis(20);
     let inbox = Arc::clone(&remote.inbox);
     let waiting = std::thread::spawn(move || {
         let waited = remote.wait_message();
