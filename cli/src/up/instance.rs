@@ -257,7 +257,12 @@ fn still_named(file: &File, path: &Path) -> bool {
 fn read(file: File) -> Option<Record> {
     let mut text = String::new();
     file.take(MAX_RECORD).read_to_string(&mut text).ok()?;
-    serde_json::from_str(&text).ok()
+    let mut record: Record = serde_json::from_str(&text).ok()?;
+    // They are printed on the terminal of another user, perhaps.
+    for name in &mut record.unmounted {
+        *name = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    }
+    Some(record)
 }
 
 #[cfg(test)]

@@ -428,8 +428,8 @@ pub struct PortGrant {
     pub mtu: u32,
     /// Of both regions.
     pub layout: SharedLayout,
-    /// The user of its holder.
-    #[serde(default)]
+    /// The user of its holder. A daemon that does not name it has all holders count as one user.
+    #[serde(default = "crate::types::unnamed_user")]
     pub uid: u32,
 }
 

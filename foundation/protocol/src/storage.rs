@@ -45,8 +45,8 @@ pub struct AreaGrant {
     pub extents: Vec<AreaExtent>,
     /// Of the memory.
     pub shape: BrokerShape,
-    /// The user of its holder.
-    #[serde(default)]
+    /// The user of its holder. A daemon that does not name it has all holders count as one user.
+    #[serde(default = "crate::types::unnamed_user")]
     pub uid: u32,
 }
 

@@ -11,6 +11,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+/// What counts as the user where a message of an earlier version names none: no user has this
+/// number.
+pub(crate) const fn unnamed_user() -> u32 {
+    u32::MAX
+}
+
 /// A text that does not have the form that its type requires.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {what}: {fix}")]
