@@ -144,15 +144,15 @@ fn limit(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::get(args = (Counted::Get, 1), setup = scene, config = limit(1644))]
-#[bench::get_pipelined(args = (Counted::Get, 16), setup = scene, config = limit(1242))]
-#[bench::set(args = (Counted::Set, 1), setup = scene, config = limit(1691))]
-#[bench::set_pipelined(args = (Counted::Set, 16), setup = scene, config = limit(1290))]
-#[bench::lpush(args = (Counted::Lpush, 1), setup = scene, config = limit(3259))]
-#[bench::lpop(args = (Counted::Lpop, 1), setup = scene, config = limit(3203))]
-#[bench::hset(args = (Counted::Hset, 1), setup = scene, config = limit(4209))]
-#[bench::sadd(args = (Counted::Sadd, 1), setup = scene, config = limit(3810))]
-#[bench::zadd(args = (Counted::Zadd, 1), setup = scene, config = limit(7007))]
+#[bench::get(args = (Counted::Get, 1), setup = scene, config = limit(1575))]
+#[bench::get_pipelined(args = (Counted::Get, 16), setup = scene, config = limit(1224))]
+#[bench::set(args = (Counted::Set, 1), setup = scene, config = limit(1622))]
+#[bench::set_pipelined(args = (Counted::Set, 16), setup = scene, config = limit(1271))]
+#[bench::lpush(args = (Counted::Lpush, 1), setup = scene, config = limit(3189))]
+#[bench::lpop(args = (Counted::Lpop, 1), setup = scene, config = limit(3134))]
+#[bench::hset(args = (Counted::Hset, 1), setup = scene, config = limit(4141))]
+#[bench::sadd(args = (Counted::Sadd, 1), setup = scene, config = limit(3741))]
+#[bench::zadd(args = (Counted::Zadd, 1), setup = scene, config = limit(6816))]
 fn command(mut scene: Scene) -> Scene {
     black_box(&mut scene).iterate();
     scene
