@@ -10,7 +10,8 @@ combinations!(load, needs ["g++", "/usr/include/gloo/allreduce.h"], in CI [Sides
 const RANKS: usize = 4;
 
 fn load(testbed: &Testbed) {
-    let source = testbed.write("all_reduce.cc", include_str!("scripts/all_reduce.cc"));
+    let source =
+        testbed.write("all_reduce.cc", include_str!("../../../bench/src/posix/scripts/all_reduce.cc"));
     let program = testbed.path("all_reduce");
     let compile = ["-O1", "-std=c++17", &source, "-lgloo", "-lpthread", "-o", &program];
     testbed.start(testbed.kernel_command("g++", &compile), "g++").succeed();
@@ -22,7 +23,7 @@ fn load(testbed: &Testbed) {
         let started: Vec<_> = (0..RANKS)
             .map(|rank| {
                 let number = rank.to_string();
-                let arguments: [&str; 5] = [&store, &number, &ranks, floats, &rounds];
+                let arguments: [&str; 6] = ["rank", &store, &number, &ranks, floats, &rounds];
                 let command = match rank % 2 {
                     0 => testbed.server_command(&program, &arguments),
                     _ => testbed.client_command(&program, &arguments),

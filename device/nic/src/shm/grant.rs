@@ -135,8 +135,8 @@ pub fn create_pair(layout: LinkLayout, generation: u64) -> io::Result<Pair> {
     })
 }
 
-/// This process's end of a doorbell, as it is used and closed. Who holds the other end, only a
-/// caller knows that serves several ([`PeerSocket::charged_to`]).
+/// This process's end of a doorbell, as it is used and closed. A caller that serves several users
+/// names the holder of the other end ([`PeerSocket::charged_to`]).
 pub(super) fn peer_socket(doorbell: OwnedFd) -> PeerSocket {
     let refuses = socket_pair::refuses_descriptors(&doorbell);
     PeerSocket::new(doorbell, refuses, u32::MAX)
