@@ -9,8 +9,9 @@
 //!    nothing else did.
 //! 3. The payload is copied once, from the ring or from the zero-copy queue into the frame, and
 //!    summed on the way.
-//! 4. When the queue has no buffer or no room, the flow stays dirty and nothing was changed; it is
-//!    tried again. If the queue has a buffer for an acknowledgement that is due, that leaves alone.
+//! 4. When the queue has no buffer or no room, nothing was changed, and the flow is tried again in
+//!    its turn (`schedule`). If the queue has a buffer for an acknowledgement that is due, that
+//!    leaves alone.
 
 use sietch_nic::NicQueue;
 
