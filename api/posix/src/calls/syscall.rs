@@ -1,7 +1,8 @@
 //! `syscall(2)`: numbers that concern sockets and files go where the C library's functions go, all
 //! others to the kernel. What is not ours goes to the kernel, never to a function of the C
 //! library's name, which may be another library's that calls `syscall` itself ([`by_number`]). A
-//! thread with the asynchronous type of cancellation is cancelled in the kernel's calls alone.
+//! thread with the asynchronous type of cancellation is cancelled in the kernel's calls, and where
+//! one of ours sleeps.
 //!
 //! io_uring would work on placeholders. Under Sietch it does not exist, as in a kernel that is
 //! built without it: programs with another way use that one (libuv, and so Node and uvloop).
@@ -21,8 +22,9 @@ use crate::calls::{options, wait};
 use crate::context;
 use crate::descriptor::description;
 use crate::signal::user_memory;
+use crate::system::by_number::{self, ByNumber};
 use crate::system::cancellation::{self, TypeBefore};
-use crate::system::{by_number, kernel, multiplexing, sys};
+use crate::system::{kernel, multiplexing, sys};
 
 /// `syscall(2)`.
 ///
@@ -30,12 +32,13 @@ use crate::system::{by_number, kernel, multiplexing, sys};
 /// As the system call.
 pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
     let kind = cancellation::hold();
-    let before = by_number::set_active(true);
+    let active = if kind.is_asynchronous() { ByNumber::Cancellable } else { ByNumber::Whole };
+    let before = by_number::set_active(active);
     // SAFETY: the caller upholds this function's contract.
     let answer = unsafe { sized_call(number, a, kind) };
     by_number::set_active(before);
     // SAFETY: nothing is held.
-    unsafe { cancellation::release(kind) };
+    unsafe { cancellation::leave(kind) };
     answer
 }
 

@@ -29,8 +29,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, compiler_
 
 use crate::signal::disposition::{original, resend, set_mask};
 use crate::signal::faults;
+use crate::system::by_number::{self, ByNumber};
+use crate::system::cancellation;
 use crate::system::sys::{Errno, Outcome};
-use crate::system::{by_number, cancellation};
 
 /// One past the highest signal.
 const SIGNALS: usize = 65;
@@ -108,7 +109,7 @@ pub(crate) fn is_running() -> bool {
 /// A handler jumps to `stack`: none is counted any more.
 pub(crate) fn jumped(stack: usize) {
     LOCAL.with(|local| local.running.set(0));
-    by_number::set_active(false);
+    by_number::set_active(ByNumber::No);
     cancellation::jumped(stack);
 }
 
@@ -227,7 +228,7 @@ extern "C-unwind" fn trampoline(signal: c_int, information: *mut libc::siginfo_t
         return;
     }
     LOCAL.with(|local| local.running.set(local.running.get() + 1));
-    let by_number = by_number::set_active(false);
+    let by_number = by_number::set_active(ByNumber::No);
     let paused = (waiting() != 0 || cancellation::sleeps()).then(cancellation::pause);
     // SAFETY: the program's handler, of one argument or of three; the first is passed the same way
     // in both.

@@ -27,7 +27,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 
-use crate::system::by_number;
+use crate::system::by_number::{self, ByNumber};
 use crate::system::sys::{self, Errno, Outcome};
 
 /// `PTHREAD_CANCEL_DISABLE` of `<pthread.h>`.
@@ -143,6 +143,13 @@ pub(crate) fn is_used() -> bool {
 /// The type that a thread had before a call, for [`leave`] and [`release`].
 #[derive(Clone, Copy, Debug)]
 pub struct TypeBefore(c_int);
+
+impl TypeBefore {
+    /// Whether a thread of this type is cancelled anywhere.
+    pub(crate) fn is_asynchronous(self) -> bool {
+        self.0 == ASYNCHRONOUS
+    }
+}
 
 /// Begins a function that is a cancellation point.
 ///
@@ -373,12 +380,13 @@ extern "C" fn note(sleep: *const Sleep) {
 }
 
 /// Makes a system call in which a call of the program sleeps. A cancelled thread gets
-/// [`CANCELLED`]. A call that the program makes by number is no cancellation point.
+/// [`CANCELLED`]. A call that the program makes by number is no cancellation point, but a thread
+/// with the asynchronous type is cancelled in it.
 ///
 /// # Safety
 /// As the system call. What it changes is lost if the thread is cancelled.
 pub(crate) unsafe fn syscall(number: c_long, arguments: [usize; 6]) -> Outcome {
-    if by_number::is_active() {
+    if by_number::active() == ByNumber::Whole {
         // SAFETY: the caller upholds this function's contract.
         return unsafe { sys::syscall(number, arguments) };
     }

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
+use crate::system::by_number::{self, ByNumber};
 use crate::system::sys::{self, Outcome, SIGNAL_SET, address, address_mut};
-use crate::system::{by_number, kernel};
+use crate::system::{cancellation, kernel};
 
 /// The number of a function of the C library that is no system call.
 const NO_CALL: c_long = libc::SYS_getpid;
@@ -58,8 +59,44 @@ unsafe fn system_call(number: c_long, mut arguments: [usize; 6]) -> Outcome {
         _ => {}
     }
     // SAFETY: the caller upholds this function's contract; what was put in is valid until the call
-    // is over.
-    unsafe { sys::syscall(number, arguments) }
+    // is over. The C library's functions that sleep are cancellation points, so the caller holds
+    // nothing at one.
+    unsafe {
+        if by_number::active() == ByNumber::Cancellable && sleeps(number) {
+            return cancellation::syscall(number, arguments);
+        }
+        sys::syscall(number, arguments)
+    }
+}
+
+/// Whether the C library's function of this number may sleep.
+fn sleeps(number: c_long) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if matches!(number, libc::SYS_poll | libc::SYS_select | libc::SYS_epoll_wait) {
+        return true;
+    }
+    matches!(
+        number,
+        libc::SYS_read
+            | libc::SYS_readv
+            | libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_preadv2
+            | libc::SYS_pwritev2
+            | libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_recvmmsg
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_accept4
+            | libc::SYS_connect
+            | libc::SYS_splice
+            | libc::SYS_ppoll
+            | libc::SYS_pselect6
+            | libc::SYS_epoll_pwait
+            | libc::SYS_epoll_pwait2
+    )
 }
 
 macro_rules! calls {

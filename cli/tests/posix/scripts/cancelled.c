@@ -183,6 +183,44 @@ static int by_number(void *of, int times) {
     }
     return cancelled;
 }
+// The same, in a call that sleeps.
+static void *sleeps_by_number(void *of) {
+    char byte;
+    struct iovec v = {&byte, 1};
+    struct pollfd p[2] = {{pair[0], POLLIN, 0}, {client, POLLIN, 0}};
+    struct epoll_event event;
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, 0);
+    begun = 1;
+    switch ((long)of) {
+    case 0: syscall(SYS_read, pair[0], &byte, 1); break;
+    case 1: syscall(SYS_readv, pair[0], &v, 1); break;
+    case 2: syscall(SYS_recvfrom, client, &byte, 1, 0, 0, 0); break;
+    case 3: syscall(SYS_ppoll, p, 2, 0, 0, 8); break;
+    case 4: syscall(SYS_epoll_pwait, epoll, &event, 1, -1, 0, 8); break;
+    case 5: syscall(SYS_accept4, listener, 0, 0, 0); break;
+    case 6: syscall(SYS_splice, pair[0], 0, client, 0, 5, 0); break;
+    }
+    return 0;
+}
+static int slept_by_number(void) {
+    int cancelled = 0;
+    for (long at = 0; at < 7; at++) {
+        pthread_t one;
+        void *result;
+        struct timespec time, moment = {0, 20000000};
+        begun = 0;
+        pthread_create(&one, 0, sleeps_by_number, (void *)at);
+        while (!begun) sched_yield();
+        // Most often it sleeps by then. If it does not, it is cancelled all the same.
+        nanosleep(&moment, 0);
+        pthread_cancel(one);
+        clock_gettime(CLOCK_REALTIME, &time);
+        time.tv_sec += 20;
+        if (pthread_timedjoin_np(one, &result, &time)) return printf("by number, %ld: hangs\n", at), fflush(stdout), _exit(1), 0;
+        cancelled += result == PTHREAD_CANCELED;
+    }
+    return cancelled;
+}
 static int descriptors(void) {
     int count = 0;
     for (int i = 0; i < 1024; i++) count += fcntl(i, F_GETFD) >= 0;
@@ -225,6 +263,7 @@ int main(void) {
     // A cancelled handler would unwind the call that it has interrupted. glibc before 2.41 permits that in its own.
     printf("%d handlers could be cancelled\n", getenv("SIETCH_SOCKETS") ? cancellable : 0);
     printf("%d by number\n", by_number(0, 500) + by_number(&way, 5));
+    printf("%d asleep by number\n", slept_by_number());
     while (recv(server, much, sizeof much, MSG_DONTWAIT) > 0) {}
     // Nothing is left of them.
     (void)!write(server, "a", 1);
