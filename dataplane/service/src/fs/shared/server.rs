@@ -2,14 +2,15 @@
 //!
 //! 1. [`serve()`] opens the media, recovers all logs, starts the [`hub`](super::hub), and listens.
 //! 2. A session is two threads: one takes what the client says and hands it to the hub, the other
-//!    sends what the hub says. A client that sends more than the hub takes waits.
+//!    sends what the hub says. A client that sends more than the hub takes waits, and
+//!    its probes are answered.
 //! 3. A session begins with a greeting, for which a client has [`GREETING`]. Only the user that
 //!    serves, and root, may be clients.
 //!    The first one answers probes itself: a client gets to know that the service runs, however
 //!    long the hub digests.
 //! 4. When a session ends, its client is gone. Its number is free when its log is digested.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sietch_fs::lease::{ClientNumber, Times};
 use sietch_fs::mover::Moves;
 use sietch_fs::pool::MediumUse;
@@ -44,6 +46,10 @@ use crate::fs::requests::Digesting;
 const GREETING: Duration = Duration::from_secs(5);
 /// Notices that a client has not taken: more than all revocations of what a client keeps.
 const NOTICES: usize = 1 << 16;
+/// Requests of a session for which the hub has no place, before the session reads no more.
+const WAITING: usize = 64;
+/// How often such a session tries again.
+const RETRY: Duration = Duration::from_millis(5);
 /// Sessions that have not been greeted count too.
 const MAX_SESSIONS: usize = 2 * MAX_CLIENTS as usize;
 
@@ -357,7 +363,7 @@ fn serve_client(
             welcome_client(stream, welcome, descriptors)
         });
     if outcome.is_ok() {
-        converse(sessions, stream, client, (own_notices, said));
+        converse(&sessions.events, stream, client, (own_notices, said));
     }
     let (done, buried) = sync_channel(1);
     if sessions.events.send(Event::Gone(client, done)).is_ok() {
@@ -377,9 +383,38 @@ fn welcome_client(
     writer.write(stream).map(drop).map_err(|error| error.to_string())
 }
 
+/// Passes requests on, as long as the hub has a place.
+///
+/// # Errors
+/// The hub has ended.
+fn pass_on(
+    events: &SyncSender<Event>,
+    client: ClientNumber,
+    waiting: &mut VecDeque<Request>,
+) -> Result<(), ()> {
+    while let Some(request) = waiting.pop_front() {
+        match events.try_send(Event::Request(client, request)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(Event::Request(_, request))) => {
+                waiting.push_front(request);
+                return Ok(());
+            }
+            Err(_) => return Err(()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether something to read, or the end, comes within that time.
+fn is_readable(stream: &UnixStream, within: Duration) -> bool {
+    let limit = Timespec::try_from(within).ok();
+    let mut entries = [PollFd::new(stream, PollFlags::IN)];
+    poll(&mut entries, limit.as_ref()).is_ok_and(|ready| ready > 0)
+}
+
 /// Passes what the client says to the hub, and the other way round, until one of them ends.
 fn converse(
-    sessions: &Sessions,
+    events: &SyncSender<Event>,
     stream: &UnixStream,
     client: ClientNumber,
     (notices, said): (SyncSender<Notice>, Receiver<Notice>),
@@ -398,23 +433,71 @@ fn converse(
     });
     let Ok(sender) = sender else { return };
     let mut reader = FrameReader::new();
-    while let Ok(Reading::Ready(frame)) = reader.read(stream) {
+    // Requests for which the hub has no place.
+    let mut waiting = VecDeque::new();
+    loop {
+        if pass_on(events, client, &mut waiting).is_err() {
+            break;
+        }
+        // Meanwhile the client may ask whether the service runs.
+        if !waiting.is_empty() && (waiting.len() >= WAITING || !is_readable(stream, RETRY)) {
+            if waiting.len() >= WAITING {
+                std::thread::sleep(RETRY);
+            }
+            continue;
+        }
+        let Ok(Reading::Ready(frame)) = reader.read(stream) else { break };
         let Ok(request) = frame::decode::<Request>(&frame.text) else { break };
         if matches!(request, Request::Probe) {
             // The service is the hub. One that has ended, a panic included, drops its end.
-            if matches!(sessions.events.try_send(Event::Move), Err(TrySendError::Disconnected(_))) {
+            if matches!(events.try_send(Event::Move), Err(TrySendError::Disconnected(_))) {
                 break;
             }
             // If there is no place, the client has enough to read.
             let _ = notices.try_send(Notice::Runs);
             continue;
         }
-        if sessions.events.send(Event::Request(client, request)).is_err() {
-            break;
-        }
+        waiting.push_back(request);
     }
     let _ = stream.shutdown(std::net::Shutdown::Both);
     // The hub drops its end of the channel when it hears that the client is gone, and this function
     // the other one.
     drop(sender);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(stream: &UnixStream, request: &Request) {
+        let bytes = frame::encode(request).expect("it fits a frame");
+        (&*stream).write_all(&bytes).expect("the session reads");
+    }
+
+    #[test]
+    fn a_probe_is_answered_while_the_hub_has_no_place_for_a_request() {
+        let (own, stream) = UnixStream::pair().expect("descriptors");
+        let (events, received) = sync_channel(1);
+        events.send(Event::Move).expect("there is one place");
+        let (notices, heard) = sync_channel(4);
+        let client = ClientNumber(1);
+        let session = std::thread::spawn(move || converse(&events, &stream, client, (notices, heard)));
+        for _ in 0..3 {
+            said(&own, &Request::Numbers);
+        }
+        said(&own, &Request::Probe);
+        own.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        let Ok(Reading::Ready(answer)) = FrameReader::<OwnedFd>::new().read(&own) else {
+            panic!("no answer came to the probe")
+        };
+        assert!(matches!(frame::decode(&answer.text), Ok(Notice::Runs)));
+        // Nothing is lost or overtaken.
+        let mut requests = 0;
+        while requests < 3 {
+            let event = received.recv_timeout(Duration::from_secs(20)).expect("what waits follows");
+            requests += usize::from(matches!(event, Event::Request(ClientNumber(1), Request::Numbers)));
+        }
+        drop((own, received));
+        session.join().expect("it does not panic");
+    }
 }
