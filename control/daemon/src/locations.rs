@@ -33,7 +33,9 @@ impl Locations {
         }
         // The XDG specification: a relative path counts as not set.
         let directory = |name| variable(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
-        let home = directory("HOME").unwrap_or_else(|| format!("/tmp/sietch-{uid}").into());
+        // Without a home: where root alone makes folders. In /tmp, another user could make it
+        // first.
+        let home = directory("HOME").unwrap_or_else(|| format!("/run/user/{uid}").into());
         let configuration = directory("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
         let data = directory("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share")).join("sietch");
         let socket = match directory("XDG_RUNTIME_DIR") {
@@ -52,6 +54,7 @@ mod tests {
     fn an_ordinary_user_gets_the_xdg_directories_and_root_the_system_ones() {
         let none = |_: &str| None;
         assert_eq!(Locations::of(true, 0, &none).data, PathBuf::from("/var/lib/sietch"));
+        assert_eq!(Locations::of(false, 7, &none).data, PathBuf::from("/run/user/7/.local/share/sietch"));
         let some = |name: &str| match name {
             "HOME" => Some("/home/ada".into()),
             "XDG_RUNTIME_DIR" => Some("/run/user/7".into()),

@@ -47,7 +47,8 @@ fn resolve(uid: u32, variable: &dyn Fn(&str) -> Option<OsString>) -> PathBuf {
     if let Some(runtime) = folder("XDG_RUNTIME_DIR") {
         return runtime.join("sietch/sietch.sock");
     }
-    let home = folder("HOME").unwrap_or_else(|| format!("/tmp/sietch-{uid}").into());
+    // Without a home: where root alone makes folders. In /tmp, another user could make it first.
+    let home = folder("HOME").unwrap_or_else(|| format!("/run/user/{uid}").into());
     folder("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share")).join("sietch/run/sietch.sock")
 }
 

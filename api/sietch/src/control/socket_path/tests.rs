@@ -12,7 +12,7 @@ fn root_has_the_system_socket_and_a_user_one_of_their_own() {
     assert_eq!(resolved(0, &both), SYSTEM_SOCKET);
     assert_eq!(resolved(7, &both), "/run/user/7/sietch/sietch.sock");
     assert_eq!(resolved(7, &both[1..]), "/home/seven/.local/share/sietch/run/sietch.sock");
-    assert_eq!(resolved(7, &[]), "/tmp/sietch-7/.local/share/sietch/run/sietch.sock");
+    assert_eq!(resolved(7, &[]), "/run/user/7/.local/share/sietch/run/sietch.sock");
     // A variable that is set but empty is as good as none.
     assert_eq!(resolved(0, &[(SOCKET_VARIABLE, "")]), SYSTEM_SOCKET);
 }
