@@ -156,3 +156,87 @@ fn what_a_reload_does_not_change_is_named() {
     connection.reload().unwrap();
     assert_eq!(warned(&mut connection), None);
 }
+
+/// Changes a text in one place: a line, a character, a number, or its end.
+fn mutated(text: &str, mut draw: impl FnMut(usize) -> usize) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let at = draw(lines.len());
+    match draw(7) {
+        0 => drop(lines.remove(at)),
+        1 => lines.insert(draw(text.lines().count()), lines[at].clone()),
+        2 => lines.truncate(at),
+        3 => {
+            let numbers = ["-1", "0", "1", "65535", "65536", "4294967296", "1e400", "[]", "{}", "\"\""];
+            let value = numbers[draw(numbers.len())];
+            lines[at] =
+                lines[at].split_once('=').map_or(lines[at].clone(), |(key, _)| format!("{key}= {value}"));
+        }
+        4 => {
+            let place = draw(lines[at].len() + 1);
+            lines[at].insert_str(place, ["\0", "\"", "\u{202e}", "\u{e9}", "[", "=", "\n"][draw(7)]);
+        }
+        5 => {
+            let other = draw(lines.len());
+            lines.swap(at, other);
+        }
+        _ => {
+            let length = lines[at].len();
+            if length > 0 {
+                lines[at].remove(draw(length));
+            }
+        }
+    }
+    lines.join("\n")
+}
+
+/// Malformed files neither end the daemon nor change what it serves, and none that it takes keeps
+/// the next one from starting.
+#[test]
+fn a_mutated_file_is_refused_or_starts_again() {
+    let scene = Scene::own("reload-mutated");
+    let own = own_uid();
+    let whole = format!(
+        "{}[[vnic]]\nname = \"web\"\nuid = {own}\naddress = \"10.83.0.2/24\"\nhost_address = \"10.83.0.1\"\n\
+         tcp_ports = [\"80\"]\nrate = \"1Gbit/s\"\nmtu = 1500\n\
+         [[link]]\nname = \"pair\"\n[[link.end]]\nname = \"one\"\nuid = {own}\naddress = \"10.9.0.1/24\"\n\
+         [[link.end]]\nname = \"two\"\nuid = {own}\naddress = \"10.9.0.2/24\"\n\
+         [kv]\nport = 6379\nshards = 1\ndurability = \"none\"\n",
+        area(own, "1MiB")
+    );
+    scene.configure(&whole);
+    let mut daemon = scene.start();
+    let mut word = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut draw = |below: usize| {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        usize::try_from(word % below.max(1) as u64).unwrap()
+    };
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..200 {
+        let mut text = mutated(&whole, &mut draw);
+        if draw(2) == 0 && !text.is_empty() {
+            text = mutated(&text, &mut draw);
+        }
+        scene.configure(&text);
+        match scene.connect().reload() {
+            // The scene's own options replace what the file says of them.
+            Ok(()) if taken < 20 => {
+                taken += 1;
+                drop(daemon);
+                daemon = scene.start();
+                assert!(daemon.started, "reload has taken what the start refuses:\n{text}");
+            }
+            Ok(()) => {}
+            Err(CallError::Refused(error)) => {
+                refused += 1;
+                assert!(!error.cause.is_empty() && !error.fix.is_empty(), "{error:?}");
+            }
+            Err(error) => panic!("{error:?} of\n{text}"),
+        }
+    }
+    assert!(taken > 5 && refused > 20, "{taken} taken, {refused} refused");
+    scene.configure(&whole);
+    scene.connect().reload().unwrap();
+    assert_eq!(scene.status().vnics.len(), 3);
+}
