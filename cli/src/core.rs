@@ -288,7 +288,7 @@ impl Core {
     }
 
     fn add_port(&mut self, port: &PortGrant, descriptors: Vec<OwnedFd>) {
-        let Ok([own, peer, doorbell]) = <[OwnedFd; 3]>::try_from(descriptors) else {
+        let Ok(descriptors) = <[OwnedFd; 3]>::try_from(descriptors) else {
             tracing::error!("VNIC {}: its port came without its descriptors", port.name);
             return;
         };
@@ -296,10 +296,9 @@ impl Core {
         self.send(Command::Add {
             id: port.grant,
             spec: specification(port),
-            fds: EndpointFds { own, peer, doorbell },
+            fds: EndpointFds::received(descriptors, port.uid),
             layout: LinkLayout { slots: port.layout.slots, data: port.layout.data },
             mtu: usize::try_from(port.mtu).unwrap_or(usize::MAX),
-            uid: port.uid,
             reply,
         });
         match answer.recv() {

@@ -8,7 +8,8 @@
 //!    if its living process has been without a connection for `GRACE`. After a restart of the
 //!    daemon a process that still runs keeps its grants without connecting.
 //! 4. Making or changing an area (`areas`) can take long, so it runs on a blocking thread and its
-//!    result comes back as an event. Making a VNIC takes milliseconds and runs in place.
+//!    result comes back as an event. Making a VNIC of the kernel (`vnics`) does so on a thread of
+//!    its own.
 //! 5. Areas on volumes of extents are reached through the service core (`areas::brokered`).
 //! 6. Revoking works without the application. It acts on VNICs by their programs and veth, VSAs by
 //!    their inode, links (`links`) by a word in their memory that both sides check.
@@ -28,6 +29,7 @@ mod links;
 mod ports;
 mod reload;
 mod tables;
+mod vnics;
 
 pub(crate) use controller::{Control, INSPECTION, MOST_PAGES, RING_CHECK_INTERVAL};
 pub(crate) use event::{Answer, Event, Outgoing};

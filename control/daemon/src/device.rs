@@ -10,7 +10,8 @@
 //!    [`VnicDevices::close`] first stops the traffic (programs drop everything), then removes the
 //!    device. It also handles devices that are incomplete or already removed.
 //! 4. [`KernelDevices`] makes real devices; tests have theirs in memory.
-//! 5. Links ([`link`]) and ports of the switch ([`port`]) need no privilege and no such interface:
+//! 5. One thread has the devices ([`worker`]): making one takes long.
+//! 6. Links ([`link`]) and ports of the switch ([`port`]) need no privilege and no such interface:
 //!    they are memory and a pair of sockets.
 
 mod holder;
@@ -19,10 +20,11 @@ pub(crate) mod link;
 pub(crate) mod port;
 mod queue;
 mod veth;
+pub(crate) mod worker;
 
 use std::future::Future;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 use sietch_protocol::metrics::Metric;
@@ -157,6 +159,17 @@ pub struct DeviceError {
     pub fix: String,
 }
 
+/// A device that an earlier daemon made.
+#[derive(Debug)]
+pub struct Adoption {
+    /// As it was made.
+    pub plan: VnicPlan,
+    /// The process that uses it.
+    pub pid: u32,
+    /// The same.
+    pub pidfd: OwnedFd,
+}
+
 /// What an uplink was like before a daemon changed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UplinkBefore {
@@ -194,14 +207,9 @@ pub trait VnicDevices {
     /// Lets frames pass: the holder has mapped the rings.
     fn bind(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<(), DeviceError>>;
 
-    /// Takes charge of the device of `plan`. An earlier daemon made it, and process `pid`, which
-    /// `pidfd` is open on, uses it.
-    fn adopt(
-        &mut self,
-        plan: &VnicPlan,
-        pid: u32,
-        pidfd: BorrowedFd<'_>,
-    ) -> impl Future<Output = Result<(), DeviceError>>;
+    /// Takes charge of devices that an earlier daemon made, and returns a result for each. All of
+    /// them together take no longer than one whose holder is hostile.
+    fn adopt(&mut self, adoptions: Vec<Adoption>) -> impl Future<Output = Vec<Result<(), DeviceError>>>;
 
     /// Checks whether the device exists and works.
     ///

@@ -35,7 +35,7 @@
 //! state                                      what survives a restart
 //! device                                     VNICs, links, ports of the switch
 //! configuration                              sietch.toml
-//! log_budget                                 lines that clients cause
+//! granted  log_budget                        descriptors for clients; lines that they cause
 //! allowance  identity  locations  metrics  options      rates; processes; paths; counters
 //! ```
 #![forbid(unsafe_code)]
@@ -46,6 +46,7 @@ mod control;
 pub mod device;
 mod directories;
 mod error;
+mod granted;
 mod identity;
 mod locations;
 mod lock;
@@ -83,18 +84,19 @@ pub fn run(options: Options) -> Result<(), Error> {
 pub async fn run_async(options: Options) -> Result<(), Error> {
     let without_network = options.without_network;
     let uplink = options.uplink.clone();
-    run_with(options, |instance| KernelDevices::new(instance, without_network, uplink)).await
+    run_with(options, move |instance| KernelDevices::new(instance, without_network, uplink)).await
 }
 
-/// As [`run`], with other devices: tests use devices in memory. `make` is called with the name of
-/// this daemon instance, which tells its devices from those of another daemon.
+/// As [`run`], with other devices: tests use devices in memory. `make` is called in the thread of
+/// the devices, with the name of this daemon instance, which tells its devices from those of
+/// another daemon.
 ///
 /// # Errors
 /// See [`Error`].
 pub async fn run_with<D, F>(options: Options, make: F) -> Result<(), Error>
 where
-    D: VnicDevices + 'static,
-    F: FnOnce(&str) -> D,
+    D: VnicDevices,
+    F: FnOnce(&str) -> D + Send + 'static,
 {
     tokio::task::LocalSet::new().run_until(server::serve(options, make)).await
 }

@@ -41,6 +41,7 @@ use crate::allowance::UserAllowances;
 use crate::configuration::Configuration;
 use crate::control::{Control, Event};
 use crate::device::VnicDevices;
+use crate::device::worker::Devices;
 use crate::directories::{file_error, make_directory};
 use crate::error::Error;
 use crate::identity::stable_hash;
@@ -54,8 +55,8 @@ use crate::volume::Volumes;
 /// Runs the daemon.
 pub(crate) async fn serve<D, F>(options: Options, make: F) -> Result<(), Error>
 where
-    D: VnicDevices + 'static,
-    F: FnOnce(&str) -> D,
+    D: VnicDevices,
+    F: FnOnce(&str) -> D + Send + 'static,
 {
     // The first step, so that a signal during the start takes effect after the start.
     let signals = Signals::new()?;
@@ -72,7 +73,8 @@ where
     // The same data directory has the same name, whatever path leads to it.
     let real = data.canonicalize().map_err(|error| file_error(&data, "resolve it", error))?;
     let instance = format!("{:08x}", stable_hash(&[real.as_os_str().as_encoded_bytes()]) >> 32);
-    let devices = make(&instance);
+    let failed = |source| Error::Start { action: "start the thread of its devices", source };
+    let devices = Devices::start(move || make(&instance)).await.map_err(failed)?;
     let counters = Rc::new(RefCell::new(Counters::default()));
     let device_seconds = Rc::new(RefCell::new(UserAllowances::new(DEVICE_SECONDS)));
     let (events, incoming) = mpsc::channel(EVENTS);
@@ -130,8 +132,8 @@ impl Signals {
     }
 }
 
-async fn control_loop<D: VnicDevices>(
-    control: &mut Control<D>,
+async fn control_loop(
+    control: &mut Control,
     mut incoming: mpsc::Receiver<Event>,
     mut signals: Signals,
 ) -> Result<(), Error> {

@@ -31,7 +31,7 @@ mod pages;
 mod region;
 
 pub use client::BrokerQueue;
-pub use grant::{BrokerFds, BrokerPair, create_pair};
+pub use grant::{BrokerFds, BrokerPair, create_pair, peer_socket};
 pub use host::BrokerHost;
 pub use layout::{BrokerLayout, MAX_PIECE, Submission};
 pub use lease::VolumeLease;

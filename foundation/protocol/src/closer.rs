@@ -85,9 +85,9 @@ impl Closer {
         self.enter(uid, Job { marks, then: Some(answer), ..Job::of(close) });
     }
 
-    /// Answers at once, and closes the answer's socket.
+    /// Answers at once, and closes what the answer had.
     pub fn answer(&self, uid: u32, answer: Outgoing) {
-        self.close_answered(uid, vec![answer.send()]);
+        self.close_answered(uid, answer.send());
     }
 
     /// Parks a socket of a user that may have no more descriptors here. Only the last close of the

@@ -12,6 +12,7 @@
 //!    (`sietch_protocol::closer::PeerSocket`).
 
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::sync::LazyLock;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -50,6 +51,13 @@ pub fn refuse_descriptors(socket: impl AsFd) -> Result<(), Errno> {
         )
     };
     if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// Whether the pairs of this process refuse descriptors.
+pub fn pairs_refuse_descriptors() -> bool {
+    static REFUSE: LazyLock<bool> =
+        LazyLock::new(|| pair(SocketFlags::empty()).is_ok_and(|(one, _)| refuses_descriptors(&one)));
+    *REFUSE
 }
 
 /// Whether descriptors over this socket are refused. False on a kernel that cannot refuse them.

@@ -18,24 +18,44 @@ use sietch_protocol::{
     StatGroup, Status, Target, VnicKind, VnicStatus, VsaStatus,
 };
 
+use tokio::sync::oneshot;
+
 use super::areas::shown_area;
 use super::controller::{Control, refuse, state_failed};
+use super::event::Answer;
 use super::grants::key;
 use crate::configuration::MAX_DEVICES;
-use crate::device::VnicDevices;
 use crate::options::VERSION;
 use crate::state::{Device, GrantRecord};
 use crate::volume::AreaPath;
 
-impl<D: VnicDevices> Control<D> {
-    pub(super) async fn administer(&mut self, request: Request) -> Result<Reply, ErrorReply> {
+impl Control {
+    /// Requests whose answer needs the devices.
+    pub(super) fn administer_later(&mut self, request: Request, answer: oneshot::Sender<Answer>) {
         match request {
-            Request::Status => {
-                self.inspect();
-                Ok(Reply::Status(Box::new(self.status().await)))
-            }
-            Request::Stat { cursor } => Ok(Reply::Stat(Box::new(self.stat(cursor)))),
-            Request::Revoke { target } => self.revoke(target).await.map(Reply::Revoked),
+            Request::Status => self.show_status(answer),
+            Request::Stat { cursor } => self.stat(cursor, answer),
+            Request::Revoke { target } => match self.revoke(target) {
+                Ok(lines) => {
+                    tokio::task::spawn_local(async move {
+                        let mut done = Vec::new();
+                        for line in lines {
+                            // A line that never comes: the daemon ends.
+                            done.extend(line.await.ok());
+                        }
+                        let _ = answer.send(Reply::Revoked(done).into());
+                    });
+                }
+                Err(error) => {
+                    self.respond(answer, Err(error));
+                }
+            },
+            _ => {}
+        }
+    }
+
+    pub(super) fn administer(&mut self, request: Request) -> Result<Reply, ErrorReply> {
+        match request {
             Request::Restore { name } => self.restore_name(&name).map(|()| Reply::Done),
             Request::Reload => self.reload().map(|()| Reply::Done),
             Request::Shutdown => Ok(Reply::Done),
@@ -48,20 +68,8 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Why VNICs that are held pass no frames, by name: what is there counts, not what was
-    /// recorded.
-    async fn problems(&self) -> HashMap<String, String> {
-        let mut problems = HashMap::new();
-        for plan in self.plans() {
-            if let Err(why) = self.devices.examine(plan).await {
-                problems.insert(plan.name.clone(), why);
-            }
-        }
-        problems
-    }
-
-    async fn status(&self) -> Status {
-        let mut problems = self.problems().await;
+    /// The status. `problems`: why VNICs that are held pass no frames, by name.
+    pub(super) fn status(&self, mut problems: HashMap<String, String>) -> Status {
         let network = self.devices.support();
         let vnic_protection = match &network {
             Ok(_) => Protection::KernelEnforced,
@@ -208,7 +216,7 @@ impl<D: VnicDevices> Control<D> {
 
     /// Group 0 is the daemon's, then one for each VNIC of the kernel that is held, then one for
     /// each page published: of applications, and of ports, areas and sockets by the service core.
-    fn stat(&self, cursor: u32) -> Stat {
+    fn stat(&self, cursor: u32, answer: oneshot::Sender<Answer>) {
         let position = usize::try_from(cursor).unwrap_or(usize::MAX);
         let plans: Vec<_> = self.plans().collect();
         let ports: BTreeSet<String> = self.held_ports().collect();
@@ -231,12 +239,17 @@ impl<D: VnicDevices> Control<D> {
             pages.extend(shown.map(|(label, page)| (client.process.pid, source(label), page)));
         }
         let total = 1 + plans.len() + pages.len();
+        let next = (position + 1 < total).then(|| cursor.saturating_add(1));
         let group = if position == 0 {
             let metrics = self.counters.borrow().list();
             Some(StatGroup { source: "daemon".to_owned(), pid: Some(std::process::id()), metrics })
         } else if let Some(plan) = plans.get(position - 1) {
-            let metrics = self.devices.counters(plan);
-            Some(StatGroup { source: format!("vnic {}", plan.name), pid: None, metrics })
+            let (source, metrics) = (format!("vnic {}", plan.name), self.devices.counters(plan));
+            tokio::task::spawn_local(async move {
+                let group = Some(StatGroup { source, pid: None, metrics: metrics.await });
+                let _ = answer.send(Reply::Stat(Box::new(Stat { group, next })).into());
+            });
+            return;
         } else {
             pages.get(position - 1 - plans.len()).map(|(pid, source, page)| {
                 // A page that cannot be read is the application's own fault and shows as empty.
@@ -244,10 +257,11 @@ impl<D: VnicDevices> Control<D> {
                 StatGroup { source: source.clone(), pid: Some(*pid), metrics }
             })
         };
-        Stat { group, next: (position + 1 < total).then(|| cursor.saturating_add(1)) }
+        // It fails only if the client has disconnected.
+        let _ = answer.send(Reply::Stat(Box::new(Stat { group, next })).into());
     }
 
-    async fn revoke(&mut self, target: Target) -> Result<Vec<String>, ErrorReply> {
+    fn revoke(&mut self, target: Target) -> Result<Vec<oneshot::Receiver<String>>, ErrorReply> {
         let records: Vec<GrantRecord> = match &target {
             Target::Grant(grant) => self.grants.get(grant).cloned().into_iter().collect(),
             Target::Name(name) => {
@@ -286,11 +300,13 @@ impl<D: VnicDevices> Control<D> {
         }
         let mut lines = Vec::new();
         for record in &records {
-            lines.push(self.revoke_held(record).await);
+            lines.push(self.revoke_held(record));
         }
         for idle in keys {
             if !records.iter().any(|record| key(record.device.sort(), &record.name) == idle) {
-                lines.push(format!("{idle}: refused from now on; no process held it"));
+                let (lines_of, line) = oneshot::channel();
+                let _ = lines_of.send(format!("{idle}: refused from now on; no process held it"));
+                lines.push(line);
             }
         }
         Ok(lines)

@@ -31,7 +31,6 @@ use super::event::{Answer, Event};
 use super::grants::key;
 use super::tables::Pending;
 use crate::configuration::Vsa;
-use crate::device::VnicDevices;
 use crate::identity::Process;
 use crate::log_budget;
 use crate::state::Device;
@@ -48,7 +47,7 @@ const LOG_PAGE: &str = "log";
 /// The unit of an area's size and of what is trimmed.
 const BLOCK: u64 = sietch_disk::BLOCK as u64;
 
-impl<D: VnicDevices> Control<D> {
+impl Control {
     /// What a client means by `text`.
     pub(super) fn resolve(&self, text: &str) -> Result<AreaPath, ErrorReply> {
         let Some((volume, name)) = split(text) else {
@@ -179,7 +178,7 @@ impl<D: VnicDevices> Control<D> {
                     let mut answer = self.area_answer(path)?;
                     if let (Some(opened), Reply::Area(area)) = (opened, &mut answer.body) {
                         area.segments = opened.lengths;
-                        answer.descriptors = opened.files;
+                        answer.descriptors = opened.files.into_iter().map(Into::into).collect();
                     }
                     Ok(answer)
                 }

@@ -24,10 +24,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::event::{Answer, Event, Outgoing};
-use super::tables::{Brokered, Diagnostics, LinkPairs, Pending, SwitchPorts, ViewRequests};
+use super::tables::{Brokered, Closing, Diagnostics, LinkPairs, Pending, SwitchPorts, ViewRequests};
 use crate::allowance::UserAllowances;
 use crate::configuration::Configuration;
-use crate::device::{UplinkBefore, VnicDevices};
+use crate::device::UplinkBefore;
+use crate::device::worker::Devices;
+use crate::granted::GrantedDescriptor;
 use crate::identity::Process;
 use crate::metrics::Counters;
 use crate::state::{GrantRecord, State, StateError};
@@ -83,14 +85,14 @@ pub(super) struct Watch {
 }
 
 /// The state of the daemon, which one task owns.
-pub(crate) struct Control<D> {
+pub(crate) struct Control {
     pub(super) configuration: Configuration,
     /// The configuration at the start of this daemon.
     pub(super) first: Configuration,
     pub(super) data: PathBuf,
     pub(super) state: State,
     pub(super) volumes: Volumes,
-    pub(super) devices: D,
+    pub(super) devices: Devices,
     pub(super) uplink: Option<String>,
     /// Whether `sietch up` runs this daemon, and starts the store of `[kv]`.
     pub(super) starts_store: bool,
@@ -103,6 +105,12 @@ pub(crate) struct Control<D> {
     pub(super) clients: BTreeMap<u64, Client>,
     pub(super) watches: HashMap<Process, Watch>,
     pub(super) grants: BTreeMap<u64, GrantRecord>,
+    /// Grants whose VNIC is being made.
+    pub(super) opening: BTreeSet<u64>,
+    /// Grants whose VNIC is being removed.
+    pub(super) closing: BTreeMap<u64, Closing>,
+    /// A check of the rings runs.
+    pub(super) checks_rings: bool,
     /// `vnic NAME` and `vsa NAME`.
     pub(super) revoked: BTreeSet<String>,
     /// VSAs that are being made, opened or changed, by their labels.
@@ -134,14 +142,14 @@ pub(super) fn state_failed(error: &StateError) -> ErrorReply {
     refuse(ErrorKind::Failed, format!("state {}", error.path.display()), &error.cause, &error.fix)
 }
 
-impl<D: VnicDevices> Control<D> {
+impl Control {
     #[allow(clippy::too_many_arguments)] // each is a thing of its own that the start has made
     pub(crate) fn new(
         configuration: Configuration,
         data: PathBuf,
         state: State,
         volumes: Volumes,
-        devices: D,
+        devices: Devices,
         uplink: Option<String>,
         starts_store: bool,
         counters: Rc<RefCell<Counters>>,
@@ -164,6 +172,9 @@ impl<D: VnicDevices> Control<D> {
             clients: BTreeMap::new(),
             watches: HashMap::new(),
             grants: BTreeMap::new(),
+            opening: BTreeSet::new(),
+            closing: BTreeMap::new(),
+            checks_rings: false,
             revoked: BTreeSet::new(),
             preparing: BTreeMap::new(),
             links: LinkPairs::default(),
@@ -244,9 +255,9 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// Counts time in which devices of `uid` were made or removed.
-    pub(super) fn charge(&self, uid: u32, began: Instant) {
+    pub(super) fn charge(&self, uid: u32, took: Duration) {
         let now = Instant::now();
-        self.device_seconds.borrow_mut().of(uid, now).charge((now - began).as_secs_f64(), now);
+        self.device_seconds.borrow_mut().of(uid, now).charge(took.as_secs_f64(), now);
     }
 
     pub(super) fn warn(&mut self, warning: String) {
@@ -272,7 +283,12 @@ impl<D: VnicDevices> Control<D> {
 
     /// Sends a notice to one connection, which is closed if its outbox is full. Returns whether the
     /// notice was sent.
-    pub(super) fn send_notice(&mut self, connection: u64, notice: Notice, descriptors: Vec<OwnedFd>) -> bool {
+    pub(super) fn send_notice(
+        &mut self,
+        connection: u64,
+        notice: Notice,
+        descriptors: Vec<GrantedDescriptor>,
+    ) -> bool {
         let Some(client) = self.clients.get(&connection) else { return false };
         let sent = client.outbox.try_send(Outgoing { notice, descriptors }).is_ok();
         if !sent {

@@ -21,7 +21,6 @@ use tokio::sync::oneshot;
 use super::controller::{Client, Control, refuse};
 use super::event::{Answer, Event};
 use super::tables::{Capture, DiagnosticKind, DiagnosticQuestion};
-use crate::device::VnicDevices;
 use crate::state::{Device, GrantRecord};
 
 /// The time that an application has to answer. An iteration of a busy data loop takes milliseconds.
@@ -31,7 +30,7 @@ const MAX_RING: u64 = 64 << 20;
 /// The longest reason of an application that is shown, in characters.
 const MAX_REASON: usize = 200;
 
-impl<D: VnicDevices> Control<D> {
+impl Control {
     /// Remembers that a connection answers for `grants`, and shows views of `views` among them.
     pub(super) fn attend(
         &mut self,
@@ -124,7 +123,7 @@ impl<D: VnicDevices> Control<D> {
         };
         let passed = if kind == DiagnosticKind::Capture { descriptors } else { Vec::new() };
         // A sealed memfd of that size ([`Self::check_ring`]).
-        let passed = passed.into_iter().filter_map(SentDescriptor::into_trusted).collect();
+        let passed = passed.into_iter().filter_map(SentDescriptor::into_trusted).map(Into::into).collect();
         if !self.send_notice(responder, notice, passed) {
             let cause = format!("pid {} does not read its notices", record.process.pid);
             return Err(refuse(ErrorKind::Silent, what, cause, "check what blocks that process"));
@@ -207,7 +206,10 @@ impl<D: VnicDevices> Control<D> {
                 match descriptors.pop().map(|file| (sockets::check(&file), file)) {
                     Some((Ok(_), file)) if descriptors.is_empty() => {
                         let body = Reply::Sockets(SocketsAnswer { pid, client, omitted });
-                        Ok(Answer { body, descriptors: file.into_trusted().into_iter().collect() })
+                        Ok(Answer {
+                            body,
+                            descriptors: file.into_trusted().into_iter().map(Into::into).collect(),
+                        })
                     }
                     _ => {
                         let cause = format!("pid {pid} answered with something else");

@@ -17,7 +17,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::os::fd::AsFd;
 
 use sietch_protocol::closer::SentDescriptor;
 use sietch_protocol::message::{MAX_HELD, is_name};
@@ -28,30 +27,45 @@ use super::areas::shown_area;
 use super::controller::{Client, Control, GRACE, MOST_PAGES, refuse};
 use super::event::{Answer, Event, Outgoing};
 use super::tables::DiagnosticKind;
-use crate::device::{VnicDevices, VnicPlan};
+use crate::device::{Adoption, VnicPlan};
 use crate::error::Error;
 use crate::identity::Process;
 use crate::options::VERSION;
-use crate::state::{Device, GrantRecord, Remembered, StateError};
+use crate::state::{Device, GrantRecord, Remembered};
 
-impl<D: VnicDevices> Control<D> {
+impl Control {
     /// Adopts what an earlier daemon left, and removes orphans.
     pub(crate) async fn restore(&mut self, remembered: Remembered) -> Result<(), Error> {
         self.revoked = remembered.revoked;
         self.uplink_kept = remembered.uplink;
         // Before anything of it is changed: this daemon may not come to its end.
-        self.remember_uplink().await?;
-        for (grant, record) in remembered.grants {
+        let before = self.devices.uplink_before(None, self.uplink_kept.clone()).await;
+        self.keep_uplink(before)?;
+        let grants = remembered.grants.into_iter().map(|(grant, record)| {
             let pidfd = record.process.open();
+            (grant, record, pidfd)
+        });
+        let grants: Vec<_> = grants.collect();
+        let held = grants.iter().filter_map(|(grant, record, pidfd)| match (&record.device, pidfd) {
+            (Device::Vnic(plan), Some(pidfd)) => {
+                let (plan, pid) = ((**plan).clone(), record.process.pid);
+                Some((*grant, Adoption { plan, pid, pidfd: pidfd.try_clone().ok()? }))
+            }
+            _ => None,
+        });
+        let (numbers, adoptions): (Vec<u64>, Vec<Adoption>) = held.unzip();
+        let mut adopted: BTreeMap<u64, _> =
+            numbers.into_iter().zip(self.devices.adopt(adoptions).await).collect();
+        for (grant, record, pidfd) in grants {
             let adopted = match (&record.device, &pidfd) {
                 (_, None) => Err("its process has ended".to_owned()),
                 // The two ends of a link hold all there is of it, as do holder and switch of a
                 // port.
                 (Device::Vsa { .. } | Device::Link(_) | Device::Port(_), Some(_)) => Ok(()),
-                (Device::Vnic(plan), Some(pidfd)) => {
-                    let adopted = self.devices.adopt(plan, record.process.pid, pidfd.as_fd());
-                    adopted.await.map_err(|error| error.to_string())
-                }
+                (Device::Vnic(_), Some(_)) => match adopted.remove(&grant) {
+                    Some(adopted) => adopted.map_err(|error| error.to_string()),
+                    None => Err("no descriptor is left".to_owned()),
+                },
             };
             match (adopted, pidfd) {
                 (Ok(()), Some(pidfd)) => {
@@ -63,7 +77,13 @@ impl<D: VnicDevices> Control<D> {
                 (adopted, _) => {
                     let why = adopted.err().unwrap_or_default();
                     tracing::info!(grant, name = record.name, why, "not adopted");
-                    self.unmake(&record).await;
+                    match &record.device {
+                        Device::Vnic(plan) => {
+                            let closed = self.devices.close(record.process.uid, plan).await;
+                            closed.result.unwrap_or_else(|error| self.warn(error.to_string()));
+                        }
+                        _ => self.unmake(&record),
+                    }
                     self.counters.borrow_mut().orphans_removed += 1;
                     self.state.forget(grant)?;
                 }
@@ -71,19 +91,9 @@ impl<D: VnicDevices> Control<D> {
         }
         self.drop_unpaired_ends();
         let plans: Vec<VnicPlan> = self.plans().cloned().collect();
-        match self.devices.remove_others(&plans.iter().collect::<Vec<_>>()).await {
+        match self.devices.remove_others(plans).await {
             Ok(removed) => self.counters.borrow_mut().orphans_removed += removed.len() as u64,
             Err(error) => self.warn(error.to_string()),
-        }
-        Ok(())
-    }
-
-    /// Remembers what the uplink was like, as soon as there is one.
-    pub(super) async fn remember_uplink(&mut self) -> Result<(), StateError> {
-        let before = self.devices.uplink_before(self.uplink_kept.clone()).await;
-        if before.is_some() && before != self.uplink_kept {
-            self.state.keep_uplink(before.as_ref())?;
-            self.uplink_kept = before;
         }
         Ok(())
     }
@@ -102,11 +112,11 @@ impl<D: VnicDevices> Control<D> {
                 return self.request(connection, request, descriptors, answer).await;
             }
             Event::Disconnected { connection } => self.disconnected(connection),
-            Event::Exited(process) => self.exited(&process).await,
+            Event::Exited(process) => self.exited(&process),
             Event::Alone { process, epoch } => {
                 let connected = self.clients.values().any(|client| client.process == process);
                 if !connected && self.watches.get(&process).is_some_and(|watch| watch.epoch == epoch) {
-                    self.end_all(&process, "its process has not reconnected").await;
+                    self.end_all(&process, "its process has not reconnected");
                 }
             }
             Event::Area { grant, name, result, answer } => self.area_ready(grant, &name, result, answer),
@@ -116,7 +126,18 @@ impl<D: VnicDevices> Control<D> {
             Event::Overdue { question } => self.overdue(question),
             Event::ViewOverdue { question } => self.view_overdue(question),
             Event::Inspect => self.inspect(),
-            Event::CheckRings => self.check_rings().await,
+            Event::CheckRings => self.check_rings(),
+            Event::UplinkFound { grant, before, user, answer } => {
+                self.uplink_found(grant, before, user, answer);
+            }
+            Event::Opened { grant, opened, user, answer } => self.veth_opened(grant, opened, user, answer),
+            Event::Bound { grant, bound, answer } => self.veth_bound(grant, bound, answer),
+            Event::Closed { grant, closed } => self.veth_closed(grant, closed),
+            Event::Examined { problems, answer } => {
+                let status = Reply::Status(Box::new(self.status(problems.into_iter().collect())));
+                self.respond(answer, Ok(status.into()));
+            }
+            Event::RingsChecked(found) => self.rings_checked(found),
             Event::Stop(why) => {
                 tracing::info!(why, "ending");
                 self.take_down(why).await;
@@ -155,6 +176,28 @@ impl<D: VnicDevices> Control<D> {
                 self.store(connection, request, answer);
                 return ControlFlow::Continue(());
             }
+            Request::AcquireVnic { name } => {
+                self.acquire_vnic(connection, name, answer);
+                return ControlFlow::Continue(());
+            }
+            Request::BindVnic { grant } => {
+                self.bind_vnic(connection, grant, answer);
+                return ControlFlow::Continue(());
+            }
+            Request::Release { grant } => {
+                self.release(connection, grant, answer);
+                return ControlFlow::Continue(());
+            }
+            Request::Status | Request::Stat { .. } | Request::Revoke { .. } => {
+                let known = self.client(connection).map(|_| ());
+                match known.and_then(|()| self.check_administrator(connection)) {
+                    Ok(()) => {
+                        self.administer_later(request, answer);
+                        return ControlFlow::Continue(());
+                    }
+                    Err(error) => Err(error),
+                }
+            }
             Request::ReadVsa { name } => self.open_for_reading(connection, &name),
             Request::ReadVsaAt { name, offset, length } => {
                 self.read_piece(connection, &name, offset, length, answer);
@@ -172,7 +215,7 @@ impl<D: VnicDevices> Control<D> {
                 self.query_diagnostics(connection, &vnic, descriptors, DiagnosticKind::Capture, answer);
                 return ControlFlow::Continue(());
             }
-            other => self.answer(connection, other, descriptors).await,
+            other => self.answer(connection, other, descriptors),
         };
         let stop = stop && outcome.is_ok();
         if stop {
@@ -182,7 +225,7 @@ impl<D: VnicDevices> Control<D> {
         if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    async fn answer(
+    fn answer(
         &mut self,
         connection: u64,
         request: Request,
@@ -193,11 +236,6 @@ impl<D: VnicDevices> Control<D> {
         }
         self.client(connection)?;
         match request {
-            Request::AcquireVnic { name } => self.acquire_vnic(connection, &name).await,
-            Request::BindVnic { grant } => {
-                self.bind_vnic(connection, grant).await?;
-                Ok(Reply::Done.into())
-            }
             Request::Serve { ports, storage } => {
                 self.serve(connection, &ports, storage.as_ref()).map(Into::into)
             }
@@ -207,10 +245,6 @@ impl<D: VnicDevices> Control<D> {
             Request::Show { id, outcome } => self.shown(connection, id, outcome, descriptors).map(Into::into),
             Request::Inform { id, outcome } => {
                 self.inform(connection, id, outcome, descriptors).map(Into::into)
-            }
-            Request::Release { grant } => {
-                self.release(connection, grant).await?;
-                Ok(Reply::Done.into())
             }
             Request::Adopt { grants } => {
                 if grants.len() > MAX_HELD {
@@ -224,7 +258,7 @@ impl<D: VnicDevices> Control<D> {
             Request::PublishMetrics { label } => self.publish(connection, label, descriptors).map(Into::into),
             other => {
                 self.check_administrator(connection)?;
-                self.administer(other).await.map(Into::into)
+                self.administer(other).map(Into::into)
             }
         }
     }
@@ -304,10 +338,10 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    async fn exited(&mut self, process: &Process) {
+    fn exited(&mut self, process: &Process) {
         // A child may have inherited the socket: it is not the process that the kernel named.
         self.clients.retain(|_, client| client.process != *process);
-        self.end_all(process, "its process has ended").await;
+        self.end_all(process, "its process has ended");
         self.watches.remove(process);
     }
 
@@ -317,8 +351,15 @@ impl<D: VnicDevices> Control<D> {
             // A client that does not read its notices sees only the end of its connection.
             let _ = client.outbox.try_send(Outgoing { notice: notice.clone(), descriptors: Vec::new() });
         }
-        for grant in self.grants.keys().copied().collect::<Vec<_>>() {
-            self.end(grant, "the daemon ends").await;
+        for record in self.grants.values().cloned().collect::<Vec<_>>() {
+            let Device::Vnic(plan) = &record.device else {
+                self.end(record.grant, "the daemon ends");
+                continue;
+            };
+            // Also one that is closing already: a second close finds nothing, which is no error.
+            let closed = self.devices.close(record.process.uid, plan).await;
+            closed.result.unwrap_or_else(|error| self.warn(error.to_string()));
+            self.ended(&record, "the daemon ends");
         }
         self.devices.finish().await;
         if self.uplink_kept.take().is_some()

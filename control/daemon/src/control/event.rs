@@ -6,6 +6,9 @@ use sietch_protocol::closer::SentDescriptor;
 use sietch_protocol::{ErrorReply, Notice, Reply, Request};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::device::worker::Timed;
+use crate::device::{DeviceError, OpenedVnic, RingViolation, UplinkBefore};
+use crate::granted::GrantedDescriptor;
 use crate::identity::Process;
 use crate::volume::{AreaChange, AreaDescriptors, AreaPath};
 
@@ -40,6 +43,28 @@ pub(crate) enum Event {
         result: Result<AreaDescriptors, ErrorReply>,
         answer: oneshot::Sender<Answer>,
     },
+    /// What the uplink is like before a VNIC is made for `user`.
+    UplinkFound {
+        grant: u64,
+        before: Option<UplinkBefore>,
+        user: Option<u32>,
+        answer: oneshot::Sender<Answer>,
+    },
+    /// A VNIC for `user` was made, or this failed.
+    Opened {
+        grant: u64,
+        opened: Timed<Result<OpenedVnic, DeviceError>>,
+        user: Option<u32>,
+        answer: oneshot::Sender<Answer>,
+    },
+    /// A VNIC was bound, or this failed.
+    Bound { grant: u64, bound: Result<(), DeviceError>, answer: oneshot::Sender<Answer> },
+    /// A VNIC was removed, or this failed.
+    Closed { grant: u64, closed: Timed<Result<(), DeviceError>> },
+    /// Names of VNICs that pass no frames, and why, for the answer to Status.
+    Examined { problems: Vec<(String, String)>, answer: oneshot::Sender<Answer> },
+    /// The rings of VNICs were checked.
+    RingsChecked(Vec<RingViolation>),
     /// A change of an area is done, or failed. With the descriptors that `requester`, if it holds
     /// the area, is to map from now on.
     Worked {
@@ -64,13 +89,13 @@ pub(crate) enum Event {
 /// A notice on its way to a client.
 pub(crate) struct Outgoing {
     pub notice: Notice,
-    pub descriptors: Vec<OwnedFd>,
+    pub descriptors: Vec<GrantedDescriptor>,
 }
 
 /// The answer to a request.
 pub(crate) struct Answer {
     pub body: Reply,
-    pub descriptors: Vec<OwnedFd>,
+    pub descriptors: Vec<GrantedDescriptor>,
 }
 
 impl From<Reply> for Answer {

@@ -10,27 +10,34 @@
 //!    gets a notice. The answer says what stops the holder from now on.
 //! 4. *Adopting.* A process that reconnects after a restart of the daemon names its grants, and
 //!    keeps each one whose process and generation match the record.
-//! 5. *Checking rings.* A process whose rings make the kernel walk over invalid entries is killed,
-//!    and its VNIC stays revoked.
+//!
+//! VNICs of the kernel have a file of their own (`vnics`).
 
 use std::time::Instant;
 
 use sietch_protocol::{
-    AdoptedGrant, ErrorKind, ErrorReply, HeldGrant, MemoryModel, Notice, Protection, QueueLayout, Reply,
-    VnicGrant, VnicKind, VsaGrant,
+    AdoptedGrant, ErrorKind, ErrorReply, HeldGrant, MemoryModel, Notice, Protection, Reply, VsaGrant,
 };
 use tokio::sync::oneshot;
 
 use super::controller::{Control, refuse, state_failed};
 use super::event::{Answer, Event};
-use super::tables::Pending;
-use crate::device::{OpenedVnic, RingViolation, VnicDevices, VnicPlan};
+use super::tables::{Ending, Pending, Waiter};
+use crate::configuration::{Link, Port, Vnic};
+use crate::device::VnicPlan;
 use crate::identity::Process;
 use crate::log_budget;
 use crate::state::{Device, GrantRecord};
 use crate::volume::{AreaDescriptors, AreaPath};
 
-impl<D: VnicDevices> Control<D> {
+/// A VNIC of `sietch.toml`, by how it is made.
+enum Granted {
+    Veth(Vnic),
+    End(Link, usize),
+    Port(Port),
+}
+
+impl Control {
     /// Plans of the VNICs that are held.
     pub(super) fn plans(&self) -> impl Iterator<Item = &VnicPlan> {
         self.grants.values().filter_map(|record| match &record.device {
@@ -96,128 +103,42 @@ impl<D: VnicDevices> Control<D> {
         Ok(record)
     }
 
-    pub(super) async fn acquire_vnic(&mut self, connection: u64, name: &str) -> Result<Answer, ErrorReply> {
+    /// Grants a VNIC, or begins to make it. A name whose last holder is being removed is granted
+    /// after that.
+    pub(super) fn acquire_vnic(&mut self, connection: u64, name: String, answer: oneshot::Sender<Answer>) {
+        let closing = self.holder(&name, true).map(|holder| holder.grant);
+        let closing = closing.filter(|grant| self.closing.contains_key(grant));
+        if let (Some(grant), Ok(_)) = (closing, self.client(connection)) {
+            // It is closing: this succeeds.
+            let _ = self.wait_for_close(grant, Waiter::Acquisition { connection, name, answer });
+            return;
+        }
+        let outcome = match self.find_vnic(connection, &name) {
+            Ok(Granted::Veth(vnic)) => return self.acquire_veth(connection, &vnic, answer),
+            Ok(Granted::End(link, side)) => self.acquire_link(connection, &link, side),
+            Ok(Granted::Port(port)) => self.acquire_port(connection, &port),
+            Err(error) => Err(error),
+        };
+        self.respond(answer, outcome);
+    }
+
+    /// The VNIC of this name, which the client may have now.
+    fn find_vnic(&self, connection: u64, name: &str) -> Result<Granted, ErrorReply> {
         let uid = self.client(connection)?.process.uid;
         if let Some((link, side)) = self.configuration.link_end(name) {
-            let link = link.clone();
             self.check(name, true, Some(link.ends[side].uid), uid)?;
-            return self.acquire_link(connection, &link, side);
+            return Ok(Granted::End(link.clone(), side));
         }
-        if let Some(port) = self.configuration.port(name).cloned() {
+        if let Some(port) = self.configuration.port(name) {
             self.check(name, true, Some(port.uid), uid)?;
-            return self.acquire_port(connection, &port);
+            return Ok(Granted::Port(port.clone()));
         }
-        let vnic = self.configuration.vnics.iter().find(|vnic| vnic.name == name).cloned();
+        let vnic = self.configuration.vnics.iter().find(|vnic| vnic.name == name);
         let service = self.configuration.service_uid;
-        let holder = vnic.as_ref().map(|vnic| if vnic.served { service } else { vnic.uid });
+        let holder = vnic.map(|vnic| if vnic.served { service } else { vnic.uid });
         self.check(name, true, holder, uid)?;
-        let Some(vnic) = vnic else {
-            return Err(refuse(
-                ErrorKind::Unknown,
-                "VNIC",
-                "there is none of that name",
-                "see `sietch status`",
-            ));
-        };
-        if let Err(why) = self.devices.support() {
-            let (cause, fix) = why.split_once("; ").unwrap_or((&why, "use `--net linux`"));
-            return Err(refuse(ErrorKind::Unsupported, format!("VNIC {name}"), cause, fix));
-        }
-        let record = self.record(connection, name, |generation| {
-            Device::Vnic(Box::new(VnicPlan::new(&vnic, generation)))
-        })?;
-        let Device::Vnic(plan) = &record.device else {
-            return Err(refuse(
-                ErrorKind::Failed,
-                format!("VNIC {name}"),
-                "its record is of another sort",
-                "retry",
-            ));
-        };
-        if let Err(error) = self.remember_uplink().await {
-            self.forget(record.grant);
-            return Err(refuse(ErrorKind::Failed, "state", error.cause, error.fix));
-        }
-        let began = Instant::now();
-        let opened = self.devices.open(plan).await;
-        self.charge(uid, began);
-        match opened {
-            Ok(opened) => {
-                self.counters.borrow_mut().grants += 1;
-                self.log_grant(&record, "VNIC granted");
-                self.record_opened(record.grant, opened.mtu, opened.cookie);
-                let user = vnic.served.then_some(vnic.uid);
-                Ok(vnic_answer(&record, plan, opened, user))
-            }
-            Err(error) => {
-                self.forget(record.grant);
-                Err(refuse(ErrorKind::Failed, error.what, error.cause, error.fix))
-            }
-        }
-    }
-
-    /// Lets frames pass to a process that has mapped the rings. Revokes a VNIC that cannot be
-    /// bound.
-    pub(super) async fn bind_vnic(&mut self, connection: u64, grant: u64) -> Result<(), ErrorReply> {
-        let process = &self.client(connection)?.process;
-        let record = self.grants.get(&grant).filter(|record| record.process == *process).cloned();
-        let Some(GrantRecord { device: Device::Vnic(plan), .. }) = record else {
-            return Err(refuse(
-                ErrorKind::Unknown,
-                format!("grant {grant}"),
-                "this process has no veth VNIC under it",
-                "name one that was given to this process",
-            ));
-        };
-        if let Err(error) = self.devices.bind(&plan).await {
-            self.end(grant, "it could not be bound").await;
-            return Err(refuse(ErrorKind::Failed, error.what, error.cause, error.fix));
-        }
-        Ok(())
-    }
-
-    /// Whether a VNIC of the kernel is held.
-    pub(crate) fn has_vnics(&self) -> bool {
-        self.plans().next().is_some()
-    }
-
-    /// Checks the rings of all VNICs. A process that makes the kernel walk over invalid entries is
-    /// killed. Its VNIC stays revoked, because a restarted process would do the same.
-    pub(super) async fn check_rings(&mut self) {
-        for RingViolation { host_interface, what } in self.devices.check_rings() {
-            let of = |record: &&GrantRecord| matches!(&record.device, Device::Vnic(plan) if plan.host_interface == host_interface);
-            let Some(record) = self.grants.values().find(of).cloned() else { continue };
-            let killed = record.process.kill();
-            self.devices.repair_rings(&host_interface);
-            let (name, pid) = (&record.name, record.process.pid);
-            let how = match killed {
-                Ok(()) => "the process was killed".to_owned(),
-                Err(error) => format!("the process could not be killed ({error})"),
-            };
-            self.warn(format!(
-                "VNIC {name}: {what}, which costs the host time; {how} (pid {pid}), and the VNIC is revoked; `sietch restore {name}` lets \
-                 it be used again"
-            ));
-            let revoked = key("VNIC", name);
-            if let Err(error) = self.state.set_revoked(&revoked, true) {
-                self.warn(error.to_string());
-            }
-            self.revoked.insert(revoked);
-            self.counters.borrow_mut().holders_killed += 1;
-            let why = format!("{what}; see `sietch status`");
-            self.revoke_with(&record, &why).await;
-        }
-    }
-
-    /// Remembers the MTU of a VNIC, which may be smaller than the requested one, and the cookie of
-    /// its socket.
-    fn record_opened(&mut self, grant: u64, mtu: u32, socket: u64) {
-        let Some(record) = self.grants.get_mut(&grant) else { return };
-        let Device::Vnic(plan) = &mut record.device else { return };
-        (plan.mtu, plan.socket) = (mtu, socket);
-        if let Err(error) = self.state.keep(record) {
-            self.warn(error.to_string());
-        }
+        let none = || refuse(ErrorKind::Unknown, "VNIC", "there is none of that name", "see `sietch status`");
+        vnic.cloned().map(Granted::Veth).ok_or_else(none)
     }
 
     /// The part of AcquireVsa before the file is made.
@@ -340,78 +261,95 @@ impl<D: VnicDevices> Control<D> {
             model: volume.and_then(|volume| volume.model()).filter(MemoryModel::slows),
             broker: None,
         }));
-        Answer { body, descriptors: opened.files }
+        Answer { body, descriptors: opened.files.into_iter().map(Into::into).collect() }
     }
 
-    pub(super) async fn release(&mut self, connection: u64, grant: u64) -> Result<(), ErrorReply> {
-        let process = &self.client(connection)?.process;
-        if self.grants.get(&grant).is_none_or(|record| record.process != *process) {
+    /// Ends a grant of this process, and answers when its device is removed.
+    pub(super) fn release(&mut self, connection: u64, grant: u64, answer: oneshot::Sender<Answer>) {
+        let held = self.client(connection).map(|client| &client.process).and_then(|process| {
             let fix = "name one that was given to this process";
-            return Err(refuse(
-                ErrorKind::Unknown,
-                format!("grant {grant}"),
-                "this process does not have it",
-                fix,
-            ));
+            let none =
+                || refuse(ErrorKind::Unknown, format!("grant {grant}"), "this process does not have it", fix);
+            self.grants.get(&grant).filter(|record| record.process == *process).map(|_| ()).ok_or_else(none)
+        });
+        if let Err(error) = held {
+            self.respond(answer, Err(error));
+            return;
         }
-        self.end(grant, "released").await;
-        Ok(())
+        self.end(grant, "released");
+        if let Err(Waiter::Release(answer)) = self.wait_for_close(grant, Waiter::Release(answer)) {
+            self.respond(answer, Ok(Reply::Done.into()));
+        }
     }
 
     pub(super) fn adopt(&self, process: &Process, held: HeldGrant) -> AdoptedGrant {
         let reason = match self.grants.get(&held.grant) {
             Some(record) if record.process != *process => "another process has it",
             Some(record) if record.generation != held.generation => "it is of another generation",
-            Some(_) => "",
-            None => "it was released or revoked",
+            Some(_) if !self.closing.contains_key(&held.grant) => "",
+            _ => "it was released or revoked",
         };
         AdoptedGrant { grant: held.grant, held: reason.is_empty(), reason: reason.to_owned() }
     }
 
     /// Ends every grant of `process`.
-    pub(super) async fn end_all(&mut self, process: &Process, why: &str) {
+    pub(super) fn end_all(&mut self, process: &Process, why: &str) {
         let of_process =
             |(grant, record): (&u64, &GrantRecord)| (record.process == *process).then_some(*grant);
         for grant in self.grants.iter().filter_map(of_process).collect::<Vec<_>>() {
-            self.end(grant, why).await;
+            self.end(grant, why);
         }
     }
 
     /// Ends one grant: the device first, the record last.
-    pub(super) async fn end(&mut self, grant: u64, why: &str) {
+    pub(super) fn end(&mut self, grant: u64, why: &str) {
         let Some(record) = self.grants.get(&grant).cloned() else { return };
-        self.unmake(&record).await;
-        self.forget(grant);
+        match &record.device {
+            Device::Vnic(plan) => self.close_veth(&record, plan, Ending::Ended(why.to_owned())),
+            _ => {
+                self.unmake(&record);
+                self.ended(&record, why);
+            }
+        }
+    }
+
+    /// The device of a grant is removed.
+    pub(super) fn ended(&mut self, record: &GrantRecord, why: &str) {
+        self.forget(record.grant);
         self.counters.borrow_mut().grants_ended += 1;
         if log_budget::admits(record.process.uid) {
-            tracing::info!(grant, name = record.name, why, "{} grant ended", record.device.sort());
+            tracing::info!(
+                grant = record.grant,
+                name = record.name,
+                why,
+                "{} grant ended",
+                record.device.sort()
+            );
         }
         self.unwatch(&record.process);
     }
 
-    /// Removes the device of a grant.
-    pub(super) async fn unmake(&mut self, record: &GrantRecord) {
+    /// Removes the device of a grant, if it is no VNIC of the kernel.
+    pub(super) fn unmake(&mut self, record: &GrantRecord) {
         let began = Instant::now();
-        let failed = match &record.device {
-            Device::Vnic(plan) => self.devices.close(plan).await.err().map(|error| error.to_string()),
+        match &record.device {
+            Device::Vnic(_) => {}
             Device::Link(plan) => {
                 self.cut(record, plan);
-                None
             }
             Device::Port(_) => {
                 self.unplug(record);
-                None
             }
             Device::Vsa { .. } if self.is_brokered(&record.name) => {
                 self.detach(record);
-                None
             }
-            Device::Vsa { size } => self.check_size(&record.name, *size),
-        };
-        self.charge(record.process.uid, began);
-        if let Some(warning) = failed {
-            self.warn(warning);
+            Device::Vsa { size } => {
+                if let Some(warning) = self.check_size(&record.name, *size) {
+                    self.warn(warning);
+                }
+            }
         }
+        self.charge(record.process.uid, began.elapsed());
     }
 
     /// Logs that a process has a device.
@@ -431,87 +369,53 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Revokes a held device and notifies its holder. Returns a text that says what now stops the
-    /// holder.
-    pub(super) async fn revoke_held(&mut self, record: &GrantRecord) -> String {
-        self.revoke_with(record, "revoked by an administrator").await
+    /// Revokes a held device and notifies its holder. The future returns a text that says what now
+    /// stops the holder.
+    pub(super) fn revoke_held(&mut self, record: &GrantRecord) -> oneshot::Receiver<String> {
+        const WHY: &str = "revoked by an administrator";
+        let (lines, line) = oneshot::channel();
+        let text = match &record.device {
+            Device::Vnic(plan) => {
+                self.close_veth(record, plan, Ending::Revoked(WHY.to_owned()));
+                // It is closing: this succeeds.
+                let _ = self.wait_for_close(record.grant, Waiter::Revocation(lines));
+                return line;
+            }
+            Device::Link(plan) => Ok(self.cut(record, plan)),
+            Device::Port(_) => Ok(self.unplug(record)),
+            Device::Vsa { .. } if self.is_brokered(&record.name) => Ok(self.detach(record)),
+            Device::Vsa { .. } => self.fence(&record.name),
+        };
+        let (sort, name, pid) = (record.device.sort(), &record.name, record.process.pid);
+        let text = match text {
+            Ok(how) => format!("{sort} {name}: taken from pid {pid}; {how}"),
+            Err(why) => format!(
+                "{sort} {name}: refused from now on, but pid {pid} can still write to it ({why}); end that process"
+            ),
+        };
+        self.taken(record, WHY, &text);
+        // The receiver is here.
+        let _ = lines.send(text);
+        line
     }
 
-    /// The same, for this reason.
-    async fn revoke_with(&mut self, record: &GrantRecord, why: &str) -> String {
-        let (sort, name, pid) = (record.device.sort(), &record.name, record.process.pid);
-        let line = match &record.device {
-            Device::Vnic(plan) => match self.devices.close(plan).await {
-                Ok(()) => format!("{sort} {name}: taken from pid {pid}; its interface is removed"),
-                Err(error) => {
-                    self.warn(error.to_string());
-                    format!("{sort} {name}: taken from pid {pid}, but {error}")
-                }
-            },
-            Device::Link(plan) => {
-                let how = self.cut(record, plan);
-                format!("{sort} {name}: taken from pid {pid}; {how}")
-            }
-            Device::Port(_) => {
-                let how = self.unplug(record);
-                format!("{sort} {name}: taken from pid {pid}; {how}")
-            }
-            Device::Vsa { .. } if self.is_brokered(name) => {
-                let how = self.detach(record);
-                format!("{sort} {name}: taken from pid {pid}; {how}")
-            }
-            Device::Vsa { .. } => match self.fence(name) {
-                Ok(how) => format!("{sort} {name}: taken from pid {pid}; {how}"),
-                Err(why) => format!(
-                    "{sort} {name}: refused from now on, but pid {pid} can still write to it ({why}); end that process"
-                ),
-            },
-        };
+    /// A revoked device has stopped working: notifies its holder.
+    pub(super) fn taken(&mut self, record: &GrantRecord, why: &str, line: &str) {
         self.forget(record.grant);
         self.counters.borrow_mut().grants_revoked += 1;
         let notice = Notice::Revoked {
             grant: record.grant,
             generation: record.generation,
-            name: name.clone(),
+            name: record.name.clone(),
             reason: why.to_owned(),
         };
         self.notify(&record.process, &notice);
         self.unwatch(&record.process);
         tracing::info!(grant = record.grant, line, "revoked");
-        line
     }
 }
 
 /// How `revoked` names a device.
 pub(super) fn key(sort: &str, name: &str) -> String {
     format!("{} {name}", sort.to_ascii_lowercase())
-}
-
-fn vnic_answer(record: &GrantRecord, plan: &VnicPlan, opened: OpenedVnic, user: Option<u32>) -> Answer {
-    let body = Reply::Vnic(Box::new(VnicGrant {
-        grant: record.grant,
-        generation: record.generation,
-        name: plan.name.clone(),
-        kind: VnicKind::Veth,
-        interface: plan.application_interface.clone(),
-        mac: plan.mac,
-        address: plan.address.address,
-        prefix: plan.address.prefix,
-        address6: plan.ipv6.map(|(own, _)| own),
-        gateway: Some(plan.host_address),
-        gateway6: plan.ipv6.map(|(_, host)| host),
-        gateway_mac: opened.gateway_mac,
-        host_address: Some(plan.host_address),
-        peer: None,
-        mtu: opened.mtu,
-        layout: QueueLayout::AfXdp(opened.layout),
-        protection: Protection::KernelEnforced,
-        tcp_ports: plan.tcp_ports.clone(),
-        udp_ports: plan.udp_ports.clone(),
-        peers: plan.peers.clone(),
-        peers6: plan.peers6.clone(),
-        rate: plan.rate,
-        user,
-    }));
-    Answer { body, descriptors: vec![opened.xsk, opened.umem] }
 }

@@ -23,12 +23,11 @@ use super::controller::{Control, refuse, state_failed};
 use super::event::Answer;
 use super::tables::LinkPair;
 use crate::configuration::Link;
-use crate::device::VnicDevices;
 use crate::device::link::{LinkPlan, descriptors};
 use crate::log_budget;
 use crate::state::{Device, GrantRecord};
 
-impl<D: VnicDevices> Control<D> {
+impl Control {
     /// The part of AcquireVnic for end `side` of `link`, after it was found allowed.
     pub(super) fn acquire_link(
         &mut self,
@@ -49,7 +48,7 @@ impl<D: VnicDevices> Control<D> {
         };
         let plan = LinkPlan::new(link, side, pair);
         let record = self.record(connection, &plan.name, |_| Device::Link(Box::new(plan.clone())))?;
-        match self.take_side(&plan, link.ends[1].uid) {
+        match self.take_side(&plan, [link.ends[0].uid, link.ends[1].uid]) {
             Ok(end) => {
                 self.counters.borrow_mut().grants += 1;
                 self.log_grant(&record, "end of a link granted");
@@ -82,8 +81,8 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// This side of the pair that waits, or of one that is made now. `far_user`: of side 1.
-    fn take_side(&mut self, plan: &LinkPlan, far_user: u32) -> Result<EndpointFds, ErrorReply> {
+    /// This side of the pair that waits, or of one that is made now, for the users of its ends.
+    fn take_side(&mut self, plan: &LinkPlan, users: [u32; 2]) -> Result<EndpointFds, ErrorReply> {
         let nothing = || {
             let cause = "its other end was released or revoked meanwhile";
             refuse(ErrorKind::Failed, format!("VNIC {}", plan.name), cause, "try again")
@@ -91,10 +90,10 @@ impl<D: VnicDevices> Control<D> {
         let made = match self.links.0.entry(plan.pair) {
             Entry::Occupied(made) => made.into_mut(),
             Entry::Vacant(vacant) => {
-                let Pair { near, far, revocation } = plan
+                let pair = plan
                     .create()
                     .map_err(|error| refuse(ErrorKind::Failed, error.what, error.cause, error.fix))?;
-                let revocation = revocation.charged_to(far_user);
+                let Pair { near, far, revocation } = pair.charged_to(users);
                 vacant.insert(LinkPair { revocation, waiting: [Some(near), Some(far)] })
             }
         };

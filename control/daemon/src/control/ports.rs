@@ -17,12 +17,11 @@ use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, HeldStorage, Notice, Rep
 use super::controller::{Control, SERVICE_CORE_ENDED, refuse};
 use super::event::Answer;
 use crate::configuration::Port;
-use crate::device::VnicDevices;
 use crate::device::link::descriptors;
 use crate::device::port::PortPlan;
 use crate::state::{Device, GrantRecord};
 
-impl<D: VnicDevices> Control<D> {
+impl Control {
     /// The process of the service core.
     pub(super) fn service(&self) -> Option<u32> {
         let client = self.ports.service.and_then(|connection| self.clients.get(&connection));
@@ -62,6 +61,8 @@ impl<D: VnicDevices> Control<D> {
             }
         };
         let uid = record.process.uid;
+        // The service core is one party.
+        let pair = pair.charged_to([uid, u32::MAX]);
         let notice = Notice::Port(Box::new(plan.port(record.grant, record.generation, uid)));
         self.ports.revocations.insert(record.grant, pair.revocation);
         if !self.send_notice(service, notice, descriptors(pair.far)) {

@@ -16,13 +16,12 @@ use sietch_protocol::{ErrorKind, ErrorReply, Notice};
 
 use super::controller::{Control, refuse};
 use crate::configuration::{Configuration, Kv};
-use crate::device::VnicDevices;
 use crate::volume::{AreaPath, Volumes, same};
 
 /// The end of a refusal.
 const STAYS: &str = "the previous configuration stays in effect";
 
-impl<D: VnicDevices> Control<D> {
+impl Control {
     pub(super) fn reload(&mut self) -> Result<(), ErrorReply> {
         let next = Configuration::load(&self.configuration.path).map_err(|error| {
             let fix = format!("correct it and reload; {STAYS}");

@@ -57,6 +57,30 @@ pub(super) struct Brokered {
     pub(super) deadlines: BTreeMap<u64, Instant>,
 }
 
+/// Why a VNIC is being closed.
+pub(super) enum Ending {
+    /// It was released, or its process has ended.
+    Ended(String),
+    /// It was revoked: its holder is notified.
+    Revoked(String),
+}
+
+/// Who waits until a VNIC is closed.
+pub(super) enum Waiter {
+    /// Its holder, which releases it.
+    Release(oneshot::Sender<Answer>),
+    /// An administrator, for the line about it.
+    Revocation(oneshot::Sender<String>),
+    /// A request for the same name.
+    Acquisition { connection: u64, name: String, answer: oneshot::Sender<Answer> },
+}
+
+/// A VNIC that is being closed.
+pub(super) struct Closing {
+    pub(super) ending: Ending,
+    pub(super) waiters: Vec<Waiter>,
+}
+
 /// The memory of a link: what revokes it, and the sides that no process has acquired.
 pub(super) struct LinkPair {
     pub(super) revocation: Revocation,

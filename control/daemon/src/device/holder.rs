@@ -6,11 +6,12 @@
 //!    duplicated.
 //! 2. What a number stands for may change between the two calls. So a thread that may hang does
 //!    this, and [`LIMIT`] later a holder that makes it hang has no socket.
+//! 3. The holders of all VNICs are searched at once, so several hostile ones take no longer.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::mpsc::sync_channel;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_cookie;
@@ -18,28 +19,44 @@ use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
 /// How long the descriptors of one holder may take. A thousand take some milliseconds, and the
 /// socket is among the first: it was made before the application served any client.
-const LIMIT: Duration = Duration::from_secs(5);
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
-/// The socket with this cookie among the descriptors of process `pid`, which `pidfd` is open on.
-///
-/// # Errors
-/// The outer one: the socket is not there, although all descriptors could be read. The inner one:
-/// the descriptors could not be read.
-pub(super) fn find_socket(cookie: u64, pid: u32, pidfd: OwnedFd) -> Result<Result<OwnedFd, String>, String> {
-    let (found, result) = sync_channel(1);
-    let search = move || {
-        // It fails if the time is over.
-        let _ = found.send(search(cookie, pid, pidfd));
-    };
-    if let Err(error) = std::thread::Builder::new().name("sietch-adopt".to_owned()).spawn(search) {
-        return Ok(Err(format!("no thread can be started ({error})")));
+/// The socket of a holder. The outer error: it is not there, although all descriptors could be
+/// read. The inner one: the descriptors could not be read.
+pub(super) type SocketFound = Result<Result<OwnedFd, String>, String>;
+
+/// A search that runs.
+pub(super) struct Search(Result<Receiver<SocketFound>, String>);
+
+impl Search {
+    /// Begins to search the descriptors of process `pid`, which `pidfd` is open on, for the socket
+    /// with this cookie. A cookie of 0 is of no socket.
+    pub(super) fn begin(cookie: u64, pid: u32, pidfd: OwnedFd) -> Self {
+        let (found, result) = sync_channel(1);
+        if cookie == 0 {
+            return Self(Ok(result));
+        }
+        let search = move || {
+            // It fails if the time is over.
+            let _ = found.send(search(cookie, pid, pidfd));
+        };
+        let spawned = std::thread::Builder::new().name("sietch-adopt".to_owned()).spawn(search);
+        Self(spawned.map(|_| result).map_err(|error| format!("no thread can be started ({error})")))
     }
-    result
-        .recv_timeout(LIMIT)
-        .unwrap_or_else(|_| Err("its holder keeps the daemon from searching its descriptors".to_owned()))
+
+    /// Waits for the result until then.
+    pub(super) fn result(self, until: Instant) -> SocketFound {
+        let left = until.saturating_duration_since(Instant::now());
+        match self.0 {
+            Ok(result) => result.recv_timeout(left).unwrap_or_else(|_| {
+                Err("its holder keeps the daemon from searching its descriptors".to_owned())
+            }),
+            Err(why) => Ok(Err(why)),
+        }
+    }
 }
 
-fn search(cookie: u64, pid: u32, pidfd: OwnedFd) -> Result<Result<OwnedFd, String>, String> {
+fn search(cookie: u64, pid: u32, pidfd: OwnedFd) -> SocketFound {
     let entries = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
         Ok(entries) => entries,
         Err(error) => return Ok(Err(format!("its holder's descriptors cannot be listed ({error})"))),
@@ -77,12 +94,14 @@ mod tests {
     fn the_socket_of_a_holder_is_found_as_long_as_it_has_it() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let cookie = socket_cookie(&socket).expect("a socket");
+        let until = || Instant::now() + LIMIT;
         let (pid, pidfd) = own_pidfd();
-        let found = find_socket(cookie, pid, pidfd).expect("it is there").expect("an own process");
+        let found =
+            Search::begin(cookie, pid, pidfd).result(until()).expect("it is there").expect("an own process");
         assert_eq!(socket_cookie(&found), Ok(cookie));
         drop((socket, found));
         let (pid, pidfd) = own_pidfd();
-        let found = find_socket(cookie, pid, pidfd);
+        let found = Search::begin(cookie, pid, pidfd).result(until());
         assert_eq!(found.expect_err("it is closed"), "its holder has hidden the socket");
     }
 }

@@ -6,15 +6,18 @@
 //! sends such frames.
 
 use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use rtnetlink::Handle;
 use rustix::thread::CapabilitySet;
 use sietch_nic::namespace::Namespace;
 use sietch_protocol::metrics::Metric;
 
+use super::holder::{self, Search};
 use super::queue::{MAX_SINGLE_MTU, Programs, Uplink};
-use super::{DeviceError, OpenedVnic, RingViolation, UplinkBefore, VnicDevices, VnicPlan, queue, veth};
+use super::{
+    Adoption, DeviceError, OpenedVnic, RingViolation, UplinkBefore, VnicDevices, VnicPlan, queue, veth,
+};
 
 /// The real devices.
 pub struct KernelDevices {
@@ -90,6 +93,23 @@ impl KernelDevices {
         opened
     }
 
+    async fn adopt_one(
+        &mut self,
+        plan: &VnicPlan,
+        search: Search,
+        until: Instant,
+    ) -> Result<(), DeviceError> {
+        let handle = self.handle(plan)?;
+        self.join_uplink(&handle).await?;
+        let Some(ends) = veth::ends(&handle, plan).await else {
+            return Err(veth_missing(plan));
+        };
+        let found = || search.result(until);
+        let programs = queue::adopt(plan, ends, found, self.uplink.as_mut())?;
+        self.programs.insert(plan.host_interface.clone(), programs);
+        Ok(())
+    }
+
     async fn open_on(
         &mut self,
         handle: &Handle,
@@ -146,15 +166,18 @@ impl VnicDevices for KernelDevices {
         }
     }
 
-    async fn adopt(&mut self, plan: &VnicPlan, pid: u32, pidfd: BorrowedFd<'_>) -> Result<(), DeviceError> {
-        let handle = self.handle(plan)?;
-        self.join_uplink(&handle).await?;
-        let Some(ends) = veth::ends(&handle, plan).await else {
-            return Err(veth_missing(plan));
-        };
-        let programs = queue::adopt(plan, ends, (pid, pidfd), self.uplink.as_mut())?;
-        self.programs.insert(plan.host_interface.clone(), programs);
-        Ok(())
+    async fn adopt(&mut self, adoptions: Vec<Adoption>) -> Vec<Result<(), DeviceError>> {
+        // All holders are searched at once: a hostile one takes all the time that there is.
+        let searches = adoptions.into_iter().map(|Adoption { plan, pid, pidfd }| {
+            let search = Search::begin(plan.socket, pid, pidfd);
+            (plan, search)
+        });
+        let until = Instant::now() + holder::LIMIT;
+        let mut adopted = Vec::new();
+        for (plan, search) in searches.collect::<Vec<_>>() {
+            adopted.push(self.adopt_one(&plan, search, until).await);
+        }
+        adopted
     }
 
     async fn examine(&self, plan: &VnicPlan) -> Result<(), String> {

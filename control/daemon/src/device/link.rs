@@ -14,6 +14,7 @@ use sietch_protocol::{
 
 use super::DeviceError;
 use crate::configuration::Link;
+use crate::granted::GrantedDescriptor;
 
 /// Everything about one end that is granted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -109,6 +110,6 @@ pub(super) fn create(
 }
 
 /// In the order in which they are passed.
-pub(crate) fn descriptors(end: EndpointFds) -> Vec<std::os::fd::OwnedFd> {
-    vec![end.own, end.peer, end.doorbell]
+pub(crate) fn descriptors(end: EndpointFds) -> Vec<GrantedDescriptor> {
+    vec![end.own.into(), end.peer.into(), GrantedDescriptor::Peer(end.doorbell)]
 }

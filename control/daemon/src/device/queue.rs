@@ -16,7 +16,7 @@
 //! 6. The programs outlive the daemon, attached to their interfaces. Adopting finds them there.
 
 use std::net::Ipv6Addr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::sockopt::{set_ipv6_add_membership, set_ipv6_drop_membership, socket_cookie};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -29,8 +29,9 @@ use sietch_nic::xdp::{
 use sietch_protocol::metrics::{Kind, Metric};
 use sietch_protocol::{PortRange, XskLayout};
 
+use super::holder::SocketFound;
 use super::veth::Ends;
-use super::{DeviceError, OpenedVnic, UplinkBefore, VnicPlan, holder};
+use super::{DeviceError, OpenedVnic, UplinkBefore, VnicPlan};
 use crate::identity::boot;
 
 /// A veth of one queue has this one.
@@ -280,25 +281,20 @@ pub(super) fn repair_rings(programs: &Programs) {
     }
 }
 
-/// A watch over the socket of `plan`, found among the descriptors of its holder.
+/// A watch over the socket of `plan`, which is found among the descriptors of its holder.
 ///
 /// # Errors
 /// The outer one: the socket is not there, although all descriptors could be read. The inner one:
 /// the descriptors could not be read, or the rings could not be mapped.
 fn find_watch(
     plan: &VnicPlan,
-    pid: u32,
-    pidfd: BorrowedFd<'_>,
+    found: impl FnOnce() -> SocketFound,
     layout: &af_xdp::XskLayout,
 ) -> Result<Result<RingWatch, String>, String> {
     if plan.socket == 0 {
         return Ok(Err("an earlier version of the daemon made it; restart its application".to_owned()));
     }
-    let pidfd = match pidfd.try_clone_to_owned() {
-        Ok(pidfd) => pidfd,
-        Err(error) => return Ok(Err(format!("no descriptor is left ({error})"))),
-    };
-    let socket = match holder::find_socket(plan.socket, pid, pidfd)? {
+    let socket = match found()? {
         Ok(socket) => socket,
         Err(why) => return Ok(Err(why)),
     };
@@ -313,7 +309,7 @@ fn find_watch(
 pub(super) fn adopt(
     plan: &VnicPlan,
     ends: Ends,
-    (pid, pidfd): (u32, BorrowedFd<'_>),
+    found: impl FnOnce() -> SocketFound,
     uplink: Option<&mut Uplink>,
 ) -> Result<Programs, DeviceError> {
     let programs = VnicPrograms::adopt((ends.application, ends.namespace), ends.host)
@@ -323,8 +319,7 @@ pub(super) fn adopt(
         return Err(fail(of(plan), "adopt its filters", cause));
     }
     let layout = layout(plan, ends.application)?;
-    let watch =
-        find_watch(plan, pid, pidfd, &layout).map_err(|cause| fail(of(plan), "watch its rings", cause))?;
+    let watch = find_watch(plan, found, &layout).map_err(|cause| fail(of(plan), "watch its rings", cause))?;
     if let Err(why) = &watch {
         tracing::warn!(vnic = plan.name, why, "its rings are not watched");
     }

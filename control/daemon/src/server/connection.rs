@@ -2,13 +2,12 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use sietch_protocol::closer::limits::most_unclosed;
-use sietch_protocol::closer::{Closer, SentDescriptor};
+use sietch_protocol::closer::{Closer, PeerSocket, SentDescriptor};
 use sietch_protocol::frame::{Frame, Progress, decode, encode};
 use sietch_protocol::message::{ClientFrame, Request, ServerFrame};
 use sietch_protocol::{FrameError, FrameReader, FrameWriter};
@@ -20,6 +19,7 @@ use super::limits::{OUTBOX, READ_LIMIT, REQUESTS, WRITE_LIMIT};
 use super::socket::{ADMINISTRATORS, ClientSocket, refuse_connection};
 use crate::allowance::{Allowance, UserAllowances};
 use crate::control::{Answer, Event, Outgoing};
+use crate::granted::GrantedDescriptor;
 use crate::identity::Process;
 use crate::log_budget;
 use crate::metrics::Counters;
@@ -59,8 +59,9 @@ impl Shared {
         if uid == ADMINISTRATORS {
             return true;
         }
-        let free = self.spare_files.saturating_sub(self.closer.waiting());
-        self.closer.has_thread_for(uid) && self.closer.waiting_of(uid) < most_unclosed(free)
+        let free = self.spare_files.saturating_sub(self.closer.waiting() + PeerSocket::waiting());
+        let own = self.closer.waiting_of(uid) + PeerSocket::waiting_of(uid);
+        self.closer.has_thread_for(uid) && own < most_unclosed(free)
     }
 }
 
@@ -234,7 +235,11 @@ async fn read(
     }
 }
 
-async fn write(stream: &ClientSocket, frame: &ServerFrame, descriptors: Vec<OwnedFd>) -> Result<(), End> {
+async fn write(
+    stream: &ClientSocket,
+    frame: &ServerFrame,
+    descriptors: Vec<GrantedDescriptor>,
+) -> Result<(), End> {
     let bytes = match encode(frame) {
         Ok(bytes) => bytes,
         Err(error) => {

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use crate::scene::{PATIENCE, Scene};
 use sietch_protocol::metrics::{Kind, Page};
-use sietch_protocol::{CallError, Connection, ErrorKind, HeldGrant, Notice, Target, VnicDescriptors};
+use sietch_protocol::{CallError, Connection, ErrorKind, HeldGrant, Notice, Status, Target, VnicDescriptors};
 
 fn kind<T: std::fmt::Debug>(result: Result<T, CallError>) -> (ErrorKind, String) {
     match result {
@@ -40,6 +40,59 @@ fn a_vnic_has_one_holder_and_each_grant_a_newer_generation() {
     second.shutdown().unwrap();
     daemon.ended().unwrap();
     assert!(!scene.device().exists() && !scene.socket().exists());
+}
+
+#[test]
+fn a_device_that_takes_long_delays_no_other_client() {
+    let scene = Scene::own("slow");
+    let daemon = scene.start();
+    let slow = scene.device().with_extension("slow");
+    std::fs::write(&slow, "").unwrap();
+    let (mut first, mut second, mut third) = (scene.connect(), scene.connect(), scene.connect());
+    let acquiring = std::thread::spawn(move || (first.acquire_vnic("kv").unwrap(), first));
+    // These are answered meanwhile.
+    scene.wait_for("the grant", |status| status.vnics[0].holder.is_some());
+    assert_eq!(kind(second.acquire_vnic("kv")).0, ErrorKind::Busy);
+    second.acquire_vsa("kv").unwrap();
+    assert!(!acquiring.is_finished());
+    std::fs::remove_file(&slow).unwrap();
+    let ((grant, _), mut first) = acquiring.join().unwrap();
+
+    // A request for a name that is being released waits, and others do not.
+    std::fs::write(&slow, "").unwrap();
+    let releasing = std::thread::spawn(move || first.release(grant.grant).unwrap());
+    let acquiring = std::thread::spawn(move || {
+        loop {
+            match third.acquire_vnic("kv") {
+                Err(CallError::Refused(error)) if error.kind == ErrorKind::Busy => {}
+                acquired => return (acquired.unwrap().0, third),
+            }
+        }
+    });
+    scene.status();
+    assert!(!releasing.is_finished() && !acquiring.is_finished());
+    std::fs::remove_file(&slow).unwrap();
+    releasing.join().unwrap();
+    let (again, third) = acquiring.join().unwrap();
+    assert!(again.generation > grant.generation);
+    assert!(scene.device().exists());
+
+    // What was begun for a process that ends is undone.
+    drop(third);
+    let mut application = scene.application(None);
+    scene.connect().revoke(Target::Name("kv".to_owned())).unwrap();
+    scene.connect().restore("kv").unwrap();
+    std::fs::write(&slow, "").unwrap();
+    application.send_command("vnic");
+    let pid = application.pid();
+    let held = |status: &Status| status.vnics[0].holder.as_ref().map(|holder| holder.pid);
+    scene.wait_for("the second grant", |status| held(status) == Some(pid));
+    drop(application);
+    std::fs::remove_file(&slow).unwrap();
+    scene.wait_for("its end", |status| held(status).is_none());
+    assert!(!scene.device().exists());
+    second.shutdown().unwrap();
+    daemon.ended().unwrap();
 }
 
 #[test]

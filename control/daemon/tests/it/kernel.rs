@@ -94,6 +94,98 @@ fn an_unprivileged_process_gets_a_vnic_that_ends_with_it() {
     });
 }
 
+/// A TCP segment that the VNIC `kv` may send: `change` forges it.
+fn segment(vnic: &sietch::Vnic, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut frame = Vec::new();
+    frame.extend(vnic.description.gateway_mac.unwrap().0);
+    frame.extend(vnic.description.mac.0);
+    frame.extend([8, 0]);
+    frame.extend([0x45, 0, 0, 40, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 83, 0, 2, 10, 83, 0, 1]);
+    frame.extend(6379_u16.to_be_bytes());
+    frame.extend(1234_u16.to_be_bytes());
+    frame.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 4, 0, 0, 0, 0, 0, 0]);
+    change(&mut frame);
+    frame
+}
+
+/// Sends a frame as often as a queue takes it, which need not be once.
+fn send(queue: &mut sietch::VnicQueue, bytes: &[u8]) {
+    use sietch::nic::NicQueue as _;
+    if let Some(mut frame) = queue.allocate(bytes.len()) {
+        queue.bytes_mut(&mut frame).copy_from_slice(bytes);
+        // A queue whose VNIC has ended says so, or not.
+        let _ = queue.transmit(frame);
+        let _ = queue.flush();
+    }
+}
+
+/// Frames of the VNIC `kv` that the host has got.
+fn sent(scene: &Scene) -> u64 {
+    let groups = scene.connect().stat().unwrap();
+    let vnic = groups.iter().find(|group| group.source == "vnic kv").expect("its counters");
+    vnic.metrics.iter().find(|metric| metric.name == "transmitted.frames").unwrap().value
+}
+
+#[test]
+fn forged_frames_and_those_of_a_revoked_holder_reach_no_host() {
+    in_own_network("forged_frames_and_those_of_a_revoked_holder_reach_no_host", || {
+        let scene = Scene::own("forged");
+        let daemon = start(&scene);
+        let connect = || sietch::Client::connect(&scene.socket(), "forger").unwrap();
+        let mut first = connect();
+        let mut old = first.acquire_vnic("kv").unwrap();
+        let honest = segment(&old, |_| {});
+        let forged = [
+            ("another source address", segment(&old, |frame| frame[29] = 3)),
+            ("another MAC", segment(&old, |frame| frame[11] ^= 1)),
+            ("another port", segment(&old, |frame| frame[35] ^= 1)),
+            ("a VLAN tag", segment(&old, |frame| drop(frame.splice(12..12, [0x81, 0, 0, 5])))),
+            ("a header longer than the packet", segment(&old, |frame| frame[14] = 0x4f)),
+            ("IPv6", segment(&old, |frame| (frame[12], frame[13], frame[14]) = (0x86, 0xdd, 0x60))),
+            (
+                "an answer to ARP for the host",
+                segment(&old, |frame| {
+                    let own: Vec<u8> = frame[6..12].to_vec();
+                    frame.splice(12.., [8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
+                    frame.extend(own);
+                    frame.extend([10, 83, 0, 1, 0, 0, 0, 0, 0, 0, 10, 83, 0, 1]);
+                    frame.resize(60, 0);
+                }),
+            ),
+        ];
+        let arrive = |count: u64| {
+            let end = Instant::now() + PATIENCE;
+            while sent(&scene) < count {
+                assert!(Instant::now() < end, "an honest frame does not arrive");
+            }
+        };
+        for (number, (what, frame)) in (0..).zip(&forged) {
+            send(&mut old.queue, frame);
+            send(&mut old.queue, &honest);
+            arrive(number + 1);
+            assert_eq!(sent(&scene), number + 1, "{what} has passed");
+        }
+
+        scene.connect().revoke(Target::Name("kv".to_owned())).unwrap();
+        scene.connect().restore("kv").unwrap();
+        let mut second = connect();
+        let mut new = second.acquire_vnic("kv").unwrap();
+        for _ in 0..8 {
+            send(&mut old.queue, &honest);
+        }
+        send(&mut new.queue, &honest);
+        arrive(1);
+        assert_eq!(sent(&scene), 1, "the revoked queue sends through its successor's device");
+        assert_ne!(old.description.generation, new.description.generation);
+        drop((old, first));
+        send(&mut new.queue, &honest);
+        arrive(2);
+        drop((new, second));
+        scene.connect().shutdown().unwrap();
+        daemon.ended().unwrap();
+    });
+}
+
 #[test]
 fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
     in_own_network("a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans", || {
@@ -151,8 +243,7 @@ fn a_holder_that_makes_the_kernel_walk_is_killed_and_stays_revoked() {
             application.send_command("scribble");
             scene.wait_for("the VNIC to be revoked", |status| status.vnics[0].revoked);
             application.wait_for_end();
-            let status = scene.status();
-            assert!(status.vnics[0].holder.is_none());
+            let status = scene.wait_for("the VNIC to end", |status| status.vnics[0].holder.is_none());
             let warned = status.warnings.iter().any(|line| line.contains("fill ring claims"));
             assert!(warned, "{:?}", status.warnings);
             assert!(!links().contains("sv-kv"), "{}", links());

@@ -27,7 +27,7 @@ fn with_link(name: &str, more: &str) -> Scene {
 }
 
 fn fds(parts: SharedDescriptors) -> EndpointFds {
-    EndpointFds { own: parts.own, peer: parts.peer, doorbell: parts.doorbell }
+    EndpointFds::received([parts.own, parts.peer, parts.doorbell], 0)
 }
 
 fn open(grant: &VnicGrant, made_of: VnicDescriptors) -> Result<Endpoint, OpenError> {

@@ -53,10 +53,10 @@ fn acquire(application: &mut Connection, service: &mut Connection) -> (Box<PortG
     let (Notice::Port(port), descriptors) = notice(service) else { panic!("a port") };
     assert_eq!((port.grant, port.generation, port.mac), (grant.grant, grant.generation, grant.mac));
     let VnicDescriptors::Shared(near) = made_of else { panic!("shared memory") };
-    let near = EndpointFds { own: near.own, peer: near.peer, doorbell: near.doorbell };
-    let [own, peer, doorbell] = <[OwnedFd; 3]>::try_from(descriptors).unwrap();
+    let near = EndpointFds::received([near.own, near.peer, near.doorbell], 0);
+    let far = EndpointFds::received(<[OwnedFd; 3]>::try_from(descriptors).unwrap(), 0);
     let near = endpoint(port.layout, near, port.mtu);
-    let far = endpoint(port.layout, EndpointFds { own, peer, doorbell }, port.mtu);
+    let far = endpoint(port.layout, far, port.mtu);
     (port, near, far)
 }
 

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
-use sietch_protocol::closer::{Closer, Outgoing};
+use sietch_protocol::closer::{Closer, Outgoing, PeerSocket};
 use sietch_protocol::socket_service::{ARRIVAL_BYTES, Reply, ReplyKind, Rules, send_message};
+use sietch_ring::socket_pair::pairs_refuse_descriptors;
 use sietch_ring::stream::RegionSizes;
 use sietch_socket::kernel::unreceived;
 use zerocopy::IntoBytes as _;
@@ -227,21 +228,27 @@ impl SocketService {
     /// touched, and some are always left to other users.
     pub(super) fn has_descriptors(&self, uid: u32, more: usize) -> bool {
         let held = self.table.of_user(uid);
-        let own = descriptors_of(held.connections, held.listeners) + self.closer.waiting_of(uid);
+        let own = descriptors_of(held.connections, held.listeners) + self.unclosed_of(uid);
         limits::has_share(own, more, self.free_descriptors())
     }
 
     /// Returns the number of free descriptors.
     fn free_descriptors(&self) -> usize {
         let all = descriptors_of(self.registry.len(), self.listeners.len()) + self.closer.waiting();
-        self.most_descriptors.saturating_sub(all)
+        self.most_descriptors.saturating_sub(all + PeerSocket::waiting())
+    }
+
+    /// Returns how many descriptors of a user wait to be closed: what it sent, and ends of pairs in
+    /// which it may have sent something.
+    fn unclosed_of(&self, uid: u32) -> usize {
+        self.closer.waiting_of(uid) + PeerSocket::waiting_of(uid)
     }
 
     /// Returns whether descriptors that this user sends can be closed. If not, its requests are not
     /// read.
     pub(super) fn can_close_for(&self, uid: u32) -> bool {
         self.closer.has_thread_for(uid)
-            && self.closer.waiting_of(uid) < limits::most_unclosed(self.free_descriptors())
+            && self.unclosed_of(uid) < limits::most_unclosed(self.free_descriptors())
     }
 
     /// Sends an answer. If it is not read it is lost; the connection that was made for it is found
@@ -270,9 +277,14 @@ impl SocketService {
         }
         let descriptors: Vec<_> = own.iter().map(AsFd::as_fd).chain(kept).collect();
         let _ = send_message(socket.as_fd(), reply.as_bytes(), &descriptors, SendFlags::DONTWAIT);
-        // Closed at once: this process made them, nothing is queued in them, and others watch for
-        // their end.
-        drop(own);
+        if pairs_refuse_descriptors() {
+            // Closed at once: this process made them, nothing is queued in them, and others watch
+            // for their end.
+            drop(own);
+        } else {
+            // The accepting program may have sent something over its placeholder already.
+            later.extend(own);
+        }
         later.push(socket);
         self.spent.entry(uid).or_default().append(&mut later);
     }

@@ -23,8 +23,6 @@ pub enum Command {
         layout: LinkLayout,
         /// The link's MTU.
         mtu: usize,
-        /// The user of its holder.
-        uid: u32,
         /// Receives the result, or why the port was not added.
         reply: Sender<Result<(), String>>,
     },

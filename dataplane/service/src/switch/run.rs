@@ -110,12 +110,10 @@ fn report(switch: &Switch<Endpoint>) -> Vec<PortReport> {
 
 fn apply(switch: &mut Switch<Endpoint>, command: Command) {
     match command {
-        Command::Add { id, spec, fds, layout, mtu, uid, reply } => {
+        Command::Add { id, spec, fds, layout, mtu, reply } => {
             let added = Endpoint::open(fds, layout, spec.host_mac, mtu)
                 .map_err(|error| format!("port {id}: {error}"))
-                .and_then(|queue| {
-                    switch.add(id, spec, queue.charged_to(uid)).map_err(|error| error.to_string())
-                });
+                .and_then(|queue| switch.add(id, spec, queue).map_err(|error| error.to_string()));
             let _ = reply.send(added);
         }
         Command::Update { id, spec, reply } => {

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags, send, sockopt};
 use rustix::thread::sched_getcpu;
 use sietch_protocol::closer::PeerSocket;
+use sietch_protocol::closer::limits::UNCLOSED;
 use sietch_ring::stream::{
     Endpoint, Hangup, Memory, Notification, OPTIONS_OFFSET, RegionSizes, STATE_OFFSET, Want, flag, option,
     refused_pages, set_served, state, waiters::NotifiedSleeps,
@@ -90,13 +91,17 @@ impl StreamChannel {
     /// the peer `remote`.
     ///
     /// # Errors
-    /// No memory or descriptors.
+    /// No memory or descriptors. `EMFILE` too: placeholders of the user wait to be closed, each of
+    /// which keeps a descriptor here.
     pub(super) fn make(
         region_sizes: RegionSizes,
         local: SocketAddr,
         remote: SocketAddr,
         (opening, uid): (Opening, u32),
     ) -> io::Result<ChannelPair> {
+        if PeerSocket::waiting_of(uid) >= UNCLOSED {
+            return Err(Errno::MFILE.into());
+        }
         let connecting = opening == Opening::Connecting;
         let (own, other) = (page_names(local, remote), page_names(remote, local));
         let memory = Memory::create(region_sizes, if connecting { [own, other] } else { [other, own] })?;

@@ -72,15 +72,7 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
     let add = |last: u8| {
         let Pair { near, far, revocation } = create_pair(layout, 1).expect("memory for a link");
         let (reply, answer) = channel();
-        send(Command::Add {
-            id: u64::from(last),
-            spec: spec(last),
-            fds: near,
-            layout,
-            mtu: MTU,
-            uid: 1000,
-            reply,
-        });
+        send(Command::Add { id: u64::from(last), spec: spec(last), fds: near, layout, mtu: MTU, reply });
         answer.recv().expect("the core answers").expect("its own MAC and address");
         (Endpoint::open(far, layout, spec(last).mac, MTU).expect("a fresh grant"), revocation)
     };

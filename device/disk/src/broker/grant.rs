@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate};
 use rustix::io::pwrite;
 use rustix::net::SocketFlags;
+use sietch_protocol::closer::PeerSocket;
 use sietch_ring::socket_pair;
 
 use super::layout::BrokerLayout;
@@ -34,6 +35,12 @@ pub struct BrokerPair {
     pub application: BrokerFds,
     /// The service core's.
     pub host: BrokerFds,
+}
+
+/// An end of a doorbell whose other end has a process of `uid`, as it is used and closed.
+pub fn peer_socket(doorbell: OwnedFd, uid: u32) -> PeerSocket {
+    let refuses = socket_pair::refuses_descriptors(&doorbell);
+    PeerSocket::new(doorbell, refuses, uid)
 }
 
 /// Makes zeroed, sealed memory of that shape, and a doorbell.

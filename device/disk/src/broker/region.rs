@@ -9,9 +9,9 @@ use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use sietch_protocol::closer::PeerSocket;
-use sietch_ring::{MappedRing, Mapping, RingLayout, Untrusted, need_wakeup, socket_pair};
+use sietch_ring::{MappedRing, Mapping, RingLayout, Untrusted, need_wakeup};
 
-use super::grant::BrokerFds;
+use super::grant::{BrokerFds, peer_socket};
 use super::layout::{
     APPLICATION_NEED_WAKEUP, BROKER_NEED_WAKEUP, BrokerLayout, COMPLETION_CONSUMER, COMPLETION_PRODUCER,
     Completed, HEADER, SUBMISSION_CONSUMER, SUBMISSION_PRODUCER, SUBMISSIONS, Submission,
@@ -54,8 +54,14 @@ fn unsound(cause: impl Into<String>) -> OpenError {
 impl Region {
     /// Maps what was granted.
     pub(super) fn open(fds: BrokerFds, layout: BrokerLayout, side: Side) -> Result<(Self, Rings), OpenError> {
+        let (own, peer, uid) = match side {
+            // A service core is one party.
+            Side::Application => (APPLICATION_NEED_WAKEUP, BROKER_NEED_WAKEUP, u32::MAX),
+            Side::Host(uid) => (BROKER_NEED_WAKEUP, APPLICATION_NEED_WAKEUP, uid),
+        };
         let BrokerFds { memory, doorbell } = fds;
-        let refuses = socket_pair::refuses_descriptors(&doorbell);
+        // First: the error of another step drops it.
+        let doorbell = peer_socket(doorbell, uid);
         if !layout.is_valid() {
             return Err(unsound("its numbers are out of bounds"));
         }
@@ -89,16 +95,11 @@ impl Region {
             )
         };
         let (Ok(submissions), Ok(completions)) = rings else { return Err(unsound("its rings do not fit")) };
-        let (own, peer, uid) = match side {
-            // A service core is one party.
-            Side::Application => (APPLICATION_NEED_WAKEUP, BROKER_NEED_WAKEUP, u32::MAX),
-            Side::Host(uid) => (BROKER_NEED_WAKEUP, APPLICATION_NEED_WAKEUP, uid),
-        };
         let region = Self {
             mapping,
             data_start: layout.data_start(),
             data: layout.data as usize,
-            doorbell: PeerSocket::new(doorbell, refuses, uid),
+            doorbell,
             own,
             peer,
             armed: false,
@@ -242,6 +243,7 @@ mod tests {
     use std::os::fd::AsFd as _;
 
     use sietch_protocol::socket_service::send_message;
+    use sietch_ring::socket_pair;
 
     use super::super::{BrokerPair, create_pair};
     use super::*;

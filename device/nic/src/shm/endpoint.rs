@@ -139,12 +139,6 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// One whose peer is of this user: a thread of that user closes what he sent over the doorbell.
-    #[must_use]
-    pub fn charged_to(self, uid: u32) -> Self {
-        Self { doorbell: self.doorbell.charged_to(uid), ..self }
-    }
-
     /// Opens what the control plane granted, as the station with address `mac` on a link of `mtu`
     /// bytes.
     ///

@@ -36,8 +36,16 @@ pub struct EndpointFds {
     pub own: OwnedFd,
     /// The peer's region, read-only.
     pub peer: OwnedFd,
-    /// Its end of the doorbell.
-    pub doorbell: OwnedFd,
+    /// Its end of the doorbell. What the other side sends over it is closed by a thread that may
+    /// hang, wherever this is dropped.
+    pub doorbell: PeerSocket,
+}
+
+impl EndpointFds {
+    /// Of the descriptors that the control plane passed. `uid`: the user of the other side.
+    pub fn received([own, peer, doorbell]: [OwnedFd; 3], uid: u32) -> Self {
+        Self { own, peer, doorbell: peer_socket(doorbell).charged_to(uid) }
+    }
 }
 
 /// Both sides of a new link.
@@ -51,6 +59,21 @@ pub struct Pair {
     pub revocation: Revocation,
 }
 
+impl Pair {
+    /// Of a link whose near and far side have holders of these users: a thread of a user closes
+    /// what he sent over the doorbell.
+    #[must_use]
+    pub fn charged_to(self, [near, far]: [u32; 2]) -> Self {
+        let charged = |end: EndpointFds, uid| EndpointFds { doorbell: end.doorbell.charged_to(uid), ..end };
+        let doorbell = self.revocation.doorbell.charged_to(far);
+        Self {
+            near: charged(self.near, far),
+            far: charged(self.far, near),
+            revocation: Revocation { doorbell, ..self.revocation },
+        }
+    }
+}
+
 /// Takes a link back.
 #[derive(Debug)]
 pub struct Revocation {
@@ -59,13 +82,6 @@ pub struct Revocation {
 }
 
 impl Revocation {
-    /// Of a link whose far side has a holder of this user: a thread of that user closes what he
-    /// sent over the doorbell.
-    #[must_use]
-    pub fn charged_to(self, uid: u32) -> Self {
-        Self { doorbell: self.doorbell.charged_to(uid), ..self }
-    }
-
     /// Notifies both sides, whatever they are doing, that the link is over. May be repeated.
     ///
     /// # Errors
@@ -129,15 +145,15 @@ pub fn create_pair(layout: LinkLayout, generation: u64) -> io::Result<Pair> {
     let revocation = Revocation { regions: [near.try_clone()?, far.try_clone()?], doorbell };
     let (near_read, far_read) = (read_only(near.as_fd())?, read_only(far.as_fd())?);
     Ok(Pair {
-        near: EndpointFds { own: near, peer: far_read, doorbell: near_doorbell },
-        far: EndpointFds { own: far, peer: near_read, doorbell: far_doorbell },
+        near: EndpointFds { own: near, peer: far_read, doorbell: peer_socket(near_doorbell) },
+        far: EndpointFds { own: far, peer: near_read, doorbell: peer_socket(far_doorbell) },
         revocation,
     })
 }
 
-/// This process's end of a doorbell, as it is used and closed. A caller that serves several users
-/// names the holder of the other end ([`PeerSocket::charged_to`]).
-pub(super) fn peer_socket(doorbell: OwnedFd) -> PeerSocket {
+/// An end of a doorbell, as it is used and closed. A process that serves several users names the
+/// holder of the other end ([`PeerSocket::charged_to`]).
+fn peer_socket(doorbell: OwnedFd) -> PeerSocket {
     let refuses = socket_pair::refuses_descriptors(&doorbell);
     PeerSocket::new(doorbell, refuses, u32::MAX)
 }
@@ -207,8 +223,7 @@ pub(super) fn open(fds: EndpointFds, layout: LinkLayout, mtu: usize) -> Result<O
         )
     };
     let (Some(outgoing), Some(incoming)) = rings else { return Err(OpenError::Header("layout")) };
-    let doorbell = peer_socket(fds.doorbell);
-    Ok(Opened { mine, theirs, outgoing, incoming, doorbell, generation: own.generation })
+    Ok(Opened { mine, theirs, outgoing, incoming, doorbell: fds.doorbell, generation: own.generation })
 }
 
 fn check_file(file: BorrowedFd<'_>, length: usize) -> Result<(), OpenError> {

@@ -1,5 +1,8 @@
 use std::collections::VecDeque;
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -261,10 +264,9 @@ fn a_peer_that_dies_is_noticed() {
 #[test]
 fn a_grant_opens_once_and_only_as_its_own_kind() {
     let Pair { near, far, revocation } = create_pair(SMALL, 7).expect("memory for a link");
-    let copy = |fds: &super::EndpointFds| super::EndpointFds {
-        own: fds.own.try_clone().expect("a descriptor"),
-        peer: fds.peer.try_clone().expect("a descriptor"),
-        doorbell: fds.doorbell.try_clone().expect("a descriptor"),
+    let copy = |fds: &super::EndpointFds| {
+        let of = [fds.own.as_fd(), fds.peer.as_fd(), fds.doorbell.as_fd()];
+        super::EndpointFds::received(of.map(|fd| fd.try_clone_to_owned().expect("a descriptor")), 0)
     };
     let open = |fds, layout| Endpoint::open(fds, layout, MAC_A, 1500);
     let larger = LinkLayout { data: 1 << 17, ..SMALL };
@@ -373,7 +375,7 @@ fn a_peer_that_sends_a_descriptor_ends_the_link_and_the_descriptor_is_not_taken(
     let Pair { far, revocation, .. } = create_pair(SMALL, 7).expect("memory for a link");
     // As a kernel before 6.16 makes them.
     let (hostile, doorbell) = std::os::unix::net::UnixStream::pair().expect("descriptors");
-    let far = super::EndpointFds { doorbell: doorbell.into(), ..far };
+    let far = super::EndpointFds::received([far.own, far.peer, doorbell.into()], 1000);
     let mut endpoint = Endpoint::open(far, SMALL, MAC_B, 1500).expect("a fresh grant");
     let (reader, writer) = watched();
     send_message(hostile.as_fd(), &[0], &[writer.as_fd()], SendFlags::DONTWAIT).expect("room");
@@ -387,4 +389,49 @@ fn a_peer_that_sends_a_descriptor_ends_the_link_and_the_descriptor_is_not_taken(
     while !is_closed(&reader) {
         std::thread::yield_now();
     }
+}
+
+/// A socket whose last close waits for an hour, and its peer, whose close ends that.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut one = TcpStream::connect(listening.local_addr().expect("bound")).expect("a listener");
+    let (other, _) = listening.accept().expect("it has connected");
+    one.set_nonblocking(true).expect("a socket");
+    while one.write(&[0; 65536]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&one, Some(Duration::from_secs(3600))).expect("a socket");
+    one.set_nonblocking(false).expect("a socket");
+    (one, other)
+}
+
+#[test]
+fn an_end_that_is_not_used_is_closed_by_a_thread_that_may_hang() {
+    let ends = [false, true].map(|opens| {
+        let Pair { far, .. } = create_pair(SMALL, 7).expect("memory for a link");
+        // As a kernel before 6.16 makes them.
+        let (hostile, doorbell) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        let (lingers, peer) = lingering();
+        send_message(hostile.as_fd(), &[0], &[lingers.as_fd()], SendFlags::DONTWAIT).expect("room");
+        drop(lingers);
+        let far = super::EndpointFds::received([far.own, far.peer, doorbell.into()], 1000);
+        (opens, far, peer)
+    });
+    let (done, all) = std::sync::mpsc::channel();
+    let mut peers = Vec::new();
+    for (opens, far, peer) in ends {
+        let done = done.clone();
+        peers.push(peer);
+        std::thread::spawn(move || {
+            let larger = LinkLayout { data: 1 << 17, ..SMALL };
+            if opens {
+                assert!(matches!(Endpoint::open(far, larger, MAC_B, 1500), Err(OpenError::Size { .. })));
+            } else {
+                drop(far);
+            }
+            done.send(()).expect("the test waits");
+        });
+    }
+    for _ in 0..2 {
+        all.recv_timeout(Duration::from_secs(20)).expect("no close waits in the thread that has the end");
+    }
+    drop(peers);
 }

@@ -33,6 +33,17 @@ impl PeerSocket {
         Self::Accepting(SentDescriptor::new(socket, uid, &PEERS))
     }
 
+    /// Returns the number of such ends of this process that wait to be closed, or whose close
+    /// hangs.
+    pub fn waiting() -> usize {
+        PEERS.waiting()
+    }
+
+    /// Returns the same number of one user.
+    pub fn waiting_of(uid: u32) -> usize {
+        PEERS.waiting_of(uid)
+    }
+
     /// From now on, `uid` counts as the user at the other end.
     #[must_use]
     pub fn charged_to(self, uid: u32) -> Self {

@@ -26,13 +26,15 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Sends the answer, and returns its socket, to be closed. The descriptors that went along are
-    /// closed at once: this process made them, and others watch for their end.
-    pub fn send(self) -> OwnedFd {
+    /// Sends the answer, and returns its socket and the descriptors that went along, to be closed.
+    /// One of them may be the end of a pair whose other end has a process already.
+    pub fn send(self) -> Vec<OwnedFd> {
         let sent: Vec<_> = self.descriptors.iter().map(|sent| sent.as_fd()).collect();
         // An answer that is not read is lost.
         let _ = send_message(self.socket.as_fd(), self.reply.as_bytes(), &sent, SendFlags::DONTWAIT);
-        self.socket
+        let mut spent = self.descriptors;
+        spent.push(self.socket);
+        spent
     }
 }
 

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sietch_disk::broker::{BrokerLayout, create_pair};
+use sietch_disk::broker::{BrokerLayout, create_pair, peer_socket};
 use sietch_protocol::message::MAX_HELD;
 use sietch_protocol::{AreaGrant, BrokerShape, HeldStorage};
 use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, Notice, Protection, Reply, Request, VolumeKind};
@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use crate::control::controller::{Control, SERVICE_CORE_ENDED, refuse};
 use crate::control::event::{Answer, Event};
 use crate::control::tables::{AfterReshape, Brokered, Pending, WaitingRequest};
-use crate::device::VnicDevices;
+use crate::granted::GrantedDescriptor;
 use crate::state::{Device, GrantRecord};
 use crate::volume::{AreaChange, AreaDescriptors, AreaLayout, AreaPath, Volume};
 
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-impl<D: VnicDevices> Control<D> {
+impl Control {
     /// Whether the area is on a volume of extents.
     pub(in crate::control) fn is_brokered(&self, label: &str) -> bool {
         let volume = self.volumes.get(&AreaPath::from_label(label).volume);
@@ -177,7 +177,7 @@ impl<D: VnicDevices> Control<D> {
             self.check_quiet(&path)?;
             let (file, bytes) = self.volumes.of(&path)?.lease().map_err(failed)?;
             let notice = Notice::Volume { name: path.volume.clone(), bytes };
-            if !self.send_notice(service, notice, vec![file]) {
+            if !self.send_notice(service, notice, vec![file.into()]) {
                 return Err(unread());
             }
             self.brokered.volumes.insert(path.volume.clone());
@@ -196,11 +196,12 @@ impl<D: VnicDevices> Control<D> {
             shape,
             uid: record.process.uid,
         };
-        let descriptors = vec![pair.host.memory, pair.host.doorbell];
+        let doorbell = GrantedDescriptor::Peer(peer_socket(pair.host.doorbell, record.process.uid));
+        let descriptors = vec![pair.host.memory.into(), doorbell];
         if !self.send_notice(service, Notice::Area(Box::new(grant)), descriptors) {
             return Err(unread());
         }
-        let descriptors = vec![pair.application.memory, pair.application.doorbell];
+        let descriptors = [pair.application.memory, pair.application.doorbell].map(Into::into).into();
         let nothing = AreaDescriptors { files: Vec::new(), lengths: Vec::new(), layout: None };
         let Answer { body: Reply::Vsa(mut grant), .. } = self.vsa_answer(record, nothing) else {
             return Err(failed("its answer is of another sort".to_owned()));

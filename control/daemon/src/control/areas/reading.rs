@@ -18,10 +18,9 @@ use tokio::sync::oneshot;
 use super::unknown;
 use crate::control::controller::{Control, refuse};
 use crate::control::event::Answer;
-use crate::device::VnicDevices;
 use crate::volume::{AreaInfo, AreaPath, Volume};
 
-impl<D: VnicDevices> Control<D> {
+impl Control {
     /// An area that is there and that this client may read.
     pub(in crate::control) fn readable(
         &self,
@@ -49,7 +48,10 @@ impl<D: VnicDevices> Control<D> {
         let (path, volume, found) = self.readable(connection, name)?;
         let file = volume.reader(&path.name)?;
         let area = self.area_status(&volume, &path, &found);
-        Ok(Answer { body: Reply::Reading(Box::new(area)), descriptors: file.into_iter().collect() })
+        Ok(Answer {
+            body: Reply::Reading(Box::new(area)),
+            descriptors: file.into_iter().map(Into::into).collect(),
+        })
     }
 
     /// A piece of an area that cannot be opened.
@@ -82,7 +84,7 @@ impl<D: VnicDevices> Control<D> {
                     let fix = "see whether memory or descriptors are short";
                     refuse(ErrorKind::Failed, format!("VSA {name}"), error.to_string(), fix)
                 })?;
-                Ok(Answer { body: Reply::Piece, descriptors: vec![file] })
+                Ok(Answer { body: Reply::Piece, descriptors: vec![file.into()] })
             };
             let done = tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
                 let what = format!("VSA {}", path.full());

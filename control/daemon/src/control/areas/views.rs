@@ -23,7 +23,6 @@ use tokio::sync::oneshot;
 use crate::control::controller::{Client, Control, refuse};
 use crate::control::event::{Answer, Event};
 use crate::control::tables::PendingView;
-use crate::device::VnicDevices;
 use crate::log_budget;
 use crate::state::GrantRecord;
 
@@ -38,7 +37,7 @@ fn named(record: &GrantRecord) -> String {
     format!("pid {} (`{}`)", record.process.pid, record.client)
 }
 
-impl<D: VnicDevices> Control<D> {
+impl Control {
     /// The connection that answers for the view of `record`'s area, if it shows one.
     pub(in crate::control) fn viewer(&self, record: &GrantRecord) -> Option<u64> {
         let shows = |(number, client): (&u64, &Client)| {
@@ -216,6 +215,7 @@ fn check(answer: ViewReply, ask: ViewOperation, descriptors: Vec<SentDescriptor>
         _ => return Err(format!("{} descriptors came with it", descriptors.len())),
     }
     // A sealed memfd of at most that length.
-    let descriptors = descriptors.into_iter().filter_map(SentDescriptor::into_trusted).collect();
+    let descriptors =
+        descriptors.into_iter().filter_map(SentDescriptor::into_trusted).map(Into::into).collect();
     Ok(Answer { body: Reply::View(answer), descriptors })
 }

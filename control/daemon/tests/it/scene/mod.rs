@@ -2,7 +2,7 @@
 //! their own.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::MemfdFlags;
-use sietch_daemon::device::{DeviceError, OpenedVnic, RingViolation, VnicDevices, VnicPlan};
+use sietch_daemon::device::{Adoption, DeviceError, OpenedVnic, RingViolation, VnicDevices, VnicPlan};
 use sietch_daemon::{Error, Options};
 use sietch_protocol::metrics::Metric;
 use sietch_protocol::{Connection, SharedDescriptors, Status, VnicDescriptors, XskLayout};
@@ -32,8 +32,14 @@ impl FileDevices {
         Self { directory }
     }
 
+    /// The file of a device. While there is one of its name with `.slow`, as a test makes it, the
+    /// device takes time.
     fn path(&self, plan: &VnicPlan) -> PathBuf {
-        self.directory.join(&plan.host_interface)
+        let path = self.directory.join(&plan.host_interface);
+        while path.with_extension("slow").exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        path
     }
 }
 
@@ -82,12 +88,15 @@ impl VnicDevices for FileDevices {
 
     fn repair_rings(&mut self, _host_interface: &str) {}
 
-    async fn adopt(&mut self, plan: &VnicPlan, _pid: u32, _pidfd: BorrowedFd<'_>) -> Result<(), DeviceError> {
-        let found = std::fs::read_to_string(self.path(plan)).unwrap_or_default();
-        if found == plan.generation.to_string() {
-            return Ok(());
-        }
-        Err(DeviceError { what: plan.name.clone(), cause: "gone".into(), fix: "restart".into() })
+    async fn adopt(&mut self, adoptions: Vec<Adoption>) -> Vec<Result<(), DeviceError>> {
+        let adopted = adoptions.iter().map(|Adoption { plan, .. }| {
+            let found = std::fs::read_to_string(self.path(plan)).unwrap_or_default();
+            if found == plan.generation.to_string() {
+                return Ok(());
+            }
+            Err(DeviceError { what: plan.name.clone(), cause: "gone".into(), fix: "restart".into() })
+        });
+        adopted.collect()
     }
 
     async fn close(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {

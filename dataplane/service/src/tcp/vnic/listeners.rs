@@ -76,7 +76,8 @@ impl<Q: Device> Vnic<Q> {
     pub(super) fn deliver_local(&mut self, binding: Key) -> bool {
         let Some(pair) = self.pairs.get_mut(&binding).filter(|pair| !pair.full) else { return false };
         while let Some(local) = pair.local.front() {
-            let descriptors = local.descriptors.each_ref().map(AsFd::as_fd);
+            let [common, page] = local.memory.each_ref().map(AsFd::as_fd);
+            let descriptors = [local.placeholder.as_fd(), common, page];
             let message = local.arrival.as_bytes();
             match send_message(pair.socket.as_fd(), message, &descriptors, SendFlags::DONTWAIT) {
                 Err(Errno::AGAIN) => {

@@ -9,11 +9,12 @@
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use sietch_protocol::closer::PeerSocket;
 use sietch_protocol::socket_service::{
     Arrival, ArrivalKind, Name, ONLY_IPV6, REUSED_ADDRESS, Reply, ReplyKind, Request, RequestKind,
     SHARED_PORT,
@@ -100,14 +101,14 @@ impl<Q: Device> Vnic<Q> {
         }
     }
 
-    fn watch(&self, socket: &OwnedFd, token: Token) -> Result<(), Errno> {
+    fn watch(&self, socket: impl AsFd, token: Token) -> Result<(), Errno> {
         epoll::add(&self.epoll, socket, EventData::new_u64(token.word()), EventFlags::IN)
     }
 
     fn bind(&mut self, uid: u32, request: &Request) -> Result<Answer, Errno> {
         let binding = self.bind_requested(uid, request)?;
         let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .and_then(|(own, given)| Ok((sockopt::socket_cookie(&given)?, takes_no_descriptors(own), given)))
+            .and_then(|(own, given)| Ok((sockopt::socket_cookie(&given)?, peer_socket(own, uid), given)))
             .and_then(|(cookie, own, given)| {
                 self.watch(&own, Token::Reservation(binding))?;
                 Ok((cookie, own, given))
@@ -172,7 +173,7 @@ impl<Q: Device> Vnic<Q> {
             Some(binding) => binding,
             None => self.bind_requested(uid, request)?,
         };
-        let opened = self.open(binding, request, pair);
+        let opened = self.open(binding, uid, request, pair);
         if opened.is_err() && !self.reservations.contains_key(&binding) {
             self.host.release(binding);
         }
@@ -186,6 +187,7 @@ impl<Q: Device> Vnic<Q> {
     fn open(
         &mut self,
         binding: Key,
+        uid: u32,
         request: &Request,
         pair: Option<ListenerPair>,
     ) -> Result<OwnedFd, Errno> {
@@ -201,9 +203,9 @@ impl<Q: Device> Vnic<Q> {
         self.host.listen(binding, request.backlog).map_err(BindError::errno)?;
         self.watch(pair, Token::Pair(binding))?;
         let [pair, placeholder] = made.take().ok_or(Errno::INVAL)?;
+        let socket = peer_socket(pair, uid);
         self.placeholders.insert(cookie, Placeholder::Listener(binding));
-        self.pairs
-            .insert(binding, Pair { socket: pair, cookie, application, full: false, local: VecDeque::new() });
+        self.pairs.insert(binding, Pair { socket, cookie, application, full: false, local: VecDeque::new() });
         Ok(placeholder)
     }
 
@@ -291,7 +293,9 @@ impl<Q: Device> Vnic<Q> {
         let arrival = Arrival::new(ArrivalKind::Stream, remote.into(), local.into());
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|_| Errno::MFILE);
         let cookies = [sockopt::socket_cookie(&zero)?, sockopt::socket_cookie(&one)?];
-        let descriptors = [one, copy(&memory.common)?, copy(&memory.private[1])?];
+        let refuses = socket_pair::refuses_descriptors(&one);
+        let placeholder = PeerSocket::new(one, refuses, client.uid);
+        let accepting = [copy(&memory.common)?, copy(&memory.private[1])?];
         let given = vec![zero, copy(&memory.common)?, copy(&memory.private[0])?];
         if let Some(socket_service) = &self.socket_service {
             let connection = Connection {
@@ -309,7 +313,7 @@ impl<Q: Device> Vnic<Q> {
             })));
         }
         if let Some(pair) = self.pairs.get_mut(&binding) {
-            pair.local.push_back(LocalArrival { arrival, descriptors });
+            pair.local.push_back(LocalArrival { arrival, placeholder, memory: accepting });
         }
         self.deliver(binding);
         let reply = Reply { local: local.into(), remote: remote.into(), ..Reply::new(ReplyKind::Connected) };
@@ -363,13 +367,12 @@ fn own_pair(backlog: u32) -> Result<[OwnedFd; 2], Errno> {
     // The kernel doubles the size.
     let messages = (backlog.clamp(1, BACKLOG) as usize).min(IN_PAIR);
     sockopt::set_socket_send_buffer_size(&pair, messages * MESSAGE / 2)?;
-    Ok([takes_no_descriptors(pair), placeholder])
+    Ok([pair, placeholder])
 }
 
-/// Makes the service's end of a pair refuse descriptors, which a thread of a VNIC would have to
-/// close. Before Linux 6.16 they cannot be refused.
-fn takes_no_descriptors(own: OwnedFd) -> OwnedFd {
-    // An older kernel returns an error, which is ignored.
-    let _ = socket_pair::refuse_descriptors(&own);
-    own
+/// The service's end of a pair whose other end has an application of `uid`. It refuses descriptors,
+/// which the thread of a VNIC would have to close, if the kernel can.
+fn peer_socket(own: OwnedFd, uid: u32) -> PeerSocket {
+    let refuses = socket_pair::refuse_descriptors(&own).is_ok();
+    PeerSocket::new(own, refuses, uid)
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Receiver;
 
+use sietch_protocol::closer::PeerSocket;
 use sietch_protocol::socket_service::{Arrival, Reply};
 use sietch_ring::stream::RegionSizes;
 use sietch_structures::Key;
@@ -19,7 +20,7 @@ use crate::tcp::stream_channel::StreamChannel;
 /// The service's end of a listener's pair.
 #[derive(Debug)]
 pub(super) struct Pair {
-    pub socket: OwnedFd,
+    pub socket: PeerSocket,
     /// The cookie of the placeholder, the program's end.
     pub cookie: u64,
     /// The key of the listener's application.
@@ -34,14 +35,16 @@ pub(super) struct Pair {
 #[derive(Debug)]
 pub(super) struct LocalArrival {
     pub arrival: Arrival,
-    /// Placeholder, common memory, private page.
-    pub descriptors: [OwnedFd; 3],
+    /// The client may have sent something over its own placeholder already.
+    pub placeholder: PeerSocket,
+    /// Common memory, private page.
+    pub memory: [OwnedFd; 2],
 }
 
 /// The service's end of the pair that keeps a bound name without a listener.
 #[derive(Debug)]
 pub(super) struct Reservation {
-    pub socket: OwnedFd,
+    pub socket: PeerSocket,
     /// The cookie of the placeholder, the program's end.
     pub cookie: u64,
 }

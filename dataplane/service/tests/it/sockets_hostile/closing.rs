@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rustix::io::Errno;
+use sietch_protocol::closer::PeerSocket;
 
 use super::users::{ONE, OTHER, as_user, is_root};
 use super::*;
@@ -163,6 +164,42 @@ fn unclosed_descriptors_of_a_user_are_bounded_and_another_is_served() {
     }
     drop((service, null));
     while descriptors() > before {
+        std::thread::yield_now();
+    }
+}
+
+/// As before Linux 6.16, where an application can put descriptors into placeholders and doorbells.
+#[test]
+fn a_user_whose_ends_of_pairs_hang_in_their_close_is_left_to_the_kernel() {
+    let name = "a_user_whose_ends_of_pairs_hang_in_their_close_is_left_to_the_kernel";
+    if !is_root(name) {
+        return;
+    }
+    if isolated::passes(name) {
+        return;
+    }
+    let service = TestService::new();
+    let end = |hangs: Option<TcpStream>| {
+        let (one, other) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        if let Some(hangs) = &hangs {
+            send_message(one.as_fd(), b"x", &[hangs.as_fd()], SendFlags::empty()).expect("room");
+        }
+        drop((hangs, PeerSocket::new(other.into(), false, ONE)));
+    };
+    let peers: Vec<_> = (0..limits::CLOSERS_PER_USER)
+        .map(|_| {
+            let (one, peer) = lingering();
+            end(Some(one));
+            peer
+        })
+        .collect();
+    assert!(is_read(&service, ONE), "these alone leave room");
+    // All threads of the user hang, so each of these keeps its descriptor.
+    (0..limits::UNCLOSED).for_each(|_| end(None));
+    assert!(!is_read(&service, ONE), "it has all that it may have");
+    assert!(is_read(&service, OTHER));
+    drop(peers);
+    while !is_read(&service, ONE) {
         std::thread::yield_now();
     }
 }
