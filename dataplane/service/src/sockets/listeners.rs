@@ -62,7 +62,7 @@ impl SocketService {
         }
     }
 
-    fn still_listens(&self, id: ListenerId) -> Result<bool, CallError> {
+    pub(super) fn still_listens(&self, id: ListenerId) -> Result<bool, CallError> {
         let (Some(open), Some(listener)) = (self.listeners.get(&id), self.table.listener(id)) else {
             return Ok(false);
         };

@@ -41,6 +41,8 @@ pub(super) struct Entry {
     pub cookies: [u64; 2],
     /// The watches of its placeholders; `None` where there is none, or where it has fired.
     pub watches: [Option<Watch>; 2],
+    /// This service relays it in the place of the program that accepted it.
+    pub relayed: bool,
     closed: [bool; 2],
     /// The number of sweeps in a row that did not find it.
     missed: u8,
@@ -89,7 +91,8 @@ impl Registry {
             watch.into_iter().for_each(|watch| self.watcher.register(watch, id, end));
         }
         self.unwatched += usize::from(watches.contains(&None));
-        let entry = Entry { memory, cookies, watches, closed: [false; 2], missed: 0, found: false };
+        let entry =
+            Entry { memory, cookies, watches, relayed: false, closed: [false; 2], missed: 0, found: false };
         self.entries.insert(id, entry);
         self.added += 1;
     }
@@ -152,6 +155,13 @@ impl Registry {
     /// Returns a connection.
     pub(super) fn get(&self, id: ConnectionId) -> Option<&Entry> {
         self.entries.get(&id)
+    }
+
+    /// Notes that this service relays a connection.
+    pub(super) fn note_relayed(&mut self, id: ConnectionId) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.relayed = true;
+        }
     }
 
     /// Removes a connection.

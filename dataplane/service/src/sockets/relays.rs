@@ -38,9 +38,9 @@ const NICE: i32 = 19;
 pub(super) struct Destination {
     /// The names of the accepting end.
     pub names: Names,
-    /// The cookie of the listener's network namespace.
+    /// The cookie of the connection's network namespace.
     pub namespace: u64,
-    /// That namespace, if this process may enter it.
+    /// The namespace of the kernel's socket that listens there, if this process may enter it.
     pub entrance: Option<OwnedFd>,
 }
 
@@ -101,6 +101,9 @@ fn connect(to: &Destination) -> io::Result<OwnedFd> {
         let entrance = to.entrance.as_ref().ok_or(io::ErrorKind::PermissionDenied)?;
         move_into_link_name_space(entrance.as_fd(), Some(LinkNameSpaceType::Network))?;
         socket = open()?;
+        if namespace_cookie(&socket)? != to.namespace {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
     }
     // A name that the client has bound is in use: then the kernel gives another port.
     set_socket_reuseaddr(&socket, true)?;

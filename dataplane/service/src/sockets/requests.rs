@@ -37,7 +37,7 @@ use super::registry::{self, Placeholder};
 use super::relays::Destination;
 use super::state::SocketService;
 use super::table::{ConnectionId, Listener, ListenerId, TableError};
-use crate::requests::application::{Application, page_names};
+use crate::requests::application::{Application, Connection, page_names};
 
 /// A listener that is about to be opened.
 struct NewListener {
@@ -386,8 +386,12 @@ impl SocketService {
         Ok(answer)
     }
 
-    /// Relays a connection for a program that cannot map it ([`super::relays`]). Returns the
+    /// Relays a connection for a program that cannot map it ([`super::relays`]), once. Returns the
     /// placeholder with an error.
+    ///
+    /// Who holds a listener's placeholder may accept there what arrived there, and has this service
+    /// connect nowhere else: the connection must have arrived at that listener, and it must listen
+    /// at that name now.
     fn relay(
         &mut self,
         uid: u32,
@@ -401,23 +405,39 @@ impl SocketService {
         let (Some(connection), Some(entry)) = (self.table.connection(id), self.registry.get(id)) else {
             return Err((Errno::NOTCONN, placeholder));
         };
+        let Some(arrived) = self.arrived_at(connection, listener).filter(|_| !entry.relayed) else {
+            return Err((Errno::INVAL, placeholder));
+        };
+        if !matches!(self.still_listens(arrived), Ok(true)) {
+            return Err((Errno::CONNREFUSED, placeholder));
+        }
         let (names, namespace) = (connection.accepted, connection.namespace);
-        let mut entrance = None;
-        for (&id, open) in &mut self.listeners {
-            let leads_here = || {
-                let published = self.table.listener(id).filter(|_| open.leads_to.is_some());
-                published.is_some_and(|published| {
-                    published.application.uid == uid && published.is_reached_at(namespace, names.local)
-                })
-            };
-            if id == listener || leads_here() {
+        let kernel = self.listeners.get(&arrived).and_then(|open| open.kernel.as_ref());
+        let entrance = kernel.and_then(|kernel| namespace_of(kernel).ok());
+        for id in [listener, arrived] {
+            if let Some(open) = self.listeners.get_mut(&id) {
                 open.takes_no_memory = true;
-                entrance = open.kernel.as_ref().and_then(|kernel| namespace_of(kernel).ok());
             }
         }
         self.relays.begin(uid, placeholder, &entry.memory, Destination { names, namespace, entrance })?;
+        self.registry.note_relayed(id);
         self.counters.relayed += 1;
         Ok(())
+    }
+
+    /// Returns where a connection that `listener` accepted has arrived: there, at another listener
+    /// of the same socket, or at a port that is published for it.
+    fn arrived_at(&self, connection: &Connection, listener: ListenerId) -> Option<ListenerId> {
+        let (accepting, open) = (self.table.listener(listener)?, self.listeners.get(&listener)?);
+        let (names, namespace) = (connection.accepted, connection.namespace);
+        let mut listeners = self.listeners.iter().filter(|&(&id, other)| {
+            let Some(own) = self.table.listener(id) else { return false };
+            let leads_here = other.leads_to.is_some() && own.application == accepting.application;
+            (other.group == open.group || leads_here)
+                && own.application == connection.server
+                && own.is_reached_at(namespace, names.local)
+        });
+        listeners.next().map(|(&id, _)| id)
     }
 
     fn adopt(&self, socket: &OwnedFd) -> Answer {

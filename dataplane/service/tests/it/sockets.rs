@@ -141,6 +141,30 @@ fn a_connection_that_its_program_cannot_map_goes_on_through_a_kernels_socket() {
 }
 
 #[test]
+fn a_connection_is_relayed_once_and_to_the_listener_at_which_it_arrived() {
+    let service = TestService::new();
+    let relay = |end: &OwnedFd, listener: &OwnedFd| {
+        service.call(&request(RequestKind::Relay), &[end.as_fd(), listener.as_fd()]).unwrap().0
+    };
+    let kernels = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [(listener, address), (other, _)] =
+        kernels.each_ref().map(|kernel| (service.listen_on(kernel, 16), kernel.local_addr().unwrap()));
+    let clients = [(); 2].map(|()| connect(&service, address));
+    let [end, late] = [(); 2].map(|()| arrival(&listener).1[0].take().unwrap());
+    // The service would connect to the other one, by the rights of its own user.
+    assert_eq!(relay(&end, &other).error(), Errno::INVAL);
+    assert_eq!(relay(&end, &listener).kind(), ReplyKind::Done);
+    assert_eq!(relay(&end, &listener).error(), Errno::INVAL, "it is relayed");
+    // By now somebody else may listen at that name.
+    rustix::net::shutdown(&kernels[0], rustix::net::Shutdown::Both).unwrap();
+    let refused = relay(&late, &listener).error();
+    // Perhaps the service has already seen that it no longer listens.
+    assert!([Errno::CONNREFUSED, Errno::INVAL].contains(&refused), "{refused:?}");
+    assert_eq!(service.shown().counters.relayed, 1);
+    drop(clients);
+}
+
+#[test]
 fn relays_of_a_user_are_bounded() {
     let service = TestService::new();
     let (listener, address) = listen(&service, "127.0.0.1:0", 4096);
