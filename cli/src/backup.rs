@@ -4,9 +4,11 @@
 //!    area's user and to administrators, or piece by piece where there can be none ([`pieces`]).
 //!    The store goes on meanwhile.
 //! 2. To a pipe it is written when all of it is in memory. A file is written beside its name by a
-//!    process whose pipe it is, and takes the name once it is whole and durable.
+//!    process whose pipe it is, and takes the name once it is whole and durable. Until then it is
+//!    locked ([`lock_partial`]), so that two backups never write or rename one file.
 //! 3. A restore acquires the area as a store does: from the daemon, which makes an area that is
-//!    missing and notes its owner. Without a daemon it runs one meanwhile, that of `sietch up`.
+//!    missing and notes its owner. Without a daemon it runs one meanwhile, that of `sietch up`, and
+//!    a process of its own does the rest.
 //! 4. What the store, or another user, has written is read as the area's user, not as root.
 
 mod pieces;
@@ -14,11 +16,12 @@ mod pieces;
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, ErrorKind, IsTerminal as _, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{FlockOperation, OFlags, flock};
 use sietch::disk::{AreaQueue, BlockingQueue};
 use sietch_kv::backup::{BackupError, Image};
 use sietch_protocol::Connection;
@@ -95,23 +98,16 @@ fn open_copy(file: &OwnedFd) -> Result<BlockingQueue, BackupError> {
     BlockingQueue::open(file.into(), whole).map_err(area_failed)
 }
 
+/// The fix where a backup cannot be written.
+const FIX: &str = "name a file that you may write, on a disk with room";
+
 /// Writes a file that only its owner reads, whole or not at all.
 fn write_file(socket: &Path, arguments: &BackupArguments) -> Result<(), Error> {
-    const FIX: &str = "name a file that you may write, on a disk with room";
     let path = arguments.file.as_path();
     let mut name = path.as_os_str().to_owned();
     name.push(".partial");
     let partial = PathBuf::from(name);
-    // What another user has put there is neither followed nor written to.
-    match std::fs::remove_file(&partial) {
-        Err(source) if source.kind() != ErrorKind::NotFound => {
-            return Err(Error::file(&partial, FIX)(source));
-        }
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let file = options.open(&partial).map_err(Error::file(&partial, FIX))?;
+    let file = lock_partial(&partial)?;
     let failed = |source| Error::Start { what: "backup", source };
     let written = file.try_clone().and_then(|out| {
         let mut writer = own_program(socket);
@@ -132,6 +128,52 @@ fn write_file(socket: &Path, arguments: &BackupArguments) -> Result<(), Error> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::file(folder, FIX))
 }
 
+/// Makes the file that a backup writes. Its lock lasts until the descriptor, and that of the process
+/// that writes, are closed.
+///
+/// Whoever finds a file of that name removes it only while holding its lock: its maker has ended.
+/// What another user has put there is neither followed nor written to.
+///
+/// # Errors
+/// [`Error::BackupRuns`]: another backup has the lock. [`Error::File`].
+fn lock_partial(partial: &Path) -> Result<File, Error> {
+    let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive);
+    let busy = || Error::BackupRuns { path: partial.to_owned() };
+    // Each round ends early only if another backup has begun meanwhile.
+    for _ in 0..16 {
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(partial);
+        match made {
+            Ok(file) if lock(&file).is_ok() && is_at(&file, partial) => return Ok(file),
+            Ok(_) => continue,
+            Err(source) if source.kind() == ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(Error::file(partial, FIX)(source)),
+        }
+        let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
+        let left = OpenOptions::new().write(true).custom_flags(flags).open(partial);
+        let left = match left {
+            Ok(file) if lock(&file).is_err() => return Err(busy()),
+            Ok(file) if !is_at(&file, partial) => continue,
+            left => left,
+        };
+        match std::fs::remove_file(partial) {
+            Err(source) if source.kind() != ErrorKind::NotFound => {
+                return Err(Error::file(partial, FIX)(source));
+            }
+            _ => drop(left),
+        }
+    }
+    Err(busy())
+}
+
+/// Returns whether `path` is the name of this open file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), std::fs::symlink_metadata(path)) {
+        (Ok(file), Ok(named)) => identity(file) == identity(named),
+        _ => false,
+    }
+}
+
 /// `sietch` with the daemon at `socket`.
 fn own_program(socket: &Path) -> Command {
     let mut command = Command::new(up::child::program());
@@ -144,22 +186,36 @@ fn own_program(socket: &Path) -> Command {
 /// # Errors
 /// As [`backup`]. The area is as it was then, unless the message says otherwise.
 pub(crate) fn restore(socket: Option<PathBuf>, arguments: &RestoreArguments) -> Result<(), Error> {
-    let mut input = open_backup(&arguments.file)?;
     let places = Places::of(&arguments.control, socket)?;
     if let Some(instance) = up::instance::find(&paths::record(&places.socket))? {
         return Err(Error::StoreRuns { pid: instance.pid });
     }
-    let daemon = Daemon::reach(&places)?;
+    let Some(daemon) = Daemon::reach(&places)? else {
+        return restore_through(&places.socket, arguments);
+    };
+    // The kernel tells the daemon of the end of this process by the rights that this process has
+    // then. So this one keeps them, and another one restores.
+    let mut worker = own_program(&places.socket);
+    worker.stdin(Stdio::inherit()).args(["kv", "restore", "--vsa", &arguments.vsa]);
+    worker.arg("--config").arg(&places.file).arg("--data").arg(&places.data);
+    worker.args(arguments.replace.then_some("--replace")).arg("--").arg(&arguments.file);
+    let status = worker.status().map_err(|source| Error::Start { what: "restore", source })?;
+    drop(daemon);
+    if status.success() { Ok(()) } else { std::process::exit(status.code().unwrap_or(1)) }
+}
+
+/// Restores into an area of the daemon at `socket`.
+fn restore_through(socket: &Path, arguments: &RestoreArguments) -> Result<(), Error> {
+    let mut input = open_backup(&arguments.file)?;
     let name = arguments.vsa.as_str();
-    become_user(user_of(&mut administration::connect(&places.socket)?, name)?)?;
+    become_user(user_of(&mut administration::connect(socket)?, name)?)?;
     let (header, image) = Image::read(&mut input).map_err(failed)?;
-    let queue = acquire(&places.socket, name)?;
+    let queue = acquire(socket, name)?;
     let mut identity = [0; 16];
     File::open("/dev/urandom")
         .and_then(|mut random| random.read_exact(&mut identity))
         .map_err(Error::file(Path::new("/dev/urandom"), "let this user read it"))?;
     image.restore(queue, u128::from_ne_bytes(identity), arguments.replace).map_err(failed)?;
-    drop(daemon);
     let keys = style::grouped(header.keys);
     say(&format!("{name}: {keys} keys are restored; start the store with `sietch up`"));
     Ok(())
@@ -214,7 +270,6 @@ impl Daemon {
             let status = child.wait().map_err(failed)?;
             return Err(failed(std::io::Error::other(format!("{status}; it says why above"))));
         }
-        // This connection stays an administrator's when the process gives up root.
         let connection = administration::connect(&places.socket)?;
         Ok(Some(Self(child, connection)))
     }

@@ -170,6 +170,14 @@ pub(crate) enum Error {
     #[diagnostic(help("name a file, or send it through a pipe: `sietch kv backup - | zstd > FILE`"))]
     BackupToTerminal,
 
+    /// Two backups would write one file.
+    #[error("backup: another backup is writing {}", path.display())]
+    #[diagnostic(help("wait until it has ended, or name another file"))]
+    BackupRuns {
+        /// The file that it writes.
+        path: PathBuf,
+    },
+
     /// A store may hold the area that is to be restored.
     #[error("restore: sietch runs, pid {pid}, and its store has the area")]
     #[diagnostic(help("stop it with `sietch down`, restore, and start it again with `sietch up`"))]

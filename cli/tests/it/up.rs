@@ -648,6 +648,15 @@ fn a_backup_of_a_running_store_is_restored_where_no_store_has_run() {
             &std::fs::metadata(&file).expect("it is there").permissions(),
         );
         assert_eq!(mode & 0o777, 0o600);
+        // One that has ended early leaves its file, one that runs its lock.
+        let partial = std::fs::File::create(path("store.skb.partial")).expect("create");
+        partial.lock().expect("nobody has it");
+        let refused = testbed.run(&["kv", "backup", &file]);
+        assert!(text(&refused.stderr).contains("another backup is writing"), "{refused:?}");
+        assert!(!refused.status.success() && std::fs::metadata(path("store.skb.partial")).is_ok());
+        drop(partial);
+        assert!(testbed.run(&["kv", "backup", &file]).status.success());
+        assert!(std::fs::metadata(path("store.skb.partial")).is_err());
         let piped = testbed.run(&["kv", "backup", "-"]);
         assert!(piped.status.success(), "{piped:?}");
         let skip_time = |bytes: &[u8]| (bytes.len(), bytes[24..32].to_vec());
@@ -679,6 +688,20 @@ fn a_backup_of_a_running_store_is_restored_where_no_store_has_run() {
             if replaced {
                 std::fs::rename(path("elsewhere"), path("data")).expect("rename");
             }
+        }
+        // A restore that is killed leaves no daemon. The next `up` would take it for somebody's.
+        let to = path("killed");
+        let fixed = ["kv", "restore", "-", "--config", &path("sietch.toml"), "--data", &to];
+        let mut killed = testbed.sietch(&fixed).stdin(Stdio::piped()).spawn().expect("start sietch");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let answers = || testbed.run(&["status"]).status.success();
+        while !answers() {
+            assert!(Instant::now() < deadline, "the restore starts no daemon");
+        }
+        killed.kill().expect("it runs");
+        killed.wait().expect("its end");
+        while answers() {
+            assert!(Instant::now() < deadline, "its daemon runs on");
         }
         // What is damaged changes nothing.
         let mut bytes = std::fs::read(&file).expect("read");
