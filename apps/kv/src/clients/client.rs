@@ -9,7 +9,7 @@
 //! 3. Closing: [`Closing::AfterOutput`] sends all output first (QUIT, protocol errors),
 //!    [`Closing::Now`] drops it (limits, CLIENT KILL).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 
 use super::output::Output;
@@ -141,7 +141,6 @@ impl ReplyMode {
 /// A watched key.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    pub(crate) key: DatabaseKey,
     pub(crate) version: u64,
     /// Its time was over already when the watch began.
     pub(crate) overdue: bool,
@@ -197,7 +196,7 @@ pub(crate) struct Client {
     pub(crate) closing: Closing,
     pub(crate) reply_mode: ReplyMode,
     pub(crate) transaction: Option<Transaction>,
-    pub(crate) watches: Vec<Watch>,
+    pub(crate) watches: HashMap<DatabaseKey, Watch>,
     pub(crate) channels: BTreeSet<Box<[u8]>>,
     pub(crate) patterns: BTreeSet<Box<[u8]>>,
     pub(crate) blocked: Option<Blocked>,
@@ -250,7 +249,7 @@ impl Client {
             closing: Closing::No,
             reply_mode: ReplyMode::On,
             transaction: None,
-            watches: Vec::new(),
+            watches: HashMap::new(),
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
             blocked: None,
@@ -279,8 +278,8 @@ impl Client {
 
     /// Ends all watches of the client.
     pub(crate) fn unwatch_all(&mut self, store: &mut Store) {
-        for watch in self.watches.drain(..) {
-            store.unwatch(&watch.key);
+        for (key, _) in self.watches.drain() {
+            store.unwatch(&key);
         }
     }
 
@@ -325,12 +324,9 @@ impl Client {
         deadline: Option<u64>,
         on_timeout: TimeoutReply,
     ) {
-        let mut waited: Vec<DatabaseKey> = Vec::with_capacity(keys.len());
-        for &key in keys {
-            if waited.iter().all(|(_, known)| **known != *key) {
-                waited.push((database, key.into()));
-            }
-        }
+        let mut known = HashSet::with_capacity(keys.len());
+        let waited = keys.iter().filter(|&&key| known.insert(key)).map(|&key| (database, key.into()));
+        let waited = waited.collect();
         let (arguments, shared) = (Vec::new(), false);
         self.block_request =
             Some(Blocked { keys: waited, type_name: "", deadline, on_timeout, arguments, shared });

@@ -88,12 +88,12 @@ fn watch(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let now = context.data.now();
     for &key in &arguments[1..] {
         let watched = (database, key.into());
-        if context.client.watches.iter().any(|watch| watch.key == watched) {
+        if context.client.watches.contains_key(&watched) {
             continue;
         }
         let overdue = context.data.store_ref().is_overdue(database, key, now);
         let version = context.data.store().watch(watched.clone());
-        context.client.watches.push(Watch { key: watched, version, overdue });
+        context.client.watches.insert(watched, Watch { version, overdue });
     }
     context.reply.ok();
     Ok(())
@@ -108,9 +108,9 @@ fn unwatch(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
 fn watched_key_changed(context: &Context<'_>) -> bool {
     let store = context.data.store_ref();
     let now = context.data.now();
-    context.client.watches.iter().any(|watch| {
-        let (database, key) = (watch.key.0, &watch.key.1);
-        let changed = store.version(&watch.key) != watch.version;
+    context.client.watches.iter().any(|(watched, watch)| {
+        let (database, key) = (watched.0, &watched.1);
+        let changed = store.version(watched) != watch.version;
         if watch.overdue {
             // The removal of such a key is no change: its time was over when the watch began.
             changed && store.find(database, key).is_some()

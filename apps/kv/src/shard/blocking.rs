@@ -80,8 +80,8 @@ impl Shard {
                 if !Data::new(&mut self.store, database_key.0, now).exists(&database_key.1) {
                     break;
                 }
-                // The value is not of its type.
-                if self.peers.any && self.needs_others(&waiter) {
+                let found = self.store.find(database_key.0, &database_key.1);
+                if found.map(|entry| entry.value().type_name()) != Some(waiter.type_name) {
                     continue;
                 }
                 let Some(mut client) = self.clients.take(waiter.client) else {

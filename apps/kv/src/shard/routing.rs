@@ -104,7 +104,7 @@ impl Shard {
             let Some((number, command)) = self.table.find(arguments[0]) else { return true };
             matches!(self.route_alone(client, number, command, &arguments), Route::Here | Route::Alone)
         };
-        client.watches.iter().all(|watch| self.placement.is_own(&watch.key.1))
+        client.watches.keys().all(|(_, key)| self.placement.is_own(key))
             && client.transaction.iter().flat_map(|transaction| &transaction.queue).all(is_own)
     }
 }

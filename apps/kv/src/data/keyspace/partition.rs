@@ -8,7 +8,7 @@
 //! 3. Clients may be those of any shard. Their numbers are unique only together with their shard
 //!    ([`Waiter`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::candidates::Candidates;
 use super::clock::{NEVER, Now};
@@ -55,7 +55,9 @@ pub(crate) struct Partition {
     /// The clients that wait for each key, oldest first.
     waiting: HashMap<DatabaseKey, VecDeque<Waiter>>,
     /// Keys that clients wait for and that were changed, each with the number of the change.
-    pub(super) ready: VecDeque<(u64, DatabaseKey)>,
+    ready: VecDeque<(u64, DatabaseKey)>,
+    /// The same keys, to be found.
+    is_ready: HashSet<DatabaseKey>,
     dead_indexes: Vec<Index<Entry>>,
     dead_values: Vec<Value>,
     dead_expires: Vec<Expires>,
@@ -79,6 +81,7 @@ impl Partition {
             version: 0,
             waiting: HashMap::new(),
             ready: VecDeque::new(),
+            is_ready: HashSet::new(),
             dead_indexes: Vec::new(),
             dead_values: Vec::new(),
             dead_expires: Vec::new(),
@@ -109,10 +112,28 @@ impl Partition {
             self.version += 1;
             watched.version = self.version;
         }
-        let known = || self.ready.iter().any(|(_, ready)| *ready == database_key);
-        if self.waiting.contains_key(&database_key) && !known() {
+        if self.waiting.contains_key(&database_key) && self.is_ready.insert(database_key.clone()) {
             self.ready.push_back((change, database_key));
         }
+    }
+
+    /// The number of the change by which a key became ready first.
+    #[inline]
+    pub(super) fn first_ready(&self) -> Option<u64> {
+        self.ready.front().map(|&(change, _)| change)
+    }
+
+    /// Takes that key.
+    pub(super) fn pop_ready(&mut self) -> Option<DatabaseKey> {
+        let (_, database_key) = self.ready.pop_front()?;
+        self.is_ready.remove(&database_key);
+        Some(database_key)
+    }
+
+    /// Forgets all that are ready.
+    pub(super) fn clear_ready(&mut self) {
+        self.ready.clear();
+        self.is_ready.clear();
     }
 
     /// Starts to watch a key and returns its version.

@@ -142,14 +142,13 @@ impl Partitions {
     /// Whether there are changed keys that clients wait for.
     #[inline]
     pub(super) fn has_ready(&self) -> bool {
-        !self.own.ready.is_empty() || self.guests.iter().any(|(_, guest)| !guest.ready.is_empty())
+        self.own.first_ready().is_some() || self.guests.iter().any(|(_, guest)| guest.first_ready().is_some())
     }
 
     /// The key that has become ready first, of those that clients wait for.
     pub(super) fn pop_ready(&mut self) -> Option<DatabaseKey> {
-        let ready = self.iter_mut().filter(|partition| !partition.ready.is_empty());
-        let first = ready.min_by_key(|partition| partition.ready.front().map(|&(change, _)| change))?;
-        first.ready.pop_front().map(|(_, database_key)| database_key)
+        let ready = self.iter_mut().filter(|partition| partition.first_ready().is_some());
+        ready.min_by_key(|partition| partition.first_ready())?.pop_ready()
     }
 
     /// Keys of a database.

@@ -317,7 +317,7 @@ impl Store {
 
     /// Forgets the keys that were changed.
     pub(crate) fn clear_ready(&mut self) {
-        self.partitions.iter_mut().for_each(|partition| partition.ready.clear());
+        self.partitions.iter_mut().for_each(|partition| partition.clear_ready());
     }
 
     /// Whether a key exists although its time is over.

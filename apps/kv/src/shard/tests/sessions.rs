@@ -262,6 +262,26 @@ fn blocked_clients_are_served_oldest_first() {
 }
 
 #[test]
+fn many_keys_are_awaited_watched_and_served_in_linear_time() {
+    const KEYS: usize = 100_000;
+    let mut bench = Bench::new();
+    let (waiting, other) = (bench.connect(), bench.connect());
+    let started = std::time::Instant::now();
+    let keys: String = (0..KEYS).map(|key| format!(" k{key}")).collect();
+    let send = |bench: &mut Bench, client, command: &str| {
+        bench.shard.feed(client, format!("{command}\r\n").as_bytes(), bench.now);
+        bench.output(client)
+    };
+    assert_eq!(send(&mut bench, other, &format!("WATCH{keys}{keys}")), "+OK\r\n");
+    assert_eq!(send(&mut bench, waiting, &format!("BLPOP{keys}{keys} 0")), "");
+    let pairs: String = (0..KEYS).map(|key| format!(" k{key} 1")).collect();
+    assert_eq!(send(&mut bench, other, &format!("MSET{pairs}")), "+OK\r\n");
+    // A command that compares each key with all others takes a minute.
+    assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
+    bench.shard.disconnect(waiting);
+}
+
+#[test]
 fn a_blocked_client_times_out_and_goes_on() {
     let mut bench = Bench::new();
     let client = bench.connect();
