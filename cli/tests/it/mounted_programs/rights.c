@@ -105,6 +105,12 @@ static int child_of(pid_t child, const char *way) {
   return ended_well(child);
 }
 
+/* A child in the same memory, with descriptors of its own. */
+static int child_in_same_memory(void) {
+  static char stack[1 << 18] __attribute__((aligned(16)));
+  return -ended_well(clone(in_child, stack + sizeof stack, CLONE_VM | SIGCHLD, "CLONE_VM"));
+}
+
 #define WAYS(WAY)                                                      \
   WAY(setuid, setuid(NOBODY))                                          \
   WAY(setgid, setgid(NOBODY))                                          \
@@ -125,6 +131,10 @@ static int child_of(pid_t child, const char *way) {
   WAY(bounding_set, prctl(PR_CAPBSET_DROP, CAP_SYS_MODULE, 0, 0, 0))   \
   WAY(chroot, chroot("/proc"))                                         \
   WAY(unshare, unshare(CLONE_NEWNS))                                   \
+  WAY(own_table, unshare(CLONE_FILES))                                 \
+  WAY(raw_own_table, syscall(SYS_unshare, CLONE_FILES))                \
+  WAY(closed_in_own_table, close_range(4000, 4001, CLOSE_RANGE_UNSHARE)) \
+  WAY(same_memory, child_in_same_memory())                             \
   WAY(seccomp, install_filter())
 
 /* Those whose child must have nothing; the process itself stays a client. */

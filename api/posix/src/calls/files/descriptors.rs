@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::calls::files::open::forget;
 use crate::calls::process::List;
+use crate::calls::process::credentials::giving_up;
 use crate::calls::{data, descriptor, process};
 use crate::context;
 use crate::files::state::{self, with};
@@ -67,7 +68,8 @@ pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if closes && first <= last && mounts::are_any() {
         take_back(first, last);
     }
-    descriptor::close_range(first, last, flags)
+    let call = || descriptor::close_range(first, last, flags);
+    if flags & libc::CLOSE_RANGE_UNSHARE.cast_signed() == 0 { call() } else { giving_up(call) }
 }
 
 /// `closefrom(3)`.

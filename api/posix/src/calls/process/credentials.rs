@@ -5,10 +5,12 @@
 //!    gives those rights up, and with them this.
 //! 2. So clients end before such a call, and the kernel serves the files from then on, by the
 //!    descriptors that the program has. A call that fails takes nothing: clients may begin again.
-//! 3. Nothing else is kept by an earlier right. A request to the service of sockets has a
+//! 3. The same before a thread, or a child in the same memory, gets a table of descriptors of its
+//!    own: it keeps what the client closes in the other table ([`copies_descriptors`]).
+//! 4. Nothing else is kept by an earlier right. A request to the service of sockets has a
 //!    connection of its own, which it judges by the credentials of that moment. Connections through
 //!    memory, like the kernel's sockets, stay with those who have them.
-//! 4. Not such calls: what decides only about a later exec (`PR_SET_NO_NEW_PRIVS`, ambient
+//! 5. Not such calls: what decides only about a later exec (`PR_SET_NO_NEW_PRIVS`, ambient
 //!    capabilities), which closes everything; namespaces that hide no file (networks, processes).
 
 use std::ffi::{c_char, c_int, c_long, c_void};
@@ -22,8 +24,9 @@ use crate::system::sys;
 /// A number that changes nothing, where an id is given.
 const NONE: u32 = u32::MAX;
 
-/// Namespaces in which other files are reached, or other users meant.
-const HIDING: c_int = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
+/// What `unshare` takes from this process: namespaces in which other files are reached or other
+/// users meant, and the table of descriptors that the threads share.
+const TAKING: c_int = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_FILES;
 
 /// Makes a call that takes rights from this process, if it succeeds.
 pub(crate) fn giving_up<T: Default + PartialOrd>(call: impl FnOnce() -> T) -> T {
@@ -35,6 +38,12 @@ pub(crate) fn giving_up<T: Default + PartialOrd>(call: impl FnOnce() -> T) -> T 
         state::resume();
     }
     answer
+}
+
+/// Whether `clone` with these flags copies the table of descriptors of a memory that goes on with
+/// both. In a child that its parent waits for, the copy ends with exec.
+pub(crate) fn copies_descriptors(flags: c_int) -> bool {
+    flags & (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK) == libc::CLONE_VM
 }
 
 /// Makes a call that returns what was so before, whether it succeeds or not.
@@ -152,7 +161,7 @@ pub unsafe fn pivot_root(new: *const c_char, old: *const c_char) -> c_int {
 pub fn unshare(flags: c_int) -> c_int {
     // SAFETY: touches no memory.
     let call = || unsafe { originals::unshare(flags) };
-    if flags & HIDING == 0 { call() } else { giving_up(call) }
+    if flags & TAKING == 0 { call() } else { giving_up(call) }
 }
 
 /// `setns(2)`.
@@ -182,7 +191,8 @@ pub(crate) unsafe fn system_call(number: c_long, arguments: [usize; 6]) -> Optio
         | libc::SYS_pivot_root
         | libc::SYS_setns
         | libc::SYS_landlock_restrict_self => Some(giving_up(call)),
-        libc::SYS_unshare if arguments[0] as c_int & HIDING != 0 => Some(giving_up(call)),
+        libc::SYS_unshare if arguments[0] as c_int & TAKING != 0 => Some(giving_up(call)),
+        libc::SYS_clone if copies_descriptors(arguments[0] as c_int) => Some(giving_up(call)),
         libc::SYS_setfsuid | libc::SYS_setfsgid => Some(giving_up_in_any_case(|| call() as c_int).into()),
         _ => None,
     }

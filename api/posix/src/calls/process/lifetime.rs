@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use sietch_ring::stream;
 
 use crate::calls::descriptor::adopt;
+use crate::calls::process::credentials::{copies_descriptors, giving_up};
 use crate::calls::process::{dlopen, exec};
 use crate::connection::edges::Edges;
 use crate::connection::peer::announce_close;
@@ -115,7 +116,8 @@ pub unsafe fn clone(
 ) -> c_int {
     if flags & libc::CLONE_VM != 0 {
         // SAFETY: the caller upholds this function's contract.
-        return unsafe { originals::clone(run, stack, flags, argument, more) };
+        let call = || unsafe { originals::clone(run, stack, flags, argument, more) };
+        return if copies_descriptors(flags) { giving_up(call) } else { call() };
     }
     let mut start = Start { run, argument };
     // SAFETY: the caller upholds this function's contract; the child has a copy of this frame.
