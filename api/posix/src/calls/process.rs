@@ -16,4 +16,4 @@ pub use exec::{List, execl, execle, execlp, execv, execve, execveat, execvp, exe
 pub use lifetime::{Run, bare_fork, begin, clone, end, exit, fork};
 pub use seccomp::prctl;
 
-pub use crate::system::cancellation::{TypeBefore, cancel, enter, hold, leave, release, set_type};
+pub use crate::system::cancellation::{Before, cancel, enter, hold, leave, release, set_type};

@@ -23,7 +23,7 @@ use crate::context;
 use crate::descriptor::description;
 use crate::signal::user_memory;
 use crate::system::by_number::{self, ByNumber};
-use crate::system::cancellation::{self, TypeBefore};
+use crate::system::cancellation::{self, Before};
 use crate::system::{kernel, multiplexing, sys};
 
 /// `syscall(2)`.
@@ -46,7 +46,7 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
 ///
 /// # Safety
 /// As the system call.
-unsafe fn sized_call(number: c_long, a: [usize; 6], kind: TypeBefore) -> c_long {
+unsafe fn sized_call(number: c_long, a: [usize; 6], kind: Before) -> c_long {
     let int = |index: usize| a[index] as c_int;
     // SAFETY: in all arms the caller's promise is that of the call with this number.
     let answer = unsafe {
@@ -89,7 +89,7 @@ unsafe fn sized_call(number: c_long, a: [usize; 6], kind: TypeBefore) -> c_long 
 ///
 /// # Safety
 /// As the system call.
-unsafe fn int_call(number: c_long, a: [usize; 6], kind: TypeBefore) -> c_long {
+unsafe fn int_call(number: c_long, a: [usize; 6], kind: Before) -> c_long {
     let int = |index: usize| a[index] as c_int;
     // SAFETY: in all arms the caller's promise is that of the call with this number.
     let answer = unsafe {
@@ -143,7 +143,7 @@ unsafe fn int_call(number: c_long, a: [usize; 6], kind: TypeBefore) -> c_long {
 ///
 /// # Safety
 /// As the system call.
-unsafe fn waiting_call(number: c_long, a: [usize; 6], kind: TypeBefore) -> c_long {
+unsafe fn waiting_call(number: c_long, a: [usize; 6], kind: Before) -> c_long {
     let int = |index: usize| a[index] as c_int;
     // SAFETY: the caller upholds this function's contract.
     if let Some(answer) = unsafe { credentials::system_call(number, a) } {
@@ -197,13 +197,13 @@ unsafe fn waiting_call(number: c_long, a: [usize; 6], kind: TypeBefore) -> c_lon
 ///
 /// # Safety
 /// As the system call.
-unsafe fn of_kernel(number: c_long, a: [usize; 6], kind: TypeBefore) -> c_long {
+unsafe fn of_kernel(number: c_long, a: [usize; 6], kind: Before) -> c_long {
     // SAFETY: the caller upholds this function's contract. Nothing is held.
     let answer = unsafe {
         cancellation::release(kind);
         sys::to_c(sys::syscall(number, a)) as c_long
     };
-    let _ = cancellation::hold();
+    cancellation::hold_again(kind);
     answer
 }
 

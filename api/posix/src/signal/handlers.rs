@@ -229,7 +229,7 @@ extern "C-unwind" fn trampoline(signal: c_int, information: *mut libc::siginfo_t
     }
     LOCAL.with(|local| local.running.set(local.running.get() + 1));
     let by_number = by_number::set_active(ByNumber::No);
-    let paused = (waiting() != 0 || cancellation::sleeps()).then(cancellation::pause);
+    let paused = (waiting() != 0 || cancellation::is_in_call()).then(cancellation::pause);
     // SAFETY: the program's handler, of one argument or of three; the first is passed the same way
     // in both.
     unsafe { std::mem::transmute::<usize, Handler>(handler)(signal, information, context) };

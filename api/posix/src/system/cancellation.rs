@@ -13,9 +13,11 @@
 //!    with [`hold`] and end with [`release`]. In all of them the type is deferred. That costs one
 //!    load until the program cancels a thread or chooses the asynchronous type for the first time
 //!    ([`cancel`], [`set_type`]). `close` is no cancellation point: this library, too, calls it.
-//! 4. A handler of the program that interrupts a waiting call runs with cancellation disabled
-//!    ([`pause`]): otherwise it could unwind the interrupted call. A request acts when the handler
-//!    has returned.
+//! 4. A handler of the program that interrupts a call runs with cancellation disabled ([`pause`]):
+//!    otherwise it could unwind the interrupted call. A request acts when the handler has returned.
+//!    A thread notes its calls ([`CALLS`]) only from the first one on that begins while a thread may
+//!    be cancelled. Until then each of its handlers counts as interrupting a call, because that call
+//!    may have begun before.
 //! 5. A handler that jumps out of a sleep takes its record along ([`jumped`]). The record is noted
 //!    before it is registered, and until it is no longer: so a jump finds it at any time, and asks
 //!    glibc whether it is registered.
@@ -27,6 +29,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 
+use crate::signal::handlers;
 use crate::system::by_number::{self, ByNumber};
 use crate::system::sys::{self, Errno, Outcome};
 
@@ -62,6 +65,8 @@ unsafe extern "C" {
 static USED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
+    /// Whether this thread is in a call that [`enter`] or [`hold`] began, or may be.
+    static CALLS: Cell<bool> = const { Cell::new(true) };
     /// Whether this thread is caught.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
     /// State and type before the outermost handler that has paused them.
@@ -140,14 +145,21 @@ pub(crate) fn is_used() -> bool {
     USED.load(Relaxed)
 }
 
-/// The type that a thread had before a call, for [`leave`] and [`release`].
+/// What a thread had before a call, for [`leave`] and [`release`].
 #[derive(Clone, Copy, Debug)]
-pub struct TypeBefore(c_int);
+pub struct Before {
+    /// The type.
+    kind: c_int,
+    /// What [`CALLS`] is after the call. None: the call is not noted.
+    calls: Option<bool>,
+}
 
-impl TypeBefore {
+impl Before {
+    const UNUSED: Self = Self { kind: DEFERRED, calls: None };
+
     /// Whether a thread of this type is cancelled anywhere.
     pub(crate) fn is_asynchronous(self) -> bool {
-        self.0 == ASYNCHRONOUS
+        self.kind == ASYNCHRONOUS
     }
 }
 
@@ -156,16 +168,16 @@ impl TypeBefore {
 /// # Safety
 /// The caller holds nothing that must be dropped.
 #[inline(always)]
-pub unsafe fn enter() -> TypeBefore {
+pub unsafe fn enter() -> Before {
     if !USED.load(Relaxed) {
-        return TypeBefore(DEFERRED);
+        return Before::UNUSED;
     }
     // SAFETY: the caller upholds this function's contract.
     unsafe { enter_used() }
 }
 
 #[cold]
-unsafe fn enter_used() -> TypeBefore {
+unsafe fn enter_used() -> Before {
     let before = hold_used();
     // SAFETY: nothing is held (`enter`).
     unsafe { pthread_testcancel() };
@@ -175,14 +187,23 @@ unsafe fn enter_used() -> TypeBefore {
 /// Begins another function: the thread is not cancelled in it.
 #[inline(always)]
 #[must_use]
-pub fn hold() -> TypeBefore {
-    if USED.load(Relaxed) { hold_used() } else { TypeBefore(DEFERRED) }
+pub fn hold() -> Before {
+    if USED.load(Relaxed) { hold_used() } else { Before::UNUSED }
 }
 
 #[cold]
-fn hold_used() -> TypeBefore {
+fn hold_used() -> Before {
+    // A handler's call ends in what it has interrupted; any other call ends in the program.
+    let calls = Some(CALLS.replace(true) && handlers::is_running());
     // SAFETY: the deferred type acts on no request.
-    TypeBefore(unsafe { exchange_type(DEFERRED) })
+    Before { kind: unsafe { exchange_type(DEFERRED) }, calls }
+}
+
+/// Goes on after [`release`] as before it.
+pub(crate) fn hold_again(before: Before) {
+    if before.calls.is_some() {
+        let _ = hold_used();
+    }
 }
 
 /// Ends a function that began with [`hold`].
@@ -190,7 +211,7 @@ fn hold_used() -> TypeBefore {
 /// # Safety
 /// The caller holds nothing that must be dropped.
 #[inline(always)]
-pub unsafe fn release(before: TypeBefore) {
+pub unsafe fn release(before: Before) {
     if USED.load(Relaxed) {
         // SAFETY: the caller upholds this function's contract.
         unsafe { release_used(before) };
@@ -198,10 +219,13 @@ pub unsafe fn release(before: TypeBefore) {
 }
 
 #[cold]
-unsafe fn release_used(TypeBefore(before): TypeBefore) {
-    if before == ASYNCHRONOUS {
+unsafe fn release_used(before: Before) {
+    if before.kind == ASYNCHRONOUS {
         // SAFETY: nothing is held (`release`).
         unsafe { exchange_type(ASYNCHRONOUS) };
+    }
+    if let Some(calls) = before.calls {
+        CALLS.set(calls);
     }
 }
 
@@ -210,7 +234,7 @@ unsafe fn release_used(TypeBefore(before): TypeBefore) {
 /// # Safety
 /// The caller holds nothing that must be dropped.
 #[inline(always)]
-pub unsafe fn leave(before: TypeBefore) {
+pub unsafe fn leave(before: Before) {
     if USED.load(Relaxed) {
         // SAFETY: the caller upholds this function's contract.
         unsafe { leave_used(before) };
@@ -218,7 +242,7 @@ pub unsafe fn leave(before: TypeBefore) {
 }
 
 #[cold]
-unsafe fn leave_used(before: TypeBefore) {
+unsafe fn leave_used(before: Before) {
     // The thread's cleanup handlers make calls that are as good as any.
     if CAUGHT.replace(false) {
         // SAFETY: nothing is held (`leave`). The value is `PTHREAD_CANCELED`.
@@ -263,7 +287,7 @@ pub(crate) struct Paused {
     is_outermost: bool,
 }
 
-/// Disables cancellation for a handler that has interrupted a waiting call.
+/// Disables cancellation for a handler that has interrupted a call.
 pub(crate) fn pause() -> Paused {
     // The type first: glibc's signal asks for the type alone.
     // SAFETY: the deferred type acts on no request.
@@ -291,6 +315,7 @@ pub(crate) unsafe fn resume(paused: Paused) {
 
 /// A handler jumps to `stack` (0: not known): the records below are no longer registered.
 pub(crate) fn jumped(stack: usize) {
+    CALLS.set(false);
     if let Some(paused) = PAUSED.take() {
         set_state(paused.state);
     }
@@ -323,9 +348,9 @@ fn is_last(record: *const c_void) -> bool {
     std::hint::black_box(&next).contains(&record.addr())
 }
 
-/// Whether a call of this thread sleeps below, where it may be cancelled.
-pub(crate) fn sleeps() -> bool {
-    !SLEEP.get().is_null()
+/// Whether a handler of this thread may have interrupted a call.
+pub(crate) fn is_in_call() -> bool {
+    CALLS.get() || !SLEEP.get().is_null()
 }
 
 /// A cleanup record, which stays where it is until it is no longer registered.

@@ -1,5 +1,5 @@
 // Cancellation of threads: each waiting call, a request that was pending before, the asynchronous type, a handler that
-// runs during the sleep, and one that jumps out of it. What a cancelled call held is released: the same sockets serve on.
+// runs during the sleep or in a call that does not wait, and one that jumps out of it. What a cancelled call held is released: the same sockets serve on.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -221,6 +221,49 @@ static int slept_by_number(void) {
     }
     return cancelled;
 }
+// A handler that makes a cancellation point, in a thread whose calls do not wait, while it is cancelled. Alone among the
+// ways, it may have interrupted a call that began before anything was cancelled.
+static volatile int in_handler, is_cancelled;
+static void point(int number) {
+    char byte = number;
+    in_handler = 1;
+    while (!is_cancelled) {}
+    (void)!write(pair[1], &byte, 1);
+}
+static void *calls_without_waiting(void *of) {
+    begun = 1;
+    for (;;) {
+        send(client, much, 100, MSG_DONTWAIT | MSG_NOSIGNAL);
+        recv(server, much, 100, MSG_DONTWAIT);
+    }
+    return of;
+}
+static int in_handlers(int times) {
+    struct sigaction action = {.sa_handler = point, .sa_flags = SA_RESTART}, before;
+    int cancelled = 0;
+    char byte;
+    sigaction(SIGUSR1, &action, &before);
+    for (int i = 0; i < times; i++) {
+        pthread_t one;
+        void *result;
+        begun = in_handler = is_cancelled = 0;
+        pthread_create(&one, 0, calls_without_waiting, 0);
+        while (!begun) sched_yield();
+        for (volatile int j = i * 7919 % 20011; j; j--);
+        pthread_kill(one, SIGUSR1);
+        while (!in_handler) sched_yield();
+        pthread_cancel(one);
+        is_cancelled = 1;
+        pthread_join(one, &result);
+        cancelled += result == PTHREAD_CANCELED;
+    }
+    sigaction(SIGUSR1, &before, 0);
+    int flags = fcntl(pair[0], F_GETFL);
+    fcntl(pair[0], F_SETFL, flags | O_NONBLOCK);
+    while (read(pair[0], &byte, 1) > 0) {}
+    fcntl(pair[0], F_SETFL, flags);
+    return cancelled;
+}
 static int descriptors(void) {
     int count = 0;
     for (int i = 0; i < 1024; i++) count += fcntl(i, F_GETFD) >= 0;
@@ -249,6 +292,8 @@ int main(void) {
     epoll = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN};
     epoll_ctl(epoll, EPOLL_CTL_ADD, client, &event);
+    printf("%d in handlers\n", in_handlers(200));
+    while (recv(server, much, sizeof much, MSG_DONTWAIT) > 0) {}
     way = DEFERRED;
     one(2);
     before = descriptors();
