@@ -32,6 +32,7 @@
 //! checks the first part ([`Replay`]).
 //!
 //! Room in the pool is shared out to clients too ([`Rooms`]), so that what all logs hold fits.
+//! Limits of users have leases of their own, too ([`quota`]).
 //!
 //! What it must never do: grant a lease before its last exclusive holder's log is digested; let a
 //! client that does not answer keep others waiting for ever; let one client take memory without
@@ -39,6 +40,7 @@
 
 mod entry;
 mod judge;
+pub(crate) mod quota;
 mod references;
 mod room;
 mod table;

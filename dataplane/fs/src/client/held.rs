@@ -7,6 +7,7 @@ use hashbrown::{HashMap, HashSet};
 use rustix::io::Errno;
 
 use crate::inode::InodeNumber;
+use crate::lease::quota::is_of_a_limit;
 use crate::lease::{MAX_KEPT, Mode, Revocation};
 
 /// A lease that the client has.
@@ -80,6 +81,11 @@ impl Default for Leases {
 impl Leases {
     pub(super) fn has(&self, inode: InodeNumber, mode: Mode) -> bool {
         self.held.get(&inode).is_some_and(|hold| hold.mode >= mode)
+    }
+
+    /// Whether all that the operation needs is there, but for leases of limits.
+    pub(super) fn lacks_limits_alone(&self) -> bool {
+        self.needs.iter().all(|(inode, mode)| is_of_a_limit(*inode) || self.has(*inode, *mode))
     }
 
     /// Whether there is this lease for an operation, which uses it.

@@ -57,7 +57,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             (self.leases.is_stopped, self.leases.has_committed) = (false, false);
             let result = work(self);
             if self.leases.is_stopped {
-                if self.leases.waits {
+                // Leases of limits are not worth asking for beforehand.
+                if self.leases.waits || self.leases.lacks_limits_alone() {
                     continue;
                 }
                 self.end_operation();

@@ -3,7 +3,8 @@
 //! 1. An inode and its blocks count at its owner, not at the user that writes. An operation of user
 //!    0 counts too, and is never refused.
 //! 2. A user's usage is what the digested state says, and what this client has logged for the user
-//!    since ([`super::charges`]). What others have logged and not digested is not known here.
+//!    since ([`super::charges`]). What others have logged and not digested is not known here: a
+//!    client that adds to a usage has leases of the limit ([`crate::lease::quota`]).
 //! 3. Where no user has a limit, an operation pays one comparison. The base says so, once for each
 //!    generation.
 //! 4. What is logged counts with the most that it may need. If that does not fit, the blocks that
@@ -32,6 +33,7 @@ use crate::change::{Change, NewAttributes};
 use crate::file_system::XattrMode;
 use crate::inode::{InodeNumber, Kind, Timestamp};
 use crate::lease::Mode;
+use crate::lease::quota::{Limited, SHARE_PART, SLOTS, slot, slots};
 use crate::limits::BLOCK;
 use crate::quota::{self, Amount, Quota};
 
@@ -102,7 +104,13 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             return Ok(None);
         }
         let most = Charge { uid: owner, amount: need.most() };
-        if caller.uid == 0 || quota.allows(self.charges.pending(owner), most.amount) {
+        if caller.uid == 0 {
+            return Ok(Some(most));
+        }
+        if S::IS_SHARED {
+            self.need_limits(&quota, owner, need)?;
+        }
+        if quota.allows(self.charges.pending(owner), most.amount) {
             return Ok(Some(most));
         }
         let mut found = self.fitting(owner, need)?;
@@ -123,6 +131,58 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         found.map(Some).ok_or(Errno::DQUOT)
     }
 
+    /// Needs the leases under which a client adds to what a user has: see [`crate::lease::quota`].
+    fn need_limits(&mut self, quota: &Quota, owner: u32, need: &Need) -> Result<(), Errno> {
+        let pending = self.charges.pending(owner);
+        let is_share = |more: u64, pending: u64, used: u64, limit: u64| {
+            let share = limit / SHARE_PART;
+            let others = share.saturating_mul(u64::from(SLOTS));
+            more == 0 || pending.saturating_add(more) <= share && used.saturating_add(others) <= limit
+        };
+        let are_shares = |more: Amount| {
+            let Quota { used, limit } = quota;
+            let blocks = is_share(more.blocks, pending.blocks, used.blocks, limit.blocks);
+            let inodes = is_share(more.inodes, pending.inodes, used.inodes, limit.inodes);
+            (blocks || limit.blocks == 0, inodes || limit.inodes == 0)
+        };
+        let mut more = need.most();
+        if are_shares(more) != (true, true) {
+            // To overwrite needs nothing.
+            more = self.amount(need)?;
+        }
+        let (blocks, inodes) = are_shares(more);
+        let mut result = Ok(());
+        let limits = [
+            (Limited::Blocks, more.blocks, quota.limit.blocks, blocks),
+            (Limited::Inodes, more.inodes, quota.limit.inodes, inodes),
+        ];
+        for (limited, more, limit, is_share) in limits {
+            if more == 0 || limit == 0 {
+                continue;
+            }
+            if is_share {
+                result = result.and(self.need(slot(owner, limited, self.number), Mode::Exclusive));
+                continue;
+            }
+            for number in slots(owner, limited) {
+                // All of them become known before the operation stops.
+                result = self.need(InodeNumber(number), Mode::Exclusive).and(result);
+            }
+        }
+        result
+    }
+
+    /// Needs the leases of the client's own slot, under which it makes less of what a user has.
+    fn need_slots(&mut self, uid: u32) -> Result<(), Errno> {
+        let limit = self.quota(uid)?.limit;
+        for (limited, limit) in [(Limited::Blocks, limit.blocks), (Limited::Inodes, limit.inodes)] {
+            if limit > 0 {
+                self.need(slot(uid, limited, self.number), Mode::Exclusive)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether an operation could be allowed if its owner had nothing else. If not, others do not
     /// wait for what is removed.
     fn may_ever_fit(&mut self, quota: &Quota, owner: u32, need: &Need) -> Result<bool, Errno> {
@@ -141,23 +201,26 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// What an operation counts, if its owner may have it.
     fn fitting(&mut self, owner: u32, need: &Need) -> Result<Option<Charge>, Errno> {
+        let amount = self.amount(need)?;
         let (quota, pending) = (self.quota(owner)?, self.charges.pending(owner));
-        let charge = |there: u64| {
-            let amount = need.most().minus(Amount { blocks: there, inodes: 0 });
-            quota.allows(pending, amount).then_some(Charge { uid: owner, amount })
-        };
+        Ok(quota.allows(pending, amount).then_some(Charge { uid: owner, amount }))
+    }
+
+    /// What an operation needs beyond what the file has already.
+    fn amount(&mut self, need: &Need) -> Result<Amount, Errno> {
         let (inode, range, extents) = match need {
-            Need::Inode => return Ok(charge(0)),
+            Need::Inode => return Ok(need.most()),
             // As many as the data that are written have blocks.
             Need::Data(inode, range) => (*inode, range, u64::MAX),
             Need::Room(inode, range) => (*inode, range, LOOKED_AT),
         };
         // No more can be there than the inode has.
         let all = self.see(|_, base| base.inode(inode))?.map_or(0, |found| found.blocks);
-        if all == 0 || charge(all).is_none() {
-            return Ok(charge(0));
+        if all == 0 {
+            return Ok(need.most());
         }
-        self.there(inode, Need::blocks(range), (all, extents)).map(charge)
+        let there = self.there(inode, Need::blocks(range), (all, extents))?;
+        Ok(need.most().minus(Amount { blocks: there, inodes: 0 }))
     }
 
     /// How many of some blocks a file has already, which has `all` in the digested state. If that
@@ -265,6 +328,12 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             _ => found.kind == Kind::Directory || found.links <= 1,
         };
         if frees {
+            // Without the leases, others learn later of what is free. An operation that has changed
+            // something gets none, nor does the end of a handle, which is no operation.
+            let may_need = !self.leases.has_committed && !matches!(change, Change::Free { .. });
+            if S::IS_SHARED && may_need {
+                self.need_slots(found.uid)?;
+            }
             self.charges.freed(found.uid);
         }
         Ok(())

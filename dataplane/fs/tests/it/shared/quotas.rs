@@ -1,13 +1,16 @@
 //! Limits of users, where several clients share the file system.
 
+use std::ops::Range;
+
 use rustix::io::Errno;
 use sietch_fs::FileSystem as _;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::check::{Options, check};
-use sietch_fs::file_system::{AttributeChange, NewInode, OpenMode, WriteAt, XattrMode};
+use sietch_fs::file_system::{Allocation, AttributeChange, NewInode, OpenMode, WriteAt, XattrMode};
 use sietch_fs::inode::{InodeNumber, Kind};
-use sietch_fs::quota::{attribute, limit_value};
+use sietch_fs::quota::{Amount, attribute, limit_value, read_line};
 use sietch_fs_oracle::program::generate::Mix;
+use sietch_structures::Random;
 
 use super::world::{Plan, World};
 use crate::setup::BIRTH;
@@ -20,13 +23,17 @@ fn caller(credentials: &Credentials) -> Caller<'_> {
     Caller { credentials, now: BIRTH }
 }
 
-fn world() -> World {
-    let world = World::new(Plan::new(2, 1, Mix::ALL));
+fn world_of(clients: usize) -> World {
+    let world = World::new(Plan::new(clients, 1, Mix::ALL));
     world.is_quiet.set(true);
+    open_root(&world);
+    world
+}
+
+fn open_root(world: &World) {
     let (root, open) =
         (Credentials::root(), AttributeChange { mode: Some(0o777), ..AttributeChange::default() });
     world.call(0, |client| client.set_attributes(caller(&root), ROOT, None, &open)).expect("room");
-    world
 }
 
 /// Client 1 sets a limit of user 1000.
@@ -37,7 +44,7 @@ fn limit(world: &World, blocks: u64, inodes: u64) {
     });
     set.expect("root may");
     // A client that does nothing notices it by a thread of its own.
-    for index in [0, 1] {
+    for index in 0..world.slots.len() {
         world.advance(index);
     }
 }
@@ -61,8 +68,22 @@ fn write(world: &World, index: usize, file: InodeNumber, block: u64) -> Result<(
     written.and(closed)
 }
 
+fn reserve(world: &World, index: usize, file: InodeNumber, blocks: Range<u64>) -> Result<(), Errno> {
+    let who = Credentials::user(1000, 1000);
+    let handle = world.call(index, |client| client.open(caller(&who), file, BOTH))?;
+    let range = blocks.start * 4096..blocks.end * 4096;
+    let done = world.call(index, |client| {
+        client.allocate(caller(&who), handle, range.clone(), Allocation::ReserveKeepSize)
+    });
+    let closed = world.call(index, |client| {
+        client.close(handle);
+        Ok(())
+    });
+    done.and(closed)
+}
+
 fn whole(world: &World) {
-    for index in [0, 1] {
+    for index in 0..world.slots.len() {
         while world.core.borrow_mut().digest(World::number(index)).expect("room").records > 0 {}
     }
     let mut core = world.core.borrow_mut();
@@ -73,7 +94,7 @@ fn whole(world: &World) {
 /// The directory passes between the clients, and with it what each has logged.
 #[test]
 fn a_limit_binds_every_client() {
-    let world = world();
+    let world = world_of(2);
     create(&world, 0, "a").expect("no limit");
     limit(&world, 0, 3);
     create(&world, 0, "b").expect("the second");
@@ -87,35 +108,122 @@ fn a_limit_binds_every_client() {
     whole(&world);
 }
 
-/// Each client counts what it has logged itself. So clients with files of their own exceed a limit
-/// by what the others have logged and not digested, and by no more.
-#[test]
-fn clients_together_exceed_a_limit_by_what_is_not_digested() {
-    let world = world();
-    let files = [create(&world, 0, "a").expect("no limit"), create(&world, 1, "b").expect("no limit")];
-    limit(&world, 8, 0);
-    let mut written = [0, 0];
-    for index in [0, 1] {
+/// Blocks and inodes of user 1000, when all logs are digested.
+fn used(world: &World) -> Amount {
+    whole(world);
+    for index in 0..world.slots.len() {
         world.advance(index);
-        while write(&world, index, files[index], written[index]).is_ok() {
-            written[index] += 1;
+    }
+    let (root, name) = (Credentials::root(), attribute(1000));
+    let line = world.call(0, |client| client.xattr(caller(&root), ROOT, name.as_bytes())).expect("root may");
+    let line = String::from_utf8(line).expect("text");
+    read_line(line.trim_end()).expect("a line").1.used
+}
+
+/// Each client has a file of its own, and reserves as much as the limit at once.
+#[test]
+fn clients_that_reserve_room_stay_within_a_limit_together() {
+    let world = world_of(3);
+    let files = ["a", "b", "c"].map(|name| create(&world, 0, name).expect("no limit"));
+    // Each has the leases on its own file: nothing but the limit makes a client wait.
+    (0..3).for_each(|index| assert_eq!(write(&world, index, files[index], 0), Ok(())));
+    limit(&world, 60, 0);
+    let reserved: Vec<_> = (0..3).map(|index| reserve(&world, index, files[index], 0..40)).collect();
+    assert_eq!(reserved, [Ok(()), Err(Errno::DQUOT), Err(Errno::DQUOT)]);
+    assert_eq!(reserve(&world, 2, files[2], 0..20), Ok(()));
+    // What one client gives back, the others have.
+    let who = Credentials::user(1000, 1000);
+    world.call(0, |client| client.unlink(caller(&who), ROOT, b"a")).expect("the owner may");
+    assert_eq!(reserve(&world, 1, files[1], 0..40), Ok(()));
+    assert_eq!(used(&world), Amount { blocks: 60, inodes: 2 });
+    // To overwrite needs nothing.
+    assert_eq!(write(&world, 1, files[1], 3), Ok(()));
+    assert_eq!(write(&world, 0, files[2], 3), Ok(()));
+    assert_eq!(write(&world, 0, files[2], 21), Err(Errno::DQUOT));
+    whole(&world);
+}
+
+/// A limit of many shares: clients add without the leases of each other, up to the last eighth.
+#[test]
+fn clients_that_share_a_large_limit_stay_within_it() {
+    let world = world_of(3);
+    let files = ["a", "b", "c"].map(|name| create(&world, 0, name).expect("no limit"));
+    (0..3).for_each(|index| assert_eq!(write(&world, index, files[index], 0), Ok(())));
+    limit(&world, 1280, 0);
+    // Within a share, no client waits for another one, which answers nothing.
+    world.slots.iter().for_each(|slot| slot.is_silent.set(true));
+    for (index, file) in files.iter().enumerate() {
+        world.slots[index].is_silent.set(false);
+        (1..=10).for_each(|block| assert_eq!(write(&world, index, *file, block), Ok(())));
+        world.slots[index].is_silent.set(true);
+    }
+    world.slots.iter().for_each(|slot| slot.is_silent.set(false));
+    let (mut blocks, mut full) = ([11; 3], 0);
+    for round in 0.. {
+        let index = (round * 7 + round / 5) % 3;
+        let at = blocks[index];
+        let added = if round % 11 == 0 { 30 } else { 1 };
+        match reserve(&world, index, files[index], at..at + added) {
+            Ok(()) => blocks[index] += added,
+            Err(Errno::DQUOT) if added == 1 => full += 1,
+            other => assert_eq!(other, Err(Errno::DQUOT)),
+        }
+        if full == 3 {
+            break;
         }
     }
-    // The first one had digested its own records before it was refused.
-    assert_eq!(written, [8, 0]);
-    for index in [0, 1] {
-        world.advance(index);
-        assert_eq!(write(&world, index, files[index], 20), Err(Errno::DQUOT));
+    // Nothing is refused before the limit.
+    assert_eq!(blocks.iter().sum::<u64>(), 1280);
+    assert_eq!(used(&world), Amount { blocks: 1280, inodes: 3 });
+}
+
+/// Each way to have more, in each order of three clients that do not wait for the digest.
+#[test]
+fn no_way_of_several_clients_leads_past_a_limit() {
+    let mut refused = 0;
+    for seed in 1..=20 {
+        let world = World::new(Plan::new(3, seed, Mix::ALL));
+        world.is_quiet.set(true);
+        let mut random = Random::new(seed);
+        open_root(&world);
+        let files: Vec<_> =
+            (0..6).map(|file| create(&world, file % 3, &format!("file {file}")).expect("no limit")).collect();
+        let (blocks, inodes) = (20 + random.below(150), 8 + random.below(60));
+        limit(&world, blocks, inodes);
+        let who = Credentials::user(1000, 1000);
+        for number in 0..300 {
+            let index = random.below(3) as usize;
+            let file = files[random.below(6) as usize];
+            let at: u64 = random.below(200);
+            let name = format!("name {number}");
+            let new = NewInode { kind: Kind::Directory, ..FILE };
+            let done = match random.below(10) {
+                0..=2 => write(&world, index, file, at),
+                3 | 4 => reserve(&world, index, file, at..at + 1 + random.below(30)),
+                5 => create(&world, index, &name).map(drop),
+                6 => world
+                    .call(index, |client| client.create(caller(&who), ROOT, name.as_bytes(), &new).map(drop)),
+                7 => world
+                    .call(index, |client| client.link(caller(&who), file, ROOT, name.as_bytes()).map(drop)),
+                8 => {
+                    let size = AttributeChange { size: Some(at * 4096 + 7), ..AttributeChange::default() };
+                    world
+                        .call(index, |client| client.set_attributes(caller(&who), file, None, &size))
+                        .map(drop)
+                }
+                _ => world.call(index, |client| {
+                    client.set_xattr(caller(&who), file, b"user.a", &[7; 2000], XattrMode::Set)
+                }),
+            };
+            assert!(matches!(done, Ok(()) | Err(Errno::DQUOT)), "seed {seed}, {number}: {done:?}");
+            refused += u32::from(done.is_err());
+        }
+        world.result().expect("no failure");
+        let used = used(&world);
+        assert!(
+            used.blocks <= blocks && used.inodes <= inodes,
+            "seed {seed}: {used:?} of {blocks}, {inodes}"
+        );
     }
-    limit(&world, 16, 0);
-    let mut rounds = 0;
-    while (0..2).all(|index| write(&world, index, files[index], 30 + rounds).is_ok()) {
-        rounds += 1;
-    }
-    assert!((4..=8).contains(&rounds), "each has 8 blocks more at most, and both have 8 at least: {rounds}");
-    for index in [0, 1] {
-        world.advance(index);
-        assert_eq!(write(&world, index, files[index], 100), Err(Errno::DQUOT));
-    }
-    whole(&world);
+    assert!(refused > 1000, "{refused}");
 }
