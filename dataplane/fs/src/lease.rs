@@ -66,8 +66,9 @@ pub const MAX_KEPT: usize = 1 << 15;
 pub const MAX_DRAINING: usize = 4096;
 /// Requests of a client that wait, at most. A client waits for one at a time.
 pub const MAX_WAITING: usize = 64;
-/// Inodes that a client has open without a lease, at most: 32 MiB of the service's memory.
-pub const MAX_REFERENCES: usize = 1 << 20;
+/// Sets of 64 inodes of which a client has one open without a lease, at most: 32 MiB of the
+/// service's memory. Where inodes were made one after the other, these are 64 million.
+pub const MAX_REFERENCE_SETS: usize = 1 << 20;
 
 /// A client, by the number of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -273,12 +273,13 @@ impl LeaseTable {
         draining.iter().rev().find(|(_, inode)| is_waited_for(inode)).map(|(position, _)| *position)
     }
 
-    /// A client is gone, and its log is digested to its end, or to the record that was refused.
+    /// A client is gone, and its log is digested to its end, or to the record that was refused. The
+    /// caller looks at all inodes without a name: the client may have had them open.
     pub fn gone(&mut self, client: ClientNumber, now: u64) {
         let Some(state) = self.clients.remove(&client) else { return };
         self.owned.retain(|_, (_, owner)| *owner != client);
         self.events.retain(|(to, _)| *to != client);
-        self.unreferenced.extend(self.references.remove_client(client));
+        self.references.remove_client(client);
         let draining = state.draining.iter().map(|(_, inode)| *inode);
         let touched: BTreeSet<_> =
             state.holds.iter().copied().chain(state.waits.iter().copied()).chain(draining).collect();
