@@ -29,12 +29,13 @@ use sietch_fs::FileSystem;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::direct::{self, Way};
 use sietch_fs::file_system::{
-    AttributeChange, Handle, NewInode, OpenMode, Seek, Sought, SyncPoint, WriteAt, XattrMode, sync_shared,
+    AttributeChange, Handle, NewInode, OpenMode, Seek, Sought, SyncPoint, Ways, WriteAt, XattrMode,
+    sync_shared,
 };
 use sietch_fs::inode::{Attributes, Kind};
 use sietch_fs::lease::Mode;
 use sietch_fs::limits::MAX_RECORD_DATA;
-use sietch_fs::name::MAX_NAME;
+use sietch_fs::name::{Cookie, MAX_NAME};
 
 use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, now, permissions};
 use crate::listing::{in_turns, list, list_with_attributes};
@@ -108,6 +109,17 @@ impl<F: FileSystem> Requests<F> {
         operation: impl FnOnce(&mut State<F>, Caller<'_>) -> Result<T, Errno>,
     ) -> Result<T, fuser::Errno> {
         self.durable(Some(credentials.uid), self.run_as(credentials, operation))
+    }
+
+    /// As [`Requests::change_as`], for an operation that is done in steps: other users have the
+    /// file system in between. The last step returns `true`.
+    fn change_in_turns(
+        &self,
+        credentials: &Credentials,
+        mut step: impl FnMut(&mut State<F>, Caller<'_>) -> Result<bool, Errno>,
+    ) -> Result<(), fuser::Errno> {
+        while !self.run_as(credentials, &mut step)? {}
+        self.durable(Some(credentials.uid), Ok(()))
     }
 
     /// Makes what an operation changed durable, if each is to be when it returns.
@@ -349,9 +361,10 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         reply: ReplyEmpty,
     ) {
         let Some(mode) = rename_mode(flags) else { return reply.error(fuser::Errno::EINVAL) };
-        let renamed = self.change_as(&permitted(request), |state, caller| {
-            let from = (inode(parent), name.as_bytes());
-            state.file_system.rename(caller, from, (inode(new_parent), new_name.as_bytes()), mode)
+        let mut ways = Ways::default();
+        let renamed = self.change_in_turns(&permitted(request), |state, caller| {
+            let (from, to) = ((inode(parent), name.as_bytes()), (inode(new_parent), new_name.as_bytes()));
+            state.file_system.rename_step(caller, from, to, mode, &mut ways)
         });
         reply_empty(renamed, reply);
     }
@@ -614,8 +627,8 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         } else {
             return reply.error(fuser::Errno::EINVAL);
         };
-        let set = self.change_as(&permitted(request), |state, caller| {
-            state.file_system.set_xattr(caller, inode(number), name.as_bytes(), value, mode)
+        let set = self.change_in_turns(&permitted(request), |state, caller| {
+            state.file_system.set_xattr_step(caller, inode(number), name.as_bytes(), value, mode)
         });
         reply_empty(set, reply);
     }
@@ -629,15 +642,21 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         // The kernel does not hide the names that only root may see.
-        let names = self.run_as(&own(request), |state, caller| {
-            let mut names = Vec::new();
-            for name in state.file_system.xattr_names(caller, inode(number))? {
-                names.extend_from_slice(&name);
-                names.push(0);
+        let (mut names, mut from, credentials) = (Vec::new(), Some(Cookie(0)), own(request));
+        let mut take = |name: Box<[u8]>| {
+            names.extend_from_slice(&name);
+            names.push(0);
+        };
+        while let Some(at) = from {
+            let step = self.run_as(&credentials, |state, caller| {
+                state.file_system.xattr_names_step(caller, inode(number), at, &mut take)
+            });
+            match step {
+                Ok(next) => from = next,
+                Err(errno) => return reply.error(errno),
             }
-            Ok(names)
-        });
-        reply_value(names, size, reply);
+        }
+        reply_value(Ok(names), size, reply);
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {

@@ -88,8 +88,8 @@ pub trait Base {
     /// The value of an extended attribute.
     fn xattr(&mut self, inode: InodeNumber, name: &[u8]) -> Result<Option<Vec<u8>>, Fault>;
 
-    /// The names of all extended attributes.
-    fn xattr_names(&mut self, inode: InodeNumber) -> Result<Vec<Box<[u8]>>, Fault>;
+    /// The first extended attribute whose cookie is at least `from`: that, and its name.
+    fn xattr_from(&mut self, inode: InodeNumber, from: Cookie) -> Result<Option<(Cookie, Box<[u8]>)>, Fault>;
 
     /// Reads data; holes are zeros.
     fn read(&mut self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<(), Fault>;

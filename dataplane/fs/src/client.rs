@@ -24,9 +24,11 @@ mod charges;
 mod data;
 mod held;
 mod leases;
+mod moved;
 mod names;
 mod operations;
 mod quota;
+mod xattr_names;
 mod xattrs;
 
 use std::collections::VecDeque;
@@ -47,9 +49,11 @@ use crate::lease::{Grant, Mode, Release, Revocation};
 use crate::limits::BLOCK;
 use crate::log::{AppendError, LogWriter};
 use crate::overlay::Overlay;
-use crate::overlay::apply::{Refusal, apply};
+use crate::overlay::apply::{Refusal, apply_own};
 use charges::Charges;
 use held::Leases;
+use moved::Moved;
+use xattr_names::XattrNames;
 
 /// The part of a pool that stays free for what removing and digesting need, and its bounds in
 /// blocks: the reserves of the pool, and a chunk for its nodes.
@@ -230,6 +234,8 @@ pub struct Client<S, M: Medium> {
     is_failed: bool,
     leases: Leases,
     charges: Charges,
+    moved: Moved,
+    xattr_names: XattrNames,
 }
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
@@ -255,6 +261,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             is_failed: false,
             leases: Leases::default(),
             charges: Charges::default(),
+            moved: Moved::default(),
+            xattr_names: XattrNames::default(),
         }
     }
 
@@ -465,8 +473,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         self.service.logged(appended.position.end);
         // A client that is fenced now may have been fenced before: the record may be lost.
         self.check_going()?;
-        match apply(&mut self.overlay, self.service.base(), self.number, &record) {
+        match apply_own(&mut self.overlay, self.service.base(), self.number, &record) {
             Ok(_) => {
+                self.moved.note(&change);
                 self.changed(&change);
                 Ok(())
             }

@@ -357,7 +357,8 @@ impl<D: DiskQueue> Digest<D> {
             self.fitting = most;
         };
         self.fitting = most.saturating_mul(2).min(MAX_BATCH_RECORDS);
-        self.pin_changes += u64::from(states.iter().any(|(_, state)| state.xattrs.contains_key(PIN)));
+        let pin = (self.digested.name_key().cookie(PIN), PIN.into());
+        self.pin_changes += u64::from(states.iter().any(|(_, state)| state.xattrs.contains_key(&pin)));
         let effects = self.stopping(|digest| {
             let mut flush = Flush::new(&mut digest.digested, &mut digest.counters, medium, demand);
             for (inode, state) in states {
@@ -406,7 +407,7 @@ impl<D: DiskQueue> Digest<D> {
             items = items.saturating_add(self.cut_extents(*inode, state)?.saturating_mul(2));
         }
         for (inode, state) in states.iter().filter(|(_, state)| !state.is_new && state.inode.is_some()) {
-            for name in state.xattrs.keys() {
+            for (_, name) in state.xattrs.keys() {
                 items = items.saturating_add(self.digested.xattr_items(*inode, name)?);
             }
         }

@@ -366,17 +366,12 @@ impl<S: Store> Base for Digested<S> {
         damaged(key, (found.len() == length).then_some(found)).map(Some)
     }
 
-    fn xattr_names(&mut self, inode: InodeNumber) -> Result<Vec<Box<[u8]>>, Fault> {
-        let mut names = Vec::new();
-        let mut from = items::xattr_key(inode, Cookie(0), 0);
-        while let Some((key, value)) = self.store.next(from)?
-            && key.object == inode.0
-            && key.kind == items::XATTR
-        {
-            names.push(damaged(key, items::read_xattr(&value))?.0.into());
-            from.offset = key.offset + 1;
-        }
-        Ok(names)
+    fn xattr_from(&mut self, inode: InodeNumber, from: Cookie) -> Result<Option<(Cookie, Box<[u8]>)>, Fault> {
+        let found = self.store.next(items::xattr_key(inode, from, 0))?;
+        let is_xattr = |key: &Key| key.object == inode.0 && key.kind == items::XATTR;
+        let Some((key, value)) = found.filter(|(key, _)| is_xattr(key)) else { return Ok(None) };
+        let (name, _, _) = damaged(key, items::read_xattr(&value))?;
+        Ok(Some((Cookie(key.offset), name.into())))
     }
 
     fn read(&mut self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<(), Fault> {

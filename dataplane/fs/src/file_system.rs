@@ -10,6 +10,7 @@
 use rustix::io::Errno;
 
 use crate::access::Caller;
+pub use crate::ascent::Ways;
 use crate::inode::{Attributes, InodeNumber, Kind, Timestamp};
 use crate::lease::Mode;
 use crate::name::Cookie;
@@ -307,6 +308,23 @@ pub trait FileSystem {
         mode: RenameMode,
     ) -> Result<(), Errno>;
 
+    /// A step of [`FileSystem::rename`], for front ends whose users share one: a directory may be
+    /// many directories deep. `false`: it is called again, with the same `ways`.
+    ///
+    /// # Errors
+    /// As there.
+    fn rename_step(
+        &mut self,
+        caller: Caller<'_>,
+        from: (InodeNumber, &[u8]),
+        to: (InodeNumber, &[u8]),
+        mode: RenameMode,
+        ways: &mut Ways,
+    ) -> Result<bool, Errno> {
+        let _ = ways;
+        self.rename(caller, from, to, mode).map(|()| true)
+    }
+
     /// Opens a file or a directory.
     ///
     /// # Errors
@@ -451,6 +469,23 @@ pub trait FileSystem {
     /// `ENOENT`.
     fn xattr_names(&mut self, caller: Caller<'_>, inode: InodeNumber) -> Result<Vec<Box<[u8]>>, Errno>;
 
+    /// A step of [`FileSystem::xattr_names`], for front ends whose users share one: it passes some
+    /// names on, from [`Cookie`] 0 on, and returns where it goes on.
+    ///
+    /// # Errors
+    /// As there.
+    fn xattr_names_step(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        from: Cookie,
+        take: &mut dyn FnMut(Box<[u8]>),
+    ) -> Result<Option<Cookie>, Errno> {
+        let _ = from;
+        self.xattr_names(caller, inode)?.into_iter().for_each(take);
+        Ok(None)
+    }
+
     /// Sets an extended attribute.
     ///
     /// # Errors
@@ -464,6 +499,22 @@ pub trait FileSystem {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<(), Errno>;
+
+    /// A step of [`FileSystem::set_xattr`], for front ends whose users share one: the names that
+    /// the inode has are counted. `false`: it is called again.
+    ///
+    /// # Errors
+    /// As there.
+    fn set_xattr_step(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<bool, Errno> {
+        self.set_xattr(caller, inode, name, value, mode).map(|()| true)
+    }
 
     /// Removes an extended attribute.
     ///

@@ -26,12 +26,13 @@
 //! record twice, or decide by existence whether it was applied; return data that do not have their
 //! checksum; trust a record's meaning because its checksum is right.
 //!
-//! The layers, lowest first: `limits`, `error`; `inode`, `name`, `quota`; `access`, `change`;
-//! `lease`; `file_system`, `base`, `direct`; `log`; `tree`; `pool`; `overlay`; `client`, `digest`;
-//! `mover`; `inline`, `shared`; `check`.
+//! The layers, lowest first: `limits`, `error`; `inode`, `name`, `quota`; `access`, `ascent`,
+//! `change`; `lease`; `file_system`, `base`, `direct`; `log`; `tree`; `pool`; `overlay`; `client`,
+//! `digest`; `mover`; `inline`, `shared`; `check`.
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod ascent;
 pub mod base;
 pub mod change;
 pub mod check;

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hashbrown::HashMap;
 
+use crate::ascent::MAX_DEPTH;
 use crate::base::{Base, Entry, Inode};
 use crate::error::Fault;
 use crate::file_system::DirectoryEntry;
@@ -28,10 +29,6 @@ use crate::inode::{InodeNumber, Kind};
 use crate::items::{PIECE, xattr_items};
 use crate::name::{Cookie, SLOTS};
 use ranges::Ranges;
-
-/// Directories above one, at most: a path of `PATH_MAX` bytes has fewer, but a tree can be moved
-/// deeper. A deeper one is refused rather than followed for ever.
-const MAX_DEPTH: usize = 1 << 16;
 
 /// An entry that was added, or the mark of one that was removed.
 #[derive(Clone, Debug)]
@@ -62,7 +59,8 @@ pub(crate) struct State {
     pub entries: BTreeMap<Cookie, Logged>,
     /// The place that each record set, in the order of records.
     set: VecDeque<(u64, Cookie)>,
-    pub xattrs: BTreeMap<Box<[u8]>, Value>,
+    /// By the first cookie that the name may have, and the name.
+    pub xattrs: BTreeMap<(Cookie, Box<[u8]>), Value>,
     /// Target of a symbolic link that is new.
     pub target: Option<Box<[u8]>>,
     /// Owner before the first record that touched it.
@@ -324,7 +322,9 @@ impl Overlay {
         name: &[u8],
     ) -> Result<Option<Vec<u8>>, Fault> {
         if let Some(state) = self.inodes.get(&inode) {
-            if let Some(logged) = state.xattrs.get(name) {
+            if !state.xattrs.is_empty()
+                && let Some(logged) = state.xattrs.get(&(base.name_key().cookie(name), name.into()))
+            {
                 return Ok(logged.value.as_ref().map(|value| value.to_vec()));
             }
             if state.is_new {
@@ -334,19 +334,49 @@ impl Overlay {
         base.xattr(inode, name)
     }
 
-    /// The names of all extended attributes.
-    pub(crate) fn xattr_names(
+    /// Passes names of extended attributes on, in the order of their hashes from `from` on. It
+    /// looks at about `most`, those that were removed too. Returns where it goes on, if there are
+    /// more.
+    pub(crate) fn xattrs_from(
         &self,
         base: &mut impl Base,
         inode: InodeNumber,
-    ) -> Result<Vec<Box<[u8]>>, Fault> {
-        let Some(state) = self.inodes.get(&inode) else { return base.xattr_names(inode) };
-        let mut names = if state.is_new { Vec::new() } else { base.xattr_names(inode)? };
-        names.retain(|name| !state.xattrs.contains_key(name));
-        names.extend(
-            state.xattrs.iter().filter(|(_, value)| value.value.is_some()).map(|(name, _)| name.clone()),
-        );
-        Ok(names)
+        from: Cookie,
+        most: u64,
+        take: &mut dyn FnMut(Box<[u8]>),
+    ) -> Result<Option<Cookie>, Fault> {
+        let none = BTreeMap::new();
+        let state = self.inodes.get(&inode);
+        let logged = state.map_or(&none, |state| &state.xattrs);
+        let has_base = state.is_none_or(|state| !state.is_new);
+        let (mut from, mut left) = (from, most);
+        let mut below = if has_base { base.xattr_from(inode, from)? } else { None };
+        loop {
+            let above = logged.range((from, Box::default())..).next().map(|((cookie, _), _)| *cookie);
+            let Some(next) = below.iter().map(|(cookie, _)| *cookie).chain(above).min() else {
+                return Ok(None);
+            };
+            // Names of one hash are in one step: base and overlay change between steps.
+            let first = Cookie(next.0 - next.0 % SLOTS);
+            if left == 0 {
+                return Ok(Some(first));
+            }
+            from = Cookie(first.0 + SLOTS);
+            while let Some((cookie, name)) = below.take_if(|(cookie, _)| *cookie < from) {
+                left = left.saturating_sub(1);
+                below = base.xattr_from(inode, Cookie(cookie.0 + 1))?;
+                let key = (first, name);
+                if !logged.contains_key(&key) {
+                    take(key.1);
+                }
+            }
+            for ((_, name), value) in logged.range((first, Box::default())..(from, Box::default())) {
+                left = left.saturating_sub(1);
+                if value.value.is_some() {
+                    take(name.clone());
+                }
+            }
+        }
     }
 
     /// The target of a symbolic link.

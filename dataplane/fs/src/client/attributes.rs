@@ -107,7 +107,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             return Ok(());
         }
         if self.see(|overlay, base| overlay.xattr(base, inode, CAPABILITIES))?.is_some() {
-            self.commit(caller.now, Change::RemoveXattr { inode, name: CAPABILITIES }, &[])?;
+            self.remove_xattr_unchecked(caller, inode, CAPABILITIES)?;
         }
         self.without_capabilities.insert(inode);
         Ok(())

@@ -247,6 +247,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         } else {
             self.leases.held.remove(&inode);
             self.without_capabilities.remove(&inode);
+            self.xattr_names.forget(inode);
         }
         let is_referenced = self.references.contains_key(&inode);
         if !shares {

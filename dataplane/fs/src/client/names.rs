@@ -7,8 +7,10 @@ use sietch_disk::nvm::Medium;
 use super::quota::Need;
 use super::{Client, Service};
 use crate::access::{Caller, EXECUTE, WRITE};
+use crate::ascent::{Ascent, Found, Stamp, Ways};
 use crate::base::Entry;
 use crate::change::{Change, Place};
+use crate::error::Fault;
 use crate::file_system::{DirectoryEntry, Handle, NewInode, OpenMode, RenameMode};
 use crate::inode::{Attributes, InodeNumber, Kind, MODE_BITS, SET_GID, STICKY};
 use crate::lease::{Mode, TREE};
@@ -239,7 +241,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         from: (InodeNumber, &[u8]),
         to: (InodeNumber, &[u8]),
         mode: RenameMode,
-    ) -> Result<(), Errno> {
+        ways: &mut Ways,
+    ) -> Result<bool, Errno> {
         self.need(from.0, Mode::Exclusive)?;
         self.need(to.0, Mode::Exclusive)?;
         self.directory(caller.credentials, from.0)?;
@@ -267,18 +270,26 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
         let exchange = mode == RenameMode::Exchange;
         let crosses = from.0 != to.0;
-        if crosses && old.kind == Kind::Directory && self.is_below(to.0, old.inode)? {
-            return Err(Errno::INVAL);
+        let [new_way, old_way] = &mut ways.0;
+        if crosses && old.kind == Kind::Directory {
+            match self.is_below(to.0, old.inode, new_way)? {
+                Some(false) => {}
+                Some(true) => return Err(Errno::INVAL),
+                None => return Ok(false),
+            }
         }
         if let Some(replaced) = replaced
             && crosses
             && replaced.kind == Kind::Directory
-            && self.is_below(from.0, replaced.inode)?
         {
-            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY });
+            match self.is_below(from.0, replaced.inode, old_way)? {
+                Some(false) => {}
+                Some(true) => return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY }),
+                None => return Ok(false),
+            }
         }
         if replaced.is_some_and(|replaced| replaced.inode == old.inode) {
-            return Ok(());
+            return Ok(true);
         }
         self.may_rename(caller, (&old_parent, &old), (&new_parent, to.1, replaced.as_ref()), exchange)?;
         let change = Change::Rename {
@@ -290,9 +301,10 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         };
         self.commit_with(caller.now, change, &[])?;
         match replaced {
-            Some(replaced) if !exchange => self.free_if_unused(caller.now, replaced.inode),
-            _ => Ok(()),
+            Some(replaced) if !exchange => self.free_if_unused(caller.now, replaced.inode)?,
+            _ => {}
         }
+        Ok(true)
     }
 
     /// The permissions of a rename.
@@ -344,11 +356,28 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         Ok(())
     }
 
-    /// Whether `directory` is `above`, or somewhere below it.
-    fn is_below(&mut self, directory: InodeNumber, above: InodeNumber) -> Result<bool, Errno> {
+    /// Whether `directory` is `above`, or somewhere below it; `None`: a step was done.
+    fn is_below(
+        &mut self,
+        directory: InodeNumber,
+        above: InodeNumber,
+        way: &mut Ascent,
+    ) -> Result<Option<bool>, Errno> {
         // So that no other client moves a directory on the way.
         self.need(TREE, Mode::Exclusive)?;
-        self.see(|overlay, base| overlay.is_below(base, directory, above))?.ok_or(Errno::INVAL)
+        let grant = self.leases.held.get(&TREE).map_or(0, |hold| hold.serial);
+        let stamp = Stamp { grant, moves: self.moved.count };
+        let Self { overlay, service, moved, .. } = self;
+        let parent = |inode| {
+            let found = overlay.inode(service.base(), inode)?;
+            Ok(found.map(|found| InodeNumber(found.parent)))
+        };
+        let found = way.step((directory, above), stamp, moved.inodes.iter().copied(), parent);
+        match found.map_err(|fault: Fault| self.failed(&fault))? {
+            Found::IsBelow(is_below) => Ok(Some(is_below)),
+            Found::Unfinished => Ok(None),
+            Found::NoWay => Err(Errno::INVAL),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use sietch_disk::nvm::Medium;
 
 use super::{Client, Service};
 use crate::access::Caller;
+use crate::ascent::Ways;
 use crate::base::Base as _;
 use crate::file_system::{
     Allocation, AttributeChange, DirectoryEntry, FileSystem, Handle, Leased, NewInode, OpenMode, PendingSync,
@@ -103,7 +104,20 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         to: (InodeNumber, &[u8]),
         mode: RenameMode,
     ) -> Result<(), Errno> {
-        self.operation(|client| client.move_entry(caller, from, to, mode))
+        let mut ways = Ways::default();
+        while !self.rename_step(caller, from, to, mode, &mut ways)? {}
+        Ok(())
+    }
+
+    fn rename_step(
+        &mut self,
+        caller: Caller<'_>,
+        from: (InodeNumber, &[u8]),
+        to: (InodeNumber, &[u8]),
+        mode: RenameMode,
+        ways: &mut Ways,
+    ) -> Result<bool, Errno> {
+        self.operation(|client| client.move_entry(caller, from, to, mode, ways))
     }
 
     fn open(&mut self, caller: Caller<'_>, inode: InodeNumber, mode: OpenMode) -> Result<Handle, Errno> {
@@ -216,7 +230,21 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
     }
 
     fn xattr_names(&mut self, caller: Caller<'_>, inode: InodeNumber) -> Result<Vec<Box<[u8]>>, Errno> {
-        self.operation(|client| client.list_xattrs(caller, inode))
+        let (mut names, mut from) = (Vec::new(), Some(Cookie(0)));
+        while let Some(at) = from {
+            from = self.xattr_names_step(caller, inode, at, &mut |name| names.push(name))?;
+        }
+        Ok(names)
+    }
+
+    fn xattr_names_step(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        from: Cookie,
+        take: &mut dyn FnMut(Box<[u8]>),
+    ) -> Result<Option<Cookie>, Errno> {
+        self.operation(|client| client.list_xattrs(caller, inode, from, &mut *take))
     }
 
     fn set_xattr(
@@ -227,6 +255,18 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<(), Errno> {
+        while !self.set_xattr_step(caller, inode, name, value, mode)? {}
+        Ok(())
+    }
+
+    fn set_xattr_step(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<bool, Errno> {
         self.operation(|client| client.put_xattr(caller, inode, name, value, mode))
     }
 

@@ -4,6 +4,7 @@ use rustix::io::Errno;
 use sietch_disk::nvm::Medium;
 
 use super::attributes::CAPABILITIES;
+use super::xattr_names::STEP;
 use super::{Client, Service};
 use crate::access::{Caller, READ, WRITE};
 use crate::base::Base as _;
@@ -12,6 +13,7 @@ use crate::file_system::XattrMode;
 use crate::inode::{Attributes, InodeNumber, Kind, STICKY};
 use crate::lease::Mode;
 use crate::limits::{MAX_XATTR_NAME, MAX_XATTR_NAMES, MAX_XATTR_VALUE};
+use crate::name::Cookie;
 use crate::pin::{self, PIN};
 use crate::quota;
 
@@ -31,18 +33,40 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         self.see(|overlay, base| overlay.xattr(base, inode, name))?.ok_or(Errno::NODATA)
     }
 
+    /// Lists some names; where it goes on, if there are more.
     pub(super) fn list_xattrs(
         &mut self,
         caller: Caller<'_>,
         inode: InodeNumber,
-    ) -> Result<Vec<Box<[u8]>>, Errno> {
+        from: Cookie,
+        take: &mut dyn FnMut(Box<[u8]>),
+    ) -> Result<Option<Cookie>, Errno> {
         self.stat(inode)?;
-        let mut names = self.see(|overlay, base| overlay.xattr_names(base, inode))?;
-        names.retain(|name| !is_quota(inode, name));
-        names.retain(|name| caller.credentials.is_privileged || !name.starts_with(b"trusted."));
-        Ok(names)
+        let is_shown = |name: &[u8]| {
+            !is_quota(inode, name) && (caller.credentials.is_privileged || !name.starts_with(b"trusted."))
+        };
+        let mut take = |name: Box<[u8]>| {
+            if is_shown(&name) {
+                take(name)
+            }
+        };
+        self.see(|overlay, base| overlay.xattrs_from(base, inode, from, STEP, &mut take))
     }
 
+    /// Counts some of the names of a file; whether all are counted.
+    fn count_names(&mut self, inode: InodeNumber) -> Result<bool, Errno> {
+        let Some(from) = self.xattr_names.next(inode) else { return Ok(true) };
+        let mut found = Vec::new();
+        let mut take = |name: Box<[u8]>| found.push(name);
+        let next = self.see(|overlay, base| overlay.xattrs_from(base, inode, from, STEP, &mut take))?;
+        for name in found.iter().filter(|name| !is_quota(inode, name)) {
+            self.xattr_names.count(inode, name);
+        }
+        self.xattr_names.counted_to(inode, next);
+        Ok(next.is_none())
+    }
+
+    /// Sets an attribute; `false`: only a step was done.
     pub(super) fn put_xattr(
         &mut self,
         caller: Caller<'_>,
@@ -50,10 +74,10 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         name: &[u8],
         value: &[u8],
         mode: XattrMode,
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
         check_name(name)?;
         if is_quota(inode, name) {
-            return self.set_limit(caller, name, value, mode);
+            return self.set_limit(caller, name, value, mode).map(|()| true);
         }
         if value.len() > MAX_XATTR_VALUE {
             return Err(Errno::TOOBIG);
@@ -65,22 +89,29 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             // Nothing would move.
             return Err(Errno::INVAL);
         }
-        let names = self.see(|overlay, base| overlay.xattr_names(base, inode))?;
-        let is_there = names.iter().any(|other| **other == *name);
+        let is_there = self.see(|overlay, base| overlay.xattr(base, inode, name))?.is_some();
         match mode {
             XattrMode::Create if is_there => return Err(Errno::EXIST),
             XattrMode::Replace if !is_there => return Err(Errno::NODATA),
             _ => {}
         }
-        let listed: usize = names.iter().map(|name| name.len() + 1).sum();
-        if !is_there && listed + name.len() + 1 > MAX_XATTR_NAMES {
-            return Err(Errno::NOSPC);
+        if !is_there {
+            if !self.count_names(inode)? {
+                return Ok(false);
+            }
+            if !self.xattr_names.has_room(inode, name, MAX_XATTR_NAMES) {
+                return Err(Errno::NOSPC);
+            }
         }
         if name == CAPABILITIES {
             self.without_capabilities.remove(&inode);
         }
         let change = Change::SetXattr { inode, name, length: value.len() as u32 };
-        self.commit_with(caller.now, change, value)
+        self.commit_with(caller.now, change, value)?;
+        if !is_there {
+            self.xattr_names.count(inode, name);
+        }
+        Ok(true)
     }
 
     pub(super) fn drop_xattr(
@@ -99,7 +130,20 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if self.see(|overlay, base| overlay.xattr(base, inode, name))?.is_none() {
             return Err(Errno::NODATA);
         }
-        self.commit(caller.now, Change::RemoveXattr { inode, name }, &[])
+        self.remove_xattr_unchecked(caller, inode, name)
+    }
+
+    /// Removes an attribute that is there.
+    pub(super) fn remove_xattr_unchecked(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        self.commit(caller.now, Change::RemoveXattr { inode, name }, &[])?;
+        let first = self.service.base().name_key().cookie(name);
+        self.xattr_names.removed(inode, name, first);
+        Ok(())
     }
 }
 

@@ -205,7 +205,7 @@ impl<'a, D: DiskQueue, M: Medium> Flush<'a, D, M> {
             }
         }
         let is_effect = |value: &Value| value.value.is_some() || !state.is_new;
-        for (name, value) in state.xattrs.iter().filter(|(_, value)| is_effect(value)) {
+        for ((_, name), value) in state.xattrs.iter().filter(|(_, value)| is_effect(value)) {
             if inode == InodeNumber::ROOT && quota::is_about(name) {
                 self.limit(name, value);
             } else {

@@ -1,6 +1,8 @@
 //! What was digested is dropped from the overlay in steps, between which base and overlay say the
 //! same. Listings pass removed names in steps.
 
+mod long_requests;
+
 use sietch_fs::FileSystem as _;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::file_system::{Handle, NewInode, OpenMode, WriteAt};
