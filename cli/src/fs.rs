@@ -1,6 +1,6 @@
 //! `sietch fs`: file systems of [`sietch_service::fs`].
 //!
-//! 1. `create` makes the files, and says which medium promises what.
+//! 1. `create` makes the files, and says which medium promises what. An interrupt removes them.
 //! 2. `mount` opens the file system in this process and shows it through FUSE. An interrupt
 //!    unmounts it, digests what is left of the log, and ends. After SIGKILL, the next mount
 //!    recovers it.
@@ -22,7 +22,7 @@ use sietch_fs::file_system::Leased;
 use sietch_fuse::{Inner, Mount, Options, Unmounter};
 use sietch_service::fs::description::{MediumDescription, ModelName};
 use sietch_service::fs::{
-    self, ClassName, CreateOptions, Description, Durability, MediumUse, Moves, Totals, shared,
+    self, ClassName, CreateOptions, Description, Durability, Interrupt, MediumUse, Moves, Totals, shared,
 };
 
 use crate::arguments::fs::{
@@ -43,6 +43,9 @@ const KEEP: Duration = Duration::from_secs(60);
 /// How often a mount makes durable what was done: a loss of power takes two seconds, whatever
 /// `sync(2)` has returned.
 const FLUSH: Duration = Duration::from_secs(1);
+
+/// The exit status of a creation that a signal has interrupted, as a shell has it for Ctrl-C.
+const INTERRUPTED: i32 = 130;
 
 /// Bytes of a block.
 const BLOCK: u64 = fs::BLOCK as u64;
@@ -89,7 +92,10 @@ fn create(arguments: &FsCreateArguments) -> Result<(), Error> {
         log_bytes: arguments.log.map(|log| log.0),
         durability: arguments.durability.map(Durability::from),
     };
-    let description = fs::create(&arguments.folder, &options, &mut |_| {}).map_err(failed)?;
+    let interrupt = Interrupt::default();
+    let _waker = end_at_signals(&arguments.folder, interrupt.clone())?;
+    let description = fs::create_interruptibly(&arguments.folder, &options, &interrupt, &mut |_| {});
+    let description = description.map_err(failed)?;
     let mut text = format!("{} has a file system now:\n", arguments.folder.display());
     text += &fs_media::lines(&description.media);
     let log = &description.log;
@@ -112,6 +118,23 @@ fn create(arguments: &FsCreateArguments) -> Result<(), Error> {
     };
     text += &format!("show it: sietch fs mount {} DIR\n", arguments.folder.display());
     output::print(&text)
+}
+
+/// Has a signal remove what was made, and end the process. The result is to be kept until then.
+fn end_at_signals(folder: &Path, interrupt: Interrupt) -> Result<UnixStream, Error> {
+    let failed_start = |source| Error::Start { what: "the creation of a file system", source };
+    let (woken, waker) = signals::stream().map_err(failed_start)?;
+    let said = format!("sietch: interrupted: no file system was made in {}\n", folder.display());
+    let waiting = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        signals::wait(woken);
+        if interrupt.interrupt() {
+            // If nothing reads it, the process ends all the same.
+            drop(std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes()));
+            std::process::exit(INTERRUPTED);
+        }
+    });
+    drop(waiting.map_err(failed_start)?);
+    Ok(waker)
 }
 
 fn mount(arguments: &FsMountArguments) -> Result<(), Error> {

@@ -153,6 +153,50 @@ fn an_operation_that_is_durable_at_once_survives_the_loss_of_memory() {
     testbed.end(Signal::TERM);
 }
 
+/// Neither files nor the memory of a log; and a killed creation is no obstacle for the next one.
+#[test]
+fn an_interrupted_creation_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let testbed = Testbed::new("interrupted");
+    let left = || {
+        let mut names = Vec::new();
+        for folder in [&testbed.folder, &testbed.folder.join("shm"), &testbed.folder.join("store")] {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            names.extend(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+        }
+        names.retain(|name| !["mnt", "shm", "store"].contains(&name.as_str()));
+        names
+    };
+    let arguments = |size: &str| {
+        let medium = format!("data={size}");
+        ["create", "store", "--ssd", &medium, "--log", "4mib", "--log-memory", "shm"].map(str::to_owned)
+    };
+    for signal in [Signal::INT, Signal::KILL] {
+        let arguments = arguments("2gib");
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let mut child = testbed.sietch(&arguments).stderr(Stdio::null()).spawn().expect("start sietch");
+        let begun = Instant::now();
+        while !testbed.folder.join("data.partial").exists() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "nothing is made");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        kill_process(Pid::from_child(&child), signal).expect("a signal");
+        let status = child.wait().expect("an end");
+        let expected = if signal == Signal::INT { Some(130) } else { None };
+        assert_eq!(status.code(), expected);
+        assert_eq!(left().is_empty(), signal == Signal::INT, "{:?}", left());
+    }
+    let arguments = arguments("8mib");
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let made = testbed.run(&arguments);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let mut names = left();
+    names.sort();
+    assert_eq!(names.len(), 4, "the medium, the memory of the log, its copy, fs.toml: {names:?}");
+}
+
 #[test]
 fn what_a_killed_process_did_is_there() {
     if !can_mount() {

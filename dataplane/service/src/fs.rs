@@ -49,7 +49,7 @@ mod test_folder;
 mod undrained;
 
 pub use check::{Checked, Undigested, check};
-pub use create::{CreateOptions, create};
+pub use create::{CreateOptions, Interrupt, create, create_interruptibly};
 pub use description::{Change, ClassName, Description, Durability, Migration};
 pub use digester::{Digester, Publications, Totals};
 pub use drain::drain;

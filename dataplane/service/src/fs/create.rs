@@ -1,4 +1,7 @@
 //! Making a file system: the files of the media and of the log, the pool, and last the description.
+//! What is made before that is in a [`draft`].
+
+mod draft;
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +15,9 @@ use super::description::{
 };
 use super::error::StoreError;
 use super::{logs, media};
+use draft::Draft;
+pub use draft::Interrupt;
+pub(super) use draft::forget;
 
 const BLOCK: u64 = sietch_disk::BLOCK as u64;
 
@@ -55,6 +61,20 @@ pub fn create(
     options: &CreateOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Description, StoreError> {
+    create_interruptibly(folder, options, &Interrupt::default(), progress)
+}
+
+/// As [`create`], and another thread may interrupt it. What a creation left whose process was
+/// killed is removed first.
+///
+/// # Errors
+/// As there.
+pub fn create_interruptibly(
+    folder: &Path,
+    options: &CreateOptions,
+    interrupt: &Interrupt,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Description, StoreError> {
     let fail = |action, source| StoreError::Io { path: folder.to_owned(), action, source };
     std::fs::create_dir_all(folder).map_err(|source| fail("create it", source))?;
     if folder.join(FILE).symlink_metadata().is_ok() {
@@ -62,17 +82,13 @@ pub fn create(
     }
     let folder = folder.canonicalize().map_err(|source| fail("find its real name", source))?;
     let description = describe(&folder, options)?;
-    let mut made = Vec::new();
-    let result = make_files(&description, &mut made, progress).and_then(|()| description.write(&folder));
-    if result.is_err() {
-        // A description that is not whole, or not durable, goes first.
-        drop(std::fs::remove_file(folder.join(FILE)));
-        for path in made.into_iter().rev() {
-            // The first error is the one to report; a file that is not there is no loss.
-            drop(std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir(&path)));
-        }
-    }
-    result.map(|()| description)
+    let draft = Draft::begin(&folder, &description)?;
+    let made = interrupt
+        .begin(&folder, &description)
+        .and_then(|()| make_files(&folder, &description, interrupt, progress));
+    let ended = interrupt.end((&folder, &description), made);
+    draft.end();
+    ended.map(|()| description)
 }
 
 fn describe(folder: &Path, options: &CreateOptions) -> Result<Description, StoreError> {
@@ -122,21 +138,24 @@ pub(super) fn random<const N: usize>(path: &Path) -> Result<[u8; N], StoreError>
 }
 
 fn make_files(
+    folder: &Path,
     description: &Description,
-    made: &mut Vec<PathBuf>,
+    interrupt: &Interrupt,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), StoreError> {
     let mut done = 0;
     let log = &description.log;
-    made.extend(logs::own_folder(log).map(Path::to_owned));
     logs::make_folder(log)?;
+    logs::collect(description);
     let files = description.media.iter().map(|medium| (&medium.path, medium.bytes));
     let logs = [Some(&log.memory), log.disk.as_ref()].into_iter().flatten().map(|path| (path, log.bytes));
     for (path, bytes) in files.chain(logs) {
+        interrupt.go_on(folder)?;
         area::create(path, bytes, &mut |written| progress(done + written))?;
-        made.push(path.clone());
         done += bytes;
     }
+    // An empty log.
+    logs::note(folder, description).into_iter().for_each(logs::Noted::digested);
     let mut members = Vec::new();
     for medium in &description.media {
         let medium = media::Medium::open(medium)?;

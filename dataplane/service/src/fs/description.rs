@@ -322,6 +322,19 @@ impl Description {
         }
     }
 
+    /// The text of the file at `path`.
+    pub(super) fn text(&self, path: &Path) -> Result<String, StoreError> {
+        toml::to_string(self).map_err(|error| {
+            let fix = "name the files by text in UTF-8".to_owned();
+            StoreError::Description { path: path.to_owned(), cause: error.to_string(), fix }
+        })
+    }
+
+    /// What the text says, if it is whole.
+    pub(super) fn of_text(text: &str) -> Option<Self> {
+        toml::from_str(text).ok()
+    }
+
     /// Refuses what contradicts itself. `path` is that of the description.
     fn judge(&self, path: &Path) -> Result<(), StoreError> {
         for (at, medium) in self.media.iter().enumerate() {
@@ -387,10 +400,7 @@ impl Description {
     pub(super) fn write(&self, folder: &Path) -> Result<(), StoreError> {
         let path = folder.join(FILE);
         let fail = |action, source| StoreError::Io { path: path.clone(), action, source };
-        let text = toml::to_string(self).map_err(|error| {
-            let fix = "name the files by text in UTF-8".to_owned();
-            StoreError::Description { path: path.clone(), cause: error.to_string(), fix }
-        })?;
+        let text = self.text(&path)?;
         let partial = folder.join(format!("{FILE}.partial"));
         // What a crash left, or another user put there.
         drop(std::fs::remove_file(&partial));

@@ -33,6 +33,7 @@ use sietch_fs::mover::Moves;
 use sietch_fs::pool::{FreeBlocks, MediumUse, Root};
 use sietch_fs::{Fault, digest};
 
+use super::logs::Noted;
 use super::pacing::Speed;
 use super::requests::{Digesting, Requests};
 
@@ -254,6 +255,7 @@ impl Digesting for Shared {
 pub struct Digester {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<Digest<AreaQueue>>>,
+    noted: Option<Noted>,
 }
 
 impl Digester {
@@ -283,7 +285,7 @@ impl Digester {
                     source,
                 })
             })?;
-        Ok((Self { shared: Arc::clone(&shared), thread: Some(thread) }, shared))
+        Ok((Self { shared: Arc::clone(&shared), thread: Some(thread), noted: None }, shared))
     }
 
     /// The sums of what was digested.
@@ -315,7 +317,14 @@ impl Digester {
     pub fn end(mut self) -> Result<(), String> {
         self.shared.reads(u64::MAX);
         self.stop();
-        self.failure().map_or(Ok(()), Err)
+        self.failure().map_or(Ok(()), Err)?;
+        self.noted.take().into_iter().for_each(Noted::digested);
+        Ok(())
+    }
+
+    /// Has the end noted, if everything is digested then.
+    pub(super) fn note_end(&mut self, noted: Option<Noted>) {
+        self.noted = noted;
     }
 
     fn stop(&mut self) {

@@ -4,18 +4,15 @@
 //! Log 1 is in the description. The files of the others are beside its files, with the number
 //! behind the name. They stay when their client has ended, for the next one with that number. They
 //! are in memory, so a new one has [`CLIENT_LOG`] bytes at most.
-//!
-//! Where every user may make files, as in `/dev/shm`, the memory has a folder of its own
-//! ([`memory_in`]). Otherwise another user could take the names of further logs, and no client
-//! could come any more.
 
-use std::ffi::OsStr;
+mod abandoned;
+mod folder;
+
+pub(super) use abandoned::{Noted, collect, note};
+pub(super) use folder::{judge_folder, make_folder, memory_in, own_folder, remove_folder};
+
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-
-use rustix::process::geteuid;
 
 use sietch_disk::area;
 
@@ -28,52 +25,8 @@ pub(super) const LOG: u32 = 1;
 /// Bytes that a disk writes in one piece, at most.
 pub(super) const DISK_BLOCK: usize = 4096;
 
-/// The memory of log 1 in a folder of its own.
-const MEMORY: &str = "memory";
-/// What its name, or that of its folder, begins with.
-const NAME: &str = "sietch-log-";
-
 /// Bytes of the log of one of several clients, at most, when it is made.
 const CLIENT_LOG: u64 = 64 << 20;
-
-/// Where the memory of a new log is in `folder`; `number` distinguishes it from others there.
-pub(super) fn memory_in(folder: &Path, number: u64) -> PathBuf {
-    let path = folder.join(format!("{NAME}{number:016x}"));
-    let is_for_all = folder.metadata().is_ok_and(|found| found.mode() & 0o022 != 0);
-    if is_for_all { path.join(MEMORY) } else { path }
-}
-
-/// The folder that has nothing but the memory of these logs.
-pub(super) fn own_folder(log: &LogDescription) -> Option<&Path> {
-    let folder = log.memory.parent()?;
-    let is_named = folder.file_name().is_some_and(|name| name.as_bytes().starts_with(NAME.as_bytes()));
-    // Further logs have their number as the extension.
-    (is_named && log.memory.file_stem() == Some(OsStr::new(MEMORY))).then_some(folder)
-}
-
-/// Makes that folder, if it is not there: `/dev/shm` is empty after a loss of power.
-pub(super) fn make_folder(log: &LogDescription) -> Result<(), StoreError> {
-    let Some(folder) = own_folder(log) else { return Ok(()) };
-    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
-        Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(StoreError::Io { path: folder.to_owned(), action: "make it", source })
-        }
-        _ => judge_folder(log),
-    }
-}
-
-/// Refuses such a folder if it is another user's, who could exchange what is in it.
-pub(super) fn judge_folder(log: &LogDescription) -> Result<(), StoreError> {
-    let Some(folder) = own_folder(log) else { return Ok(()) };
-    match folder.symlink_metadata() {
-        Ok(found) if found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 => {
-            let (path, owner, mode) = (folder.to_owned(), found.uid(), found.mode() & 0o7777);
-            Err(StoreError::ForeignFolder { path, owner, mode })
-        }
-        // If it is not there, the memory is not there either.
-        _ => Ok(()),
-    }
-}
 
 /// The log with this number.
 pub(super) fn numbered(log: &LogDescription, number: u32) -> LogDescription {
@@ -118,7 +71,7 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 
     use super::super::description::{ClassName, MediumDescription};
     use super::super::{CreateOptions, create, open};

@@ -9,11 +9,12 @@ use sietch_fs::heat::Heat;
 use sietch_fs::log::{Durability as LogDurability, LogIdentity, LogWriter, Mirror};
 use sietch_fs::pool::Reader;
 
+use super::create;
 use super::description::Description;
 use super::digester::Digester;
 use super::error::StoreError;
 use super::local::Local;
-use super::logs::{DISK_BLOCK, LOG};
+use super::logs::{self, DISK_BLOCK, LOG};
 use super::media::{self, Medium};
 use super::mover;
 use super::recovery::recover;
@@ -50,6 +51,9 @@ pub fn open(folder: &Path) -> Result<Running, StoreError> {
     let identity = LogIdentity { log: LOG, epoch: state.epoch, seed: description.log.seed };
     let durability =
         if disk.is_some() { LogDurability::Sync { block: DISK_BLOCK } } else { LogDurability::Operation };
+    create::forget(folder);
+    let noted = logs::note(folder, &description);
+    logs::collect(&description);
     let path = &description.log.memory;
     let mut writer = LogWriter::new(memory, identity, durability)
         .map_err(|source| StoreError::Ring { path: path.clone(), source })?;
@@ -59,7 +63,8 @@ pub fn open(folder: &Path) -> Result<Running, StoreError> {
     let root = digest.root();
     let reader = Reader::new(members()?, root)?;
     let syncs = mirror.map(|mirror| Syncs::new(mirror, Arc::clone(&reader_memory)));
-    let (digester, shared) = Digester::start(digest, reader_memory, (LOG, description.log.seed))?;
+    let (mut digester, shared) = Digester::start(digest, reader_memory, (LOG, description.log.seed))?;
+    digester.note_end(noted);
     let heat = Arc::new(Heat::default());
     let digesting: Arc<dyn Digesting> = shared.clone();
     mover::start(&digesting, &media, root, &description, Arc::clone(&heat))?;

@@ -34,9 +34,10 @@ use super::hub::{Event, Hub, Joining, REQUESTS};
 use super::messages::{Answer, Hello, Notice, Request, VERSION, Welcome};
 use super::moving::Moving;
 use super::{MAX_CLIENTS, SOCKET};
+use crate::fs::create;
 use crate::fs::description::Description;
 use crate::fs::error::StoreError;
-use crate::fs::logs::{Files, numbered};
+use crate::fs::logs::{self, Files, Noted, numbered};
 use crate::fs::media::{self, Medium};
 use crate::fs::mover;
 use crate::fs::recovery::recover;
@@ -66,6 +67,7 @@ pub struct Server {
     listener: UnixListener,
     accepting: Option<JoinHandle<()>>,
     hub: Option<JoinHandle<Result<(), String>>>,
+    noted: Option<Noted>,
 }
 
 /// What sessions share.
@@ -121,6 +123,9 @@ pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Ser
     let media = media::open_all(folder, &mut description)?;
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let (digest, _, recovered) = recover(members, &description)?;
+    create::forget(folder);
+    let noted = logs::note(folder, &description);
+    logs::collect(&description);
     let root = digest.root();
     let socket = folder.join(SOCKET);
     let fail = |action| {
@@ -161,6 +166,7 @@ pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Ser
         listener,
         accepting: None,
         hub: Some(hub),
+        noted,
     };
     let accepted = accepted?;
     let sessions = Sessions { description, media, events, state: Mutex::default() };
@@ -230,7 +236,11 @@ impl Server {
         // It may have ended by itself.
         let _ = self.events.send(Event::End);
         match self.hub.take().map(JoinHandle::join) {
-            Some(Ok(result)) => result,
+            Some(Ok(result)) => {
+                result?;
+                self.noted.take().into_iter().for_each(Noted::digested);
+                Ok(())
+            }
             Some(Err(_)) => Err("its thread panicked; start it again".to_owned()),
             None => Ok(()),
         }
