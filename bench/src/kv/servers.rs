@@ -70,6 +70,9 @@ const REDIS_NEAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 1);
 /// The VNIC's address in the configuration that `sietch up` writes.
 const VNIC: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 2);
 
+/// The store's user if the measurement runs as root.
+pub(crate) const STORE_USER: u32 = 61870;
+
 const REDIS_PORT: u16 = 7001;
 /// The port of Sietch kv on loopback.
 pub(super) const SIETCH_PORT: u16 = 7002;
@@ -143,9 +146,22 @@ pub(super) fn socket(folder: &Path) -> String {
     folder.join("sietchd.sock").to_string_lossy().into_owned()
 }
 
+/// One VNIC and one area for the store, as in the file that `sietch up` makes at its first start.
+fn configuration() -> String {
+    let own = rustix::process::geteuid();
+    let store = if own.is_root() { STORE_USER } else { own.as_raw() };
+    format!(
+        "[[vnic]]\nname = \"kv\"\nuid = {store}\naddress = \"{VNIC}/24\"\nhost_address = \"10.83.0.1\"\n\
+         tcp_ports = [\"{VNIC_PORT}\"]\npeers = [\"0.0.0.0/0\"]\nrate = \"10Gbit/s\"\n\n\
+         [[vsa]]\nname = \"kv\"\nuid = {store}\nsize = \"1GiB\"\n\n\
+         [kv]\nuid = {store}\nlisten = [\"127.0.0.1\"]\n"
+    )
+}
+
 /// Starts Sietch kv, with its data in `folder`.
 pub(super) fn start_sietch(setting: Setting, folder: &Path, log: &Path) -> Result<Process, Error> {
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    std::fs::write(path("sietch.toml"), configuration()).map_err(system("writing sietch.toml"))?;
     let program = process::sietch_program()?.to_string_lossy().into_owned();
     let cores = if setting.shards == 1 { "0".to_owned() } else { format!("0-{}", machine::cores() - 1) };
     let mut words: Vec<String> = vec!["-c".into(), cores];

@@ -10,15 +10,13 @@ use sietch::{Client, HeldGrants, Stack};
 use super::generator::Generator;
 use super::transport::{Flows, Sockets};
 use crate::error::{Error, system};
-use crate::kv::servers::{LOOPBACK_DURABLE, LOOPBACK_MEMORY, Pair};
+use crate::kv::servers::{LOOPBACK_DURABLE, LOOPBACK_MEMORY, Pair, STORE_USER};
 use crate::process::{self, Process};
 
 const STORE: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 2);
 const PORT: u16 = 6379;
 /// The kernel socket of the store on the link, for control connections.
 const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7003);
-/// The store's user if the measurement runs as root.
-const STORE_USER: u32 = 61870;
 /// The generator's end of the link.
 const GENERATOR: &str = "generator";
 
