@@ -245,8 +245,25 @@ impl<T: Keyed> Index<T> {
     /// are not compared.
     #[inline]
     pub(crate) fn probable(&self, key: &[u8]) -> Option<&T> {
-        let hash = hash_bytes(self.seed, key);
+        self.probable_hashed(hash_bytes(self.seed, key))
+    }
+
+    /// The same of a key whose hash is known.
+    #[inline]
+    pub(crate) fn probable_hashed(&self, hash: u64) -> Option<&T> {
         self.segment_of(hash).find(in_table(hash), |_| true)
+    }
+
+    /// Reads the head of the segment for this hash, so that the processor fetches its memory.
+    #[inline]
+    pub(crate) fn prefetch_segment(&self, hash: u64) -> usize {
+        self.segment_of(hash).len()
+    }
+
+    /// The element beside which a new one of this hash goes.
+    #[inline]
+    pub(crate) fn neighbour(&self, hash: u64) -> Option<&T> {
+        self.segment_of(hash).elements().last()
     }
 
     /// The element of this key, whose hash is known, to be changed; its key must stay.

@@ -229,9 +229,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads effects without a head, which stood in the record `sequence`.
-    pub(crate) fn of_effects(bytes: &'a [u8], sequence: u64) -> Self {
-        Self { bytes, at: 0, sequence }
+    /// Reads the effects behind the first `at` bytes of `bytes`, which are those of the record
+    /// `sequence`.
+    pub(crate) fn of_effects(bytes: &'a [u8], at: usize, sequence: u64) -> Self {
+        Self { bytes, at, sequence }
     }
 
     /// Bytes read so far.
@@ -252,7 +253,19 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// The record ends within it, or it exceeds 64 bits.
+    #[inline]
     pub fn number(&mut self) -> Result<u64, ReplayError> {
+        // Nearly all are short.
+        if let Some(&byte) = self.bytes.get(self.at)
+            && byte < 0x80
+        {
+            self.at += 1;
+            return Ok(u64::from(byte));
+        }
+        self.long_number()
+    }
+
+    fn long_number(&mut self) -> Result<u64, ReplayError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let &byte = self.bytes.get(self.at).ok_or_else(|| self.truncated())?;

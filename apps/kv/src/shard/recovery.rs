@@ -13,48 +13,13 @@
 //!    at which the walk ended can fail so. Every other fault is damage, and so is a deferred one at
 //!    the end of the log.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
 use sietch::persist::{Applied, Entry};
 
 use super::Shard;
-use super::router::Share;
+use super::replay::SHOWN_KEY;
 use super::snapshot::{SnapshotRecords, SnapshotWalk};
-use crate::clients::Client;
-use crate::commands::{Command, Context, Table};
-use crate::data::journal::{EFFECTS, Reader, ReplayError, SNAPSHOT};
-use crate::data::keyspace::{Data, DatabaseKey, Now};
-use crate::foundation::client_id::ClientId;
-use crate::foundation::command::flag;
-use crate::foundation::protocol::{Fault, Reply};
-
-/// Effects that replay decodes before it applies them: enough to overlap memory accesses, few
-/// enough for the first-level cache.
-const AHEAD: usize = 16;
-
-/// The command that an effect names: one that writes and takes so many arguments.
-fn command_of(table: &Table, arguments: &[&[u8]], sequence: u64) -> Result<&'static Command, ReplayError> {
-    let found = table.find(arguments[0]);
-    let known = found
-        .filter(|(_, command)| command.spec.flags.has(flag::WRITE) && command.spec.accepts(arguments.len()));
-    known.map(|(_, command)| command).ok_or_else(|| {
-        let name = String::from_utf8_lossy(arguments[0]).into_owned();
-        ReplayError::Command { sequence, name }
-    })
-}
-
-/// Bytes of a key that an error shows.
-const SHOWN_KEY: usize = 64;
-
-fn refused(sequence: u64, arguments: &[&[u8]], fault: &Fault) -> ReplayError {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_KEY)]).into_owned();
-    ReplayError::Refused {
-        sequence,
-        effect: text(arguments[0]),
-        key: arguments.get(1).map(|key| text(key)).unwrap_or_default(),
-        reason: text(&fault.0),
-    }
-}
+use crate::data::journal::{Reader, ReplayError, SNAPSHOT};
+use crate::data::keyspace::{DatabaseKey, Now};
 
 /// Bytes beside those of the area that data may take which a log builds: two of the largest values.
 /// A log of few bytes can build one, and an area may have been shortened around it.
@@ -110,9 +75,8 @@ impl Shard {
     /// applied.
     pub fn replay(&mut self, sequence: u64, record: &[u8], now: Now) -> Result<(), ReplayError> {
         self.now = now;
-        let reader = Reader::new(record, EFFECTS, sequence)?;
-        self.deferred_faults.record_replayed(sequence);
-        self.replay_effects(reader, sequence, true)
+        let share = self.share_of_log(sequence, record)?;
+        self.replay_shares([share].into_iter()).map_err(|(_, cause)| cause)
     }
 
     /// Loads one record of a snapshot.
@@ -160,146 +124,19 @@ impl Shard {
     }
 
     fn replay_dumped(&mut self, record: &[u8]) -> Result<(), ReplayError> {
-        let mut reader = Reader::new(record, SNAPSHOT, 0)?;
-        let as_of = reader.number()?;
-        self.deferred_faults.snapshot_loaded(as_of, reader.is_at_end());
-        self.replay_effects(reader, as_of, false)
+        let share = self.share_of_snapshot(record)?;
+        self.replay_shares([share].into_iter()).map_err(|(_, cause)| cause)
+    }
+
+    /// Begins a replay, at this time.
+    pub(crate) fn begin_replay(&mut self, now: Now) {
+        self.now = now;
+        self.store.replaying = true;
     }
 
     /// Prepares for `times` as many keys as have been replayed so far.
     pub(crate) fn expect_keys(&mut self, times: usize) {
         self.store.expect(times);
-    }
-
-    /// Replays this shard's share of a record ([`Router`](super::Router)).
-    ///
-    /// # Errors
-    /// As [`Shard::replay`].
-    pub(crate) fn replay_share(&mut self, share: &Share<'_>, now: Now) -> Result<(), ReplayError> {
-        self.now = now;
-        if let Some(last) = share.explained {
-            self.deferred_faults.explain_up_to(last);
-        }
-        let reader = Reader::of_effects(share.effects, share.sequence);
-        self.replay_effects(reader, share.sequence, share.guarded)
-    }
-
-    fn replay_effects(
-        &mut self,
-        mut reader: Reader<'_>,
-        sequence: u64,
-        guarded: bool,
-    ) -> Result<(), ReplayError> {
-        self.store.replaying = true;
-        let no_address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-        let id = ClientId { slot: u32::MAX, generation: 0 };
-        let mut client = Client::new(id, 0, no_address, no_address, 0);
-        let (mut arguments, mut ahead) = (Vec::new(), Vec::with_capacity(AHEAD));
-        let mut scratch = Vec::new();
-        loop {
-            self.read_ahead(&mut reader, sequence, &mut arguments, &mut ahead)?;
-            if ahead.is_empty() {
-                return Ok(());
-            }
-            for &(number, begin, end) in &ahead {
-                let effect: &[&[u8]] = &arguments[begin..end];
-                let key = effect.get(1).copied().unwrap_or_default();
-                if !guarded {
-                    self.snapshot_keys.insert(number as u64, key, sequence);
-                } else if self.snapshot_keys.covers(number as u64, key, sequence) {
-                    continue;
-                }
-                // Nearly all effects are a plain SET, which needs no command.
-                if let [b"SET", key, value] = effect {
-                    Data::new(&mut self.store, number, self.now).insert_string(key, value);
-                    self.resolve_fault(number, key);
-                    continue;
-                }
-                client.database = number;
-                scratch.clear();
-                scratch = self.replay_effect(&mut client, effect, sequence, scratch, guarded)?;
-            }
-        }
-    }
-
-    /// Decodes the next few effects, each a database and a range of `arguments`, and prefetches the
-    /// memory that they will need, so that its latencies overlap.
-    fn read_ahead<'a>(
-        &mut self,
-        reader: &mut Reader<'a>,
-        sequence: u64,
-        arguments: &mut Vec<&'a [u8]>,
-        ahead: &mut Vec<(usize, usize, usize)>,
-    ) -> Result<(), ReplayError> {
-        arguments.clear();
-        ahead.clear();
-        let count = self.store.database_count();
-        while ahead.len() < AHEAD {
-            let begin = arguments.len();
-            let Some(database) = reader.effect_behind(arguments)? else { break };
-            let number = usize::try_from(database)
-                .ok()
-                .filter(|&number| number < count)
-                .ok_or(ReplayError::Database { sequence, database })?;
-            ahead.push((number, begin, arguments.len()));
-        }
-        self.store.metrics.replayed += ahead.len() as u64;
-        for &(number, begin, _) in ahead.iter() {
-            self.store.prefetch(number, arguments[begin..].iter().skip(1).take(1));
-        }
-        Ok(())
-    }
-
-    fn replay_effect(
-        &mut self,
-        client: &mut Client,
-        arguments: &[&[u8]],
-        sequence: u64,
-        scratch: Vec<u8>,
-        guarded: bool,
-    ) -> Result<Vec<u8>, ReplayError> {
-        let command = command_of(&self.table, arguments, sequence)?;
-        let database = client.database;
-        let mut context = Context {
-            data: Data::new(&mut self.store, database, self.now),
-            reply: Reply::new(scratch, false),
-            random: &mut self.random,
-            client,
-            clients: &mut self.clients,
-            others: &mut self.guests,
-            table: &self.table,
-            command,
-            failed: None,
-            unlogged: false,
-            pushed: Vec::new(),
-            must_not_block: true,
-        };
-        let outcome = (command.handler)(&mut context, arguments);
-        let bytes = context.reply.bytes;
-        let key = arguments.get(1).copied();
-        if let Err(fault) = outcome {
-            let refused = refused(sequence, arguments, &fault);
-            match key {
-                Some(key)
-                    if guarded
-                        && self.deferred_faults.explains(sequence)
-                        && !self.snapshot_keys.contains(database as u64, key) =>
-                {
-                    self.deferred_faults.defer((database, key.into()), refused);
-                }
-                _ => return Err(refused),
-            }
-        } else if let (b"DEL", Some(key)) = (arguments[0], key) {
-            self.resolve_fault(database, key);
-        }
-        if self.store.weight().dumped as u64 > self.most_replayed {
-            return Err(ReplayError::TooLarge { sequence, limit: self.most_replayed });
-        }
-        Ok(bytes)
-    }
-
-    fn resolve_fault(&mut self, database: usize, key: &[u8]) {
-        self.store.metrics.replay_skipped += u64::from(self.deferred_faults.resolve(database, key));
     }
 
     /// Ends recovery: clients may connect, and keys expire again.

@@ -30,8 +30,10 @@ pub struct Share<'a> {
     pub(super) guarded: bool,
     /// The last sequence whose faults a missing key of the snapshot can explain.
     pub(super) explained: Option<u64>,
-    /// Effects without a head.
-    pub(super) effects: &'a [u8],
+    /// The record, or effects of it without its head.
+    pub(super) bytes: &'a [u8],
+    /// Where its effects begin.
+    pub(super) begin: usize,
 }
 
 #[derive(Debug)]
@@ -40,6 +42,8 @@ struct Head {
     sequence: u64,
     guarded: bool,
     explained: Option<u64>,
+    /// Where its effects begin, behind the end of the share before.
+    begin: usize,
     /// Where its effects end.
     end: usize,
 }
@@ -65,13 +69,27 @@ impl Batch {
 
     /// The shares, in the order of the log.
     pub(crate) fn shares(&self) -> impl Iterator<Item = Share<'_>> {
-        let mut begin = 0;
+        let mut end = 0;
         self.heads.iter().map(move |head| {
-            let effects = &self.bytes[begin..head.end];
-            begin = head.end;
-            let Head { record, sequence, guarded, explained, .. } = *head;
-            Share { record, sequence, guarded, explained, effects }
+            let bytes = &self.bytes[end..head.end];
+            end = head.end;
+            let Head { record, sequence, guarded, explained, begin, .. } = *head;
+            Share { record, sequence, guarded, explained, bytes, begin }
         })
+    }
+
+    /// Adds a copy of a share, which is one of another record than the last.
+    pub(super) fn push_share(&mut self, share: &Share<'_>) {
+        let Share { record, sequence, guarded, explained, bytes, begin } = *share;
+        self.bytes.extend_from_slice(bytes);
+        let end = self.bytes.len();
+        self.heads.push(Head { record, sequence, guarded, explained, begin, end });
+    }
+
+    /// Drops all shares, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.heads.clear();
+        self.bytes.clear();
     }
 
     fn push(&mut self, head: Head, effect: &[u8]) {
@@ -156,7 +174,7 @@ impl Router {
         while reader.effect(&mut arguments)?.is_some() {
             let effect = &record[begin..reader.position()];
             begin = reader.position();
-            let head = || Head { record: self.records, sequence, guarded, explained, end: 0 };
+            let head = || Head { record: self.records, sequence, guarded, explained, begin: 0, end: 0 };
             if OF_ALL.iter().any(|name| arguments[0].eq_ignore_ascii_case(name)) {
                 for batch in &mut self.batches {
                     batch.push(head(), effect);
@@ -169,10 +187,14 @@ impl Router {
         Ok(())
     }
 
-    /// The batch of a shard, once it is large enough.
-    pub(crate) fn take_full(&mut self, shard: usize) -> Option<Batch> {
-        let full = self.batches[shard].bytes.len() >= BATCH_BYTES;
-        full.then(|| std::mem::take(&mut self.batches[shard]))
+    /// Whether the batch of a shard is large enough.
+    pub(crate) fn is_full(&self, shard: usize) -> bool {
+        self.batches[shard].bytes.len() >= BATCH_BYTES
+    }
+
+    /// The batch of a shard, in the place of which comes an empty one.
+    pub(crate) fn exchange(&mut self, shard: usize, empty: Batch) -> Batch {
+        std::mem::replace(&mut self.batches[shard], empty)
     }
 
     /// What is left of each shard, in order.

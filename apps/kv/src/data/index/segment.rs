@@ -14,6 +14,10 @@ use crate::foundation::allocation::allocation;
 /// The vector grows by so many elements once it has more than half as many.
 const STEP: usize = 32;
 
+/// Elements from which on a segment grows at once to the size that is expected. Before, its vector
+/// grows only once.
+const FEW: usize = 4;
+
 /// Elements that a vector of `count` has room for.
 fn room(count: usize) -> usize {
     if count <= STEP / 2 { count.next_power_of_two().max(4) } else { count.next_multiple_of(STEP) }
@@ -132,7 +136,7 @@ impl<T> Segment<T> {
     /// few elements may stay so.
     pub(super) fn grow_to(&mut self, count: usize, hasher: impl Fn(&T) -> u64) {
         let len = self.elements.len();
-        if len == self.elements.capacity() && (STEP / 2..count).contains(&len) {
+        if len == self.elements.capacity() && (FEW..count).contains(&len) {
             self.elements.reserve_exact(room(count) - len);
             let elements = &self.elements;
             self.table.reserve(count - len, |&position| hasher(&elements[usize::from(position)]));

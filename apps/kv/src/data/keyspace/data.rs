@@ -250,6 +250,13 @@ impl<'a> Data<'a> {
         self.store.signal(self.database, key);
     }
 
+    /// The same with a key whose [`Store::hash_of`] is known.
+    #[inline]
+    pub(crate) fn insert_hashed_string(&mut self, hash: u64, key: &[u8], bytes: &[u8]) {
+        self.store.put_hashed_string(self.database, hash, key, bytes, self.now);
+        self.store.signal(self.database, key);
+    }
+
     /// The same, but the key keeps its expiry.
     pub(crate) fn insert_keeping_expiry(&mut self, key: &[u8], value: Value) {
         self.expire_if_due(key);

@@ -241,6 +241,12 @@ impl Entry {
         }
     }
 
+    /// Whether it is one allocation.
+    #[inline]
+    pub(super) fn is_record(&self) -> bool {
+        matches!(self.0, Form::Record(_))
+    }
+
     /// Reads bytes of the entry's memory, so that the processor fetches it.
     #[inline]
     pub(super) fn prefetch(&self) -> u8 {

@@ -377,8 +377,20 @@ impl Store {
     /// overwritten in place.
     #[inline]
     pub(super) fn put_string(&mut self, database: usize, key: &[u8], bytes: &[u8], now: Now) {
+        self.put_hashed_string(database, self.hash_of(database, key), key, bytes, now);
+    }
+
+    /// As [`Store::put_string`], for a key whose [`Store::hash_of`] is known.
+    #[inline]
+    pub(super) fn put_hashed_string(
+        &mut self,
+        database: usize,
+        hash: u64,
+        key: &[u8],
+        bytes: &[u8],
+        now: Now,
+    ) {
         let index = &mut self.partitions.of_mut(key).databases[database].index;
-        let hash = index.hash_of(key);
         let Some(entry) = index.get_hashed_mut(hash, key) else {
             let entry = Entry::of_string(key, bytes, fresh_access(self.settings.policy, now));
             self.changing(database, key).add(database, hash, entry);
@@ -409,6 +421,13 @@ impl Store {
         }
     }
 
+    /// The hash of a key in the index that it belongs to. FLUSHALL, FLUSHDB and SWAPDB change it,
+    /// and the generation of the partition.
+    #[inline]
+    pub(crate) fn hash_of(&self, database: usize, key: &[u8]) -> u64 {
+        self.partitions.of(key).databases[database].index.hash_of(key)
+    }
+
     /// Prepares for a recovery that will load `times` as many keys as are there.
     pub(crate) fn expect(&mut self, times: usize) {
         let own = &mut self.partitions.own;
@@ -434,6 +453,21 @@ impl Store {
             if let Some(entry) = database.index.probable(key) {
                 touched ^= entry.prefetch();
             }
+        }
+        std::hint::black_box(touched);
+    }
+
+    /// The same for the keys of a recovery, whose hashes are known and which are mostly new ones.
+    pub(crate) fn prefetch_hashed(&self, keys: impl Iterator<Item = (usize, u64)> + Clone) {
+        let databases = &self.partitions.own.databases;
+        let mut touched = 0;
+        for (database, hash) in keys.clone() {
+            touched ^= databases.get(database).map_or(0, |database| database.index.prefetch_segment(hash));
+        }
+        for (database, hash) in keys {
+            let Some(Database { index, .. }) = databases.get(database) else { continue };
+            touched ^= index.neighbour(hash).map_or(0, |entry| usize::from(entry.is_record()));
+            touched ^= index.probable_hashed(hash).map_or(0, |entry| usize::from(entry.prefetch()));
         }
         std::hint::black_box(touched);
     }
