@@ -4,7 +4,7 @@
 //!    steps of [`STEP`]. After [`BEFORE`] the control connection requests a rewrite. The load
 //!    continues until the rewrite is done, and for [`AFTER`] more.
 //! 2. The report has the replies a second before and during the rewrite, its slowest step, and the
-//!    longest time without a reply, before and during. Redis forks a child that writes; Sietch
+//!    longest time without a reply and the 99.9th percentile of latency, before and during. Redis forks a child that writes; Sietch
 //!    writes one slice in each iteration, between commands.
 
 use std::net::SocketAddr;
@@ -39,6 +39,9 @@ pub(super) struct Impact {
     /// Longest time without a reply, in milliseconds.
     silence_before: f64,
     silence_during: f64,
+    /// Milliseconds within which 99.9 % of the requests were answered.
+    tail_before: f64,
+    tail_during: f64,
 }
 
 /// Fills the sides, and makes each of them rewrite under load. `addresses` are the kernel sockets
@@ -66,9 +69,10 @@ pub(super) fn measure(
             });
             let outcome = Pinned::to(OWN_CORE).and_then(|_pinned| {
                 while !done.load(Ordering::Relaxed) {
-                    generator
+                    let (_, latencies) = generator
                         .run_noting(shape, STEP, Some(&mut timeline))
                         .map_err(|cause| Error::System { action: "the load generator", cause })?;
+                    timeline.note_latencies(latencies);
                 }
                 Ok(())
             });
@@ -108,6 +112,8 @@ fn impact(side: &'static str, timeline: &Timeline, took: Duration) -> Impact {
         during: steps(begin, end),
         silence_before: silence(STEP, begin),
         silence_during: silence(begin, end + AFTER.as_nanos() as u64),
+        tail_before: timeline.tail(STEP, begin),
+        tail_during: timeline.tail(begin, end + STEP),
     }
 }
 
@@ -133,10 +139,21 @@ pub(super) fn print(all: &[Impact]) {
                 format!("{worst:.0}"),
                 format!("{:.1}", impact.silence_before),
                 format!("{:.1}", impact.silence_during),
+                format!("{:.1}", impact.tail_before),
+                format!("{:.1}", impact.tail_during),
             ]
         })
         .collect();
-    let heading =
-        ["server", "rewrite s", "req/s before", "during", "worst step", "silence ms before", "during"];
+    let heading = [
+        "server",
+        "rewrite s",
+        "req/s before",
+        "during",
+        "worst step",
+        "silence ms before",
+        "during",
+        "p99.9 ms before",
+        "during",
+    ];
     table::print(&heading, &rows);
 }

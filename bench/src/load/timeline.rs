@@ -1,5 +1,6 @@
 //! Replies over time, for the measurement of compaction.
 
+use hdrhistogram::Histogram;
 use sietch::clock;
 
 /// Nanoseconds of a step.
@@ -15,6 +16,9 @@ pub(super) struct Timeline {
     /// Periods without a reply, of [`SILENCE`] and more: when each ended, from the beginning, and
     /// its length.
     pub silences: Vec<(u64, u64)>,
+    /// Latencies, one histogram for each [`Timeline::note_latencies`], with its time from the
+    /// beginning.
+    latencies: Vec<(u64, Histogram<u64>)>,
 }
 
 /// The shortest period without a reply that is recorded, in nanoseconds.
@@ -24,7 +28,22 @@ impl Timeline {
     /// Begins now.
     pub(super) fn begin() -> Self {
         let now = clock::now();
-        Self { begin: now, last: now, steps: Vec::new(), silences: Vec::new() }
+        Self { begin: now, last: now, steps: Vec::new(), silences: Vec::new(), latencies: Vec::new() }
+    }
+
+    /// Records latencies of requests that were answered until now.
+    pub(super) fn note_latencies(&mut self, latencies: Histogram<u64>) {
+        self.latencies.push((clock::now() - self.begin, latencies));
+    }
+
+    /// Milliseconds within which 99.9 % of the requests were answered, of those recorded between
+    /// two times from the beginning.
+    pub(super) fn tail(&self, from: u64, to: u64) -> f64 {
+        let mut inside = self.latencies.iter().filter(|(at, _)| (from..to).contains(at)).map(|(_, of)| of);
+        let Some(mut all) = inside.next().cloned() else { return 0.0 };
+        // The histograms have the same bounds, so nothing is left out.
+        inside.for_each(|latencies| _ = all.add(latencies));
+        all.value_at_quantile(0.999) as f64 / 1e6
     }
 
     /// Records `replies` that arrived at `now`.
