@@ -4,18 +4,22 @@
 //!    need 2^64 keys.
 //! 2. Only effects that ran while the snapshot was taken need to know of its keys. So keys are
 //!    gathered in the order of the snapshot, without a look at memory elsewhere, and become a table
-//!    when the first such effect comes. After most snapshots none comes.
+//!    when the first such effect comes. After most snapshots none comes. They are gathered in
+//!    pieces, because a vector of all would be copied each time that it grows.
 
 use std::hash::Hasher as _;
 
 use hashbrown::HashTable;
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
+/// Keys that are gathered in one piece: 192 KiB.
+const PIECE: usize = 8 << 10;
+
 /// The keys that the snapshot holds, each with the sequence up to which its dump includes the log's
 /// effects.
 pub(super) struct SnapshotKeys {
     /// Those that are not in the table yet. The last one of a name counts.
-    gathered: Vec<DumpedKey>,
+    gathered: Vec<Vec<DumpedKey>>,
     table: HashTable<DumpedKey>,
     /// The greatest sequence of all.
     latest: u64,
@@ -38,10 +42,19 @@ impl SnapshotKeys {
     pub(super) fn insert(&mut self, database: u64, key: &[u8], as_of: u64) {
         let name = self.name(database, key);
         self.latest = self.latest.max(as_of);
-        match self.gathered.last_mut() {
+        let mut piece = self.gathered.last_mut();
+        match piece.as_mut().and_then(|piece| piece.last_mut()) {
             // A long value is several effects.
-            Some(last) if last.name == name => last.as_of = as_of,
-            _ => self.gathered.push(DumpedKey { name, as_of }),
+            Some(last) if last.name == name => return last.as_of = as_of,
+            _ => {}
+        }
+        match piece.filter(|piece| piece.len() < PIECE) {
+            Some(piece) => piece.push(DumpedKey { name, as_of }),
+            None => {
+                let mut piece = Vec::with_capacity(PIECE);
+                piece.push(DumpedKey { name, as_of });
+                self.gathered.push(piece);
+            }
         }
     }
 
@@ -64,8 +77,8 @@ impl SnapshotKeys {
     /// Puts what was gathered into the table.
     fn tabulate(&mut self) {
         let gathered = std::mem::take(&mut self.gathered);
-        self.table.reserve(gathered.len(), |dumped| dumped.name.0);
-        for new in gathered {
+        self.table.reserve(gathered.iter().map(Vec::len).sum(), |dumped| dumped.name.0);
+        for new in gathered.into_iter().flatten() {
             match self.table.find_mut(new.name.0, |dumped| dumped.name == new.name) {
                 Some(dumped) => dumped.as_of = new.as_of,
                 None => {
