@@ -4,6 +4,7 @@
 mod durability;
 mod nvm;
 mod queues;
+mod rewrite;
 mod storage_faults;
 mod system;
 mod tcp;

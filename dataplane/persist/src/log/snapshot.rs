@@ -3,8 +3,10 @@
 //! 1. [`Log::begin_snapshot`] seals the open batch and notes where the next one goes. The snapshot
 //!    stands for everything appended before. Records appended from now on will be replayed after
 //!    it.
-//! 2. [`Log::snapshot_append`] writes into free segments, with plain writes, while the log
-//!    continues.
+//! 2. [`Log::snapshot_append`] writes into free segments while the log continues. Where commits are
+//!    durable writes, so are those of the snapshot: a device with a volatile cache makes everything
+//!    in it durable with a commit, which then finds no more of the snapshot there than is in flight.
+//!    Otherwise they are plain writes.
 //! 3. [`Log::finish_snapshot`] seals it. Then [`Log::poll`] drives these steps, one after the
 //!    other. All its writes complete, and all of the log up to here. (A snapshot that is taken
 //!    while the log continues holds traces of later records. If one of those were lost, recovery
@@ -16,7 +18,7 @@
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
 use super::Log;
-use super::options::Sequence;
+use super::options::{Durability, Sequence};
 use super::state::requests::{CLASS_SNAPSHOT, CLASS_SNAPSHOT_FLUSH, CLASS_SUPERBLOCK, no_segment, token};
 use super::state::snapshot::{Building, Phase};
 use crate::error::{Failure, SnapshotError};
@@ -179,8 +181,9 @@ impl<D: DiskQueue> Log<D> {
     }
 
     fn pump_building(&mut self, building: &mut Building) -> Result<(), Failure> {
+        let durable = self.durability == Durability::Always;
         while building.stream.in_flight() < SNAPSHOT_IN_FLIGHT {
-            let Some((ticket, write)) = building.stream.next_write(false) else { break };
+            let Some((ticket, write)) = building.stream.next_write(durable) else { break };
             if let Some(refused) = self.start(token(CLASS_SNAPSHOT, ticket), write)? {
                 building.stream.take_back(refused);
                 break;
