@@ -128,10 +128,11 @@ fn write_file(socket: &Path, arguments: &BackupArguments) -> Result<(), Error> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::file(folder, FIX))
 }
 
-/// Makes the file that a backup writes. Its lock lasts until the descriptor, and that of the process
-/// that writes, are closed.
+/// Makes the file that a backup writes. Its lock lasts until the descriptor, and that of the
+/// process that writes, are closed.
 ///
-/// Whoever finds a file of that name removes it only while holding its lock: its maker has ended.
+/// A backup that finds a file of that name removes it only while it has its lock: the maker has
+/// ended.
 /// What another user has put there is neither followed nor written to.
 ///
 /// # Errors

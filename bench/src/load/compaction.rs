@@ -4,8 +4,8 @@
 //!    steps of [`STEP`]. After [`BEFORE`] the control connection requests a rewrite. The load
 //!    continues until the rewrite is done, and for [`AFTER`] more.
 //! 2. The report has the replies a second before and during the rewrite, its slowest step, and the
-//!    longest time without a reply and the 99.9th percentile of latency, before and during. Redis forks a child that writes; Sietch
-//!    writes one slice in each iteration, between commands.
+//!    longest time without a reply and the 99.9th percentile of latency, before and during. Redis
+//!    forks a child that writes; Sietch writes one slice in each iteration, between commands.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

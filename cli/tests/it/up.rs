@@ -650,7 +650,7 @@ fn a_backup_of_a_running_store_is_restored_where_no_store_has_run() {
         assert_eq!(mode & 0o777, 0o600);
         // One that has ended early leaves its file, one that runs its lock.
         let partial = std::fs::File::create(path("store.skb.partial")).expect("create");
-        partial.lock().expect("nobody has it");
+        partial.lock().expect("no other process has it");
         let refused = testbed.run(&["kv", "backup", &file]);
         assert!(text(&refused.stderr).contains("another backup is writing"), "{refused:?}");
         assert!(!refused.status.success() && std::fs::metadata(path("store.skb.partial")).is_ok());
@@ -689,7 +689,7 @@ fn a_backup_of_a_running_store_is_restored_where_no_store_has_run() {
                 std::fs::rename(path("elsewhere"), path("data")).expect("rename");
             }
         }
-        // A restore that is killed leaves no daemon. The next `up` would take it for somebody's.
+        // A restore that is killed leaves no daemon, which the next `up` would not replace.
         let to = path("killed");
         let fixed = ["kv", "restore", "-", "--config", &path("sietch.toml"), "--data", &to];
         let mut killed = testbed.sietch(&fixed).stdin(Stdio::piped()).spawn().expect("start sietch");

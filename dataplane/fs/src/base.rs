@@ -43,6 +43,9 @@ pub struct Inode {
     pub applied: (u32, u64),
 }
 
+/// The name of an extended attribute, and its place.
+pub type NameAt = (Cookie, Box<[u8]>);
+
 /// An entry of a directory, without its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -89,7 +92,7 @@ pub trait Base {
     fn xattr(&mut self, inode: InodeNumber, name: &[u8]) -> Result<Option<Vec<u8>>, Fault>;
 
     /// The first extended attribute whose cookie is at least `from`: that, and its name.
-    fn xattr_from(&mut self, inode: InodeNumber, from: Cookie) -> Result<Option<(Cookie, Box<[u8]>)>, Fault>;
+    fn xattr_from(&mut self, inode: InodeNumber, from: Cookie) -> Result<Option<NameAt>, Fault>;
 
     /// Reads data; holes are zeros.
     fn read(&mut self, inode: InodeNumber, offset: u64, bytes: &mut [u8]) -> Result<(), Fault>;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use sietch_disk::{Buffer, DiskQueue};
 
-use crate::base::{Base, Data, Entry, Inode};
+use crate::base::{Base, Data, Entry, Inode, NameAt};
 use crate::error::Fault;
 use crate::file_system::DirectoryEntry;
 use crate::heat::{self, Heat};
@@ -366,7 +366,7 @@ impl<S: Store> Base for Digested<S> {
         damaged(key, (found.len() == length).then_some(found)).map(Some)
     }
 
-    fn xattr_from(&mut self, inode: InodeNumber, from: Cookie) -> Result<Option<(Cookie, Box<[u8]>)>, Fault> {
+    fn xattr_from(&mut self, inode: InodeNumber, from: Cookie) -> Result<Option<NameAt>, Fault> {
         let found = self.store.next(items::xattr_key(inode, from, 0))?;
         let is_xattr = |key: &Key| key.object == inode.0 && key.kind == items::XATTR;
         let Some((key, value)) = found.filter(|(key, _)| is_xattr(key)) else { return Ok(None) };

@@ -37,7 +37,7 @@ struct CachedDisk {
     running: Vec<(u64, Completion)>,
     /// Bytes that the cache has and the medium does not.
     dirty: u64,
-    /// When the medium has done what it was told to.
+    /// When the medium has done everything that it was sent.
     busy_until: u64,
     /// The most bytes that the medium had to write before those of a durable write.
     most_behind: Rc<Cell<u64>>,
@@ -163,7 +163,8 @@ fn a_commit_waits_behind_few_bytes_of_a_rewrite() {
         clock.set(clock.get() + ITERATION);
     }
     assert!(most_behind.get() <= BOUND, "a commit waited behind {} bytes", most_behind.get());
-    // One iteration in which the request comes, one in which its write has ended, one for its reply.
+    // An iteration in which the request comes, one in which its write has ended, and one for the
+    // reply.
     let longest = latencies.iter().max().copied().unwrap_or_default();
     assert!(longest <= BOUND * 1000 / MEDIUM + 3 * ITERATION, "a commit took {} us", longest / 1000);
     assert!(latencies.len() > 10, "{} commits during the rewrite", latencies.len());

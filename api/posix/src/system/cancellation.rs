@@ -15,8 +15,8 @@
 //!    ([`cancel`], [`set_type`]). `close` is no cancellation point: this library, too, calls it.
 //! 4. A handler of the program that interrupts a call runs with cancellation disabled ([`pause`]):
 //!    otherwise it could unwind the interrupted call. A request acts when the handler has returned.
-//!    A thread notes its calls ([`CALLS`]) only from the first one on that begins while a thread may
-//!    be cancelled. Until then each of its handlers counts as interrupting a call, because that call
+//!    A thread notes its calls ([`CALLS`]) from the first one on that begins when a thread may be
+//!    cancelled. Until then each of its handlers counts as interrupting a call, because that call
 //!    may have begun before.
 //! 5. A handler that jumps out of a sleep takes its record along ([`jumped`]). The record is noted
 //!    before it is registered, and until it is no longer: so a jump finds it at any time, and asks
@@ -29,7 +29,6 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 
-use crate::signal::handlers;
 use crate::system::by_number::{self, ByNumber};
 use crate::system::sys::{self, Errno, Outcome};
 
@@ -194,7 +193,7 @@ pub fn hold() -> Before {
 #[cold]
 fn hold_used() -> Before {
     // A handler's call ends in what it has interrupted; any other call ends in the program.
-    let calls = Some(CALLS.replace(true) && handlers::is_running());
+    let calls = Some(CALLS.replace(true) && PAUSED.get().is_some());
     // SAFETY: the deferred type acts on no request.
     Before { kind: unsafe { exchange_type(DEFERRED) }, calls }
 }

@@ -3,9 +3,9 @@
 //! 1. A few effects are decoded and hashed ahead, also those of the next records, and the memory
 //!    that they will need is prefetched, so that its latencies overlap. Each key is hashed once.
 //! 2. Then they are applied in order. A plain SET needs no command.
-//! 3. With one shard, the shard replays the log while it is read, on the same thread ([`Gathered`]):
-//!    large records where they are, and small ones once several have come. With several shards, a
-//!    [`Router`](super::Router) divides the records.
+//! 3. With one shard, the shard replays the log while it is read, on the same thread
+//!    ([`Gathered`]): large records where they are, and small ones once several have come. With
+//!    several shards, a [`Router`](super::Router) divides the records.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

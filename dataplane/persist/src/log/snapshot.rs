@@ -5,8 +5,8 @@
 //!    it.
 //! 2. [`Log::snapshot_append`] writes into free segments while the log continues. Where commits are
 //!    durable writes, so are those of the snapshot: a device with a volatile cache makes everything
-//!    in it durable with a commit, which then finds no more of the snapshot there than is in flight.
-//!    Otherwise they are plain writes.
+//!    in it durable with a commit, which then finds no more of the snapshot there than is in
+//!    flight. Otherwise they are plain writes.
 //! 3. [`Log::finish_snapshot`] seals it. Then [`Log::poll`] drives these steps, one after the
 //!    other. All its writes complete, and all of the log up to here. (A snapshot that is taken
 //!    while the log continues holds traces of later records. If one of those were lost, recovery

@@ -9,7 +9,7 @@ mod abandoned;
 mod folder;
 
 pub(super) use abandoned::{Noted, collect, note};
-pub(super) use folder::{judge_folder, make_folder, memory_in, own_folder, remove_folder};
+pub(super) use folder::{judge_folder, make_folder, memory_in, remove_folder};
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -75,6 +75,7 @@ mod tests {
 
     use super::super::description::{ClassName, MediumDescription};
     use super::super::{CreateOptions, create, open};
+    use super::folder::own_folder;
     use super::*;
     use crate::fs::test_folder::{MIB, end};
 

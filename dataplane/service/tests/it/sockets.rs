@@ -155,7 +155,7 @@ fn a_connection_is_relayed_once_and_to_the_listener_at_which_it_arrived() {
     assert_eq!(relay(&end, &other).error(), Errno::INVAL);
     assert_eq!(relay(&end, &listener).kind(), ReplyKind::Done);
     assert_eq!(relay(&end, &listener).error(), Errno::INVAL, "it is relayed");
-    // By now somebody else may listen at that name.
+    // By now another program may listen at that name.
     rustix::net::shutdown(&kernels[0], rustix::net::Shutdown::Both).unwrap();
     let refused = relay(&late, &listener).error();
     // Perhaps the service has already seen that it no longer listens.
