@@ -26,6 +26,10 @@
 //! 7. If the file system panics, the caller gets EIO, as does every later request: its state cannot
 //!    be trusted any more. The mount can still be unmounted.
 //!
+//! 8. **Waits.** The threads that read requests wait for no medium: a request that has to wait for
+//!    room, the disk of the log or the digest is answered by another thread (`changes.rs`). So
+//!    users that write do not keep others from the mount.
+//!
 //! Locks (`fcntl`, `flock`) are the kernel's: they hold among the programs that use this mount.
 //! `O_TMPFILE` gets `EOPNOTSUPP`, because the `fuser` crate does not have the request.
 //!
@@ -33,13 +37,15 @@
 //! its own thread); answer a request twice or not at all; return an attribute, an entry or data
 //! from a cache of its own.
 //!
-//! The layers, lowest first: `attributes`, `options`, `error`; `mount_point`, `set_id`, `stale`;
-//! `session`; `state`; `flush`, `listing`, `operations`; `requests`; `mount`.
+//! The layers, lowest first: `attributes`, `options`, `error`; `mount_point`, `set_id`, `stale`,
+//! `turns`, `replies`; `session`, `waiting`; `state`; `changes`, `flush`, `listing`, `operations`;
+//! `requests`; `mount`.
 //!
 //! [`FileSystem::retain`]: sietch_fs::FileSystem::retain
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod changes;
 mod error;
 mod flush;
 mod listing;
@@ -47,12 +53,14 @@ mod mount;
 mod mount_point;
 mod operations;
 mod options;
+mod replies;
 mod requests;
 mod session;
 mod set_id;
 mod stale;
 mod state;
 mod turns;
+mod waiting;
 
 pub use error::MountError;
 pub use mount::{Inner, Mount};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sietch_fs::FileSystem;
 
+use crate::changes::{Changes, Waits};
 use crate::error::MountError;
 use crate::flush::Flush;
 use crate::options::Options;
@@ -25,6 +26,7 @@ pub struct Mount<F: FileSystem + Send + 'static> {
     session: Session<Requests<F>>,
     shared: Arc<Shared<F>>,
     stale: Arc<Stale>,
+    waits: Arc<Waits>,
     flush: Option<Duration>,
 }
 
@@ -36,9 +38,11 @@ impl<F: FileSystem + Send + 'static> Mount<F> {
     pub fn new(file_system: F, directory: &Path, options: &Options) -> Result<Self, MountError> {
         let shared = Arc::new(Shared::new(file_system));
         let stale = Arc::new(Stale::default());
-        let requests = Requests::new(Arc::clone(&shared), Arc::clone(&stale), options);
+        let waits = Arc::<Waits>::default();
+        let changes = Changes { shared: Arc::clone(&shared), waits: Arc::clone(&waits) };
+        let requests = Requests::new(changes, Arc::clone(&stale), options);
         let session = Session::new(requests, directory, options)?;
-        Ok(Self { session, shared, stale, flush: options.flush })
+        Ok(Self { session, shared, stale, waits, flush: options.flush })
     }
 
     /// For another thread, to end [`Mount::run`].
@@ -57,9 +61,9 @@ impl<F: FileSystem + Send + 'static> Mount<F> {
     /// # Errors
     /// [`MountError::Broken`], [`MountError::Panicked`].
     pub fn run(self) -> Result<F, MountError> {
-        let Self { session, shared, stale, flush } = self;
+        let Self { session, shared, stale, waits, flush } = self;
         let directory = session.directory().to_owned();
-        serve(session, &stale, (&shared, flush))?;
+        serve(session, (&stale, &waits), (&shared, flush))?;
         match alone(shared).map(Shared::end) {
             Some(Some(file_system)) => Ok(file_system),
             Some(None) => Err(MountError::Panicked { directory }),
@@ -83,11 +87,11 @@ impl<F: FileSystem> Inner<F> {
     }
 }
 
-/// Serves requests, beside the thread that tells the kernel what is stale, and the one that makes
-/// durable what was done a while ago.
+/// Serves requests, beside the thread that tells the kernel what is stale, the one that makes
+/// durable what was done a while ago, and those that wait for requests.
 fn serve<F: FileSystem + Send + 'static>(
     session: Session<Requests<F>>,
-    stale: &Arc<Stale>,
+    (stale, waits): (&Arc<Stale>, &Arc<Waits>),
     (shared, period): (&Arc<Shared<F>>, Option<Duration>),
 ) -> Result<(), MountError> {
     let (kernel, flush) = (session.notifier(), &Flush::default());
@@ -96,13 +100,20 @@ fn serve<F: FileSystem + Send + 'static>(
     // They run nothing that panics: the file system's panics are caught where it is used.
     let result = std::thread::scope(|scope| {
         let telling = Arc::clone(stale);
-        thread("fuse-stale").spawn_scoped(scope, move || telling.tell(&kernel))?;
-        let flushing = period.map(|period| {
-            thread("fuse-flush").spawn_scoped(scope, move || flush.run(shared, period)).map(drop)
-        });
-        let result = flushing.transpose().map(|_| session.run());
+        let threads = || -> io::Result<()> {
+            thread("fuse-stale").spawn_scoped(scope, move || telling.tell(&kernel))?;
+            if let Some(period) = period {
+                thread("fuse-flush").spawn_scoped(scope, move || flush.run(shared, period))?;
+            }
+            for (name, waiting) in waits.threads() {
+                thread(name).spawn_scoped(scope, move || waiting.run())?;
+            }
+            Ok(())
+        };
+        let result = threads().map(|()| session.run());
         stale.end();
         flush.end();
+        waits.threads().iter().for_each(|(_, waiting)| waiting.end());
         result
     });
     result.unwrap_or_else(|error| Err(broken(directory, error)))

@@ -9,7 +9,7 @@ use sietch_fs::file_system::{Allocation, AttributeChange, Handle, OpenMode, Rena
 use sietch_fs::inode::{Attributes, Kind};
 
 use crate::attributes::inode;
-use crate::set_id;
+use crate::set_id::{self, Sender};
 use crate::state::State;
 
 /// Most that one copy request copies before it answers; the program asks for the rest.
@@ -40,34 +40,38 @@ pub(crate) fn cache_mode(flags: OpenFlags, appends_directly: bool) -> FopenFlags
 }
 
 /// The kernel has checked that the caller may do this.
-pub(crate) fn permitted(request: &Request) -> Credentials {
-    Credentials { uid: request.uid(), gid: request.gid(), groups: Vec::new(), is_privileged: true }
+pub(crate) fn permitted(sender: Sender) -> Credentials {
+    Credentials { uid: sender.uid, gid: sender.gid, groups: Vec::new(), is_privileged: true }
+}
+
+pub(crate) fn sender(request: &Request) -> Sender {
+    Sender { uid: request.uid(), gid: request.gid(), pid: request.pid() }
 }
 
 /// Who changes the content of `number`: without privilege where that clears bits.
 pub(crate) fn content_changer<F: FileSystem>(
     state: &mut State<F>,
-    request: &Request,
+    sender: Sender,
     number: INodeNo,
     is_privileged: bool,
 ) -> Result<Credentials, Errno> {
     if is_privileged {
-        return Ok(permitted(request));
+        return Ok(permitted(sender));
     }
     let shown = state.file_system.attributes(inode(number))?;
     let clears = set_id::has_bits(&shown);
-    Ok(if clears { set_id::unprivileged(&shown, request) } else { permitted(request) })
+    Ok(if clears { set_id::unprivileged(&shown, sender) } else { permitted(sender) })
 }
 
 /// Clears set-ID bits before `request` truncates the file.
 pub(crate) fn clear_set_id<F: FileSystem>(
     state: &mut State<F>,
     caller: Caller<'_>,
-    request: &Request,
+    sender: Sender,
     number: INodeNo,
 ) -> Result<(), Errno> {
     let shown = state.file_system.attributes(inode(number))?;
-    let mode = set_id::mode_after(&shown, request);
+    let mode = set_id::mode_after(&shown, sender);
     if mode != shown.mode {
         let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
         state.file_system.set_attributes(caller, inode(number), None, &change)?;
@@ -80,7 +84,7 @@ pub(crate) fn clear_set_id<F: FileSystem>(
 pub(crate) fn set_attributes<F: FileSystem>(
     state: &mut State<F>,
     caller: Caller<'_>,
-    request: &Request,
+    sender: Sender,
     number: INodeNo,
     handle: Option<Handle>,
     mut change: AttributeChange,
@@ -88,9 +92,9 @@ pub(crate) fn set_attributes<F: FileSystem>(
     let AttributeChange { mode, uid, gid, size, atime, mtime } = change;
     let nothing = uid.is_none() && gid.is_none() && size.is_none() && atime.is_none() && mtime.is_none();
     let changed = uid.is_some() || gid.is_some() || size.is_some();
-    if mode.is_none() && (nothing || (changed && request.uid() != 0)) {
+    if mode.is_none() && (nothing || (changed && sender.uid != 0)) {
         let shown = state.file_system.attributes(inode(number))?;
-        let left = set_id::mode_after(&shown, request);
+        let left = set_id::mode_after(&shown, sender);
         if nothing && shown.kind == Kind::Symlink {
             // The mode of a link cannot be set.
             change.uid = Some(shown.uid);

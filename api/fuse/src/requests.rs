@@ -29,24 +29,24 @@ use sietch_fs::FileSystem;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::direct::{self, Way};
 use sietch_fs::file_system::{
-    AttributeChange, Handle, NewInode, OpenMode, Seek, Sought, SyncPoint, Ways, WriteAt, XattrMode,
-    sync_shared,
+    AttributeChange, Handle, NewInode, OpenMode, Seek, Sought, Waited, Ways, WriteAt, XattrMode,
 };
-use sietch_fs::inode::{Attributes, Kind};
+use sietch_fs::inode::Kind;
 use sietch_fs::lease::Mode;
 use sietch_fs::limits::MAX_RECORD_DATA;
 use sietch_fs::name::{Cookie, MAX_NAME};
 
 use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, now, permissions};
+use crate::changes::{Changes, How};
 use crate::listing::{in_turns, list, list_with_attributes};
 use crate::operations::{
     COPY_STEP, MAX_COPY, allocation, cache_mode, clear_set_id, content_changer, copy, has, open_mode,
-    permitted, rename_mode, set_attributes,
+    permitted, rename_mode, sender, set_attributes,
 };
 use crate::options::Options;
+use crate::replies::{owned, reply_attributes, reply_empty, reply_entry, reply_value};
 use crate::stale::Stale;
-use crate::state::{Shared, State};
-use crate::turns::User;
+use crate::state::{State, Tried};
 
 /// Largest write and read: what one record of the log takes, so that a write is atomic.
 const MAX_TRANSFER: u32 = MAX_RECORD_DATA as u32;
@@ -60,12 +60,12 @@ thread_local! {
 
 /// The caller, with the privilege that root has.
 fn own(request: &Request) -> Credentials {
-    Credentials { is_privileged: request.uid() == 0, ..permitted(request) }
+    Credentials { is_privileged: request.uid() == 0, ..permitted(sender(request)) }
 }
 
 /// Answers the kernel's requests.
 pub(crate) struct Requests<F> {
-    shared: Arc<Shared<F>>,
+    changes: Changes<F>,
     stale: Arc<Stale>,
     keep: Duration,
     /// Where programs become clients themselves.
@@ -76,12 +76,12 @@ pub(crate) struct Requests<F> {
     appends_directly: bool,
 }
 
-impl<F: FileSystem> Requests<F> {
+impl<F: FileSystem + Send + 'static> Requests<F> {
     /// The kernel may keep names and attributes as the options say.
-    pub(crate) fn new(shared: Arc<Shared<F>>, stale: Arc<Stale>, options: &Options) -> Self {
+    pub(crate) fn new(changes: Changes<F>, stale: Arc<Stale>, options: &Options) -> Self {
         let Options { keep, service, sync, .. } = options;
         let (keep, service, syncs) = (*keep, service.clone(), *sync);
-        Self { shared, stale, keep, service, syncs, appends_directly: false }
+        Self { changes, stale, keep, service, syncs, appends_directly: false }
     }
 
     fn run<T>(
@@ -89,7 +89,7 @@ impl<F: FileSystem> Requests<F> {
         request: &Request,
         operation: impl FnOnce(&mut State<F>) -> Result<T, Errno>,
     ) -> Result<T, fuser::Errno> {
-        self.shared.run(Some(request.uid()), operation).map_err(errno)
+        self.changes.shared.run(Some(request.uid()), operation).map_err(errno)
     }
 
     fn run_as<T>(
@@ -98,64 +98,52 @@ impl<F: FileSystem> Requests<F> {
         operation: impl FnOnce(&mut State<F>, Caller<'_>) -> Result<T, Errno>,
     ) -> Result<T, fuser::Errno> {
         let user = Some(credentials.uid);
-        let done = self.shared.run(user, |state| operation(state, Caller { credentials, now: now() }));
+        let done =
+            self.changes.shared.run(user, |state| operation(state, Caller { credentials, now: now() }));
         done.map_err(errno)
     }
 
-    /// As [`Requests::run_as`], for an operation that changes something.
-    fn change_as<T>(
+    /// Runs an operation that changes something, for a user that the kernel permits it, and
+    /// answers: later, if it waits.
+    fn change<T: Send + 'static>(
         &self,
-        credentials: &Credentials,
-        operation: impl FnOnce(&mut State<F>, Caller<'_>) -> Result<T, Errno>,
-    ) -> Result<T, fuser::Errno> {
-        self.durable(Some(credentials.uid), self.run_as(credentials, operation))
+        request: &Request,
+        mut operation: impl FnMut(&mut State<F>, Caller<'_>) -> Result<T, Errno> + Send + 'static,
+        answer: impl FnOnce(Result<T, fuser::Errno>) + Send + 'static,
+    ) {
+        let credentials = permitted(sender(request));
+        let run =
+            move |state: &mut State<F>| operation(state, Caller { credentials: &credentials, now: now() });
+        self.changes.run(self.how(request), run, move |result| answer(result.map_err(errno)));
     }
 
-    /// As [`Requests::change_as`], for an operation that is done in steps: other users have the
-    /// file system in between. The last step returns `true`.
+    /// As [`Requests::change`], for an operation that is done in steps: other users have the file
+    /// system in between. The last step returns `true`.
     fn change_in_turns(
         &self,
-        credentials: &Credentials,
-        mut step: impl FnMut(&mut State<F>, Caller<'_>) -> Result<bool, Errno>,
-    ) -> Result<(), fuser::Errno> {
-        while !self.run_as(credentials, &mut step)? {}
-        self.durable(Some(credentials.uid), Ok(()))
+        request: &Request,
+        mut step: impl FnMut(&mut State<F>, Caller<'_>) -> Result<bool, Errno> + Send + 'static,
+        reply: ReplyEmpty,
+    ) {
+        let credentials = permitted(sender(request));
+        let step = move |state: &mut State<F>| step(state, Caller { credentials: &credentials, now: now() });
+        let answer = move |done: Result<(), Errno>| reply_empty(done.map_err(errno), reply);
+        self.changes.run_in_turns(self.how(request), Waited::default(), step, answer);
     }
 
-    /// Makes what an operation changed durable, if each is to be when it returns.
-    fn durable<T>(&self, user: User, changed: Result<T, fuser::Errno>) -> Result<T, fuser::Errno> {
-        let value = changed?;
-        if self.syncs {
-            self.sync(user)?;
-        }
-        Ok(value)
-    }
-
-    /// Makes everything durable. Other threads use the file system while this one waits.
-    fn sync(&self, user: User) -> Result<(), fuser::Errno> {
-        let begin =
-            |point: &mut SyncPoint| self.shared.run(user, |state| state.file_system.begin_sync(point));
-        sync_shared(begin).map_err(errno)
+    /// How a program's request is answered.
+    fn how(&self, request: &Request) -> How {
+        How { user: Some(request.uid()), syncs: self.syncs, is_write_back: false }
     }
 
     /// Makes durable what any client has changed of an inode: that of another one is when its lease
     /// has passed.
-    fn sync_inode(&self, request: &Request, number: INodeNo) -> Result<(), fuser::Errno> {
-        self.run(request, |state| state.file_system.hold(inode(number), Mode::Shared))?;
-        self.sync(Some(request.uid()))
-    }
-
-    /// Replies with an inode that the kernel knows from now on.
-    fn reply_entry(&self, found: Result<Attributes, fuser::Errno>, reply: ReplyEntry) {
-        match found {
-            Ok(shown) => reply.entry(&self.keep, &file_attributes(&shown), Generation(0)),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn reply_attributes(&self, found: Result<Attributes, fuser::Errno>, reply: ReplyAttr) {
-        match found {
-            Ok(shown) => reply.attr(&self.keep, &file_attributes(&shown)),
+    fn sync_inode(&self, request: &Request, number: INodeNo, reply: ReplyEmpty) {
+        match self.run(request, |state| state.file_system.hold(inode(number), Mode::Shared)) {
+            Ok(()) => {
+                let user = Some(request.uid());
+                self.changes.sync(user, move |synced| reply_empty(synced.map_err(errno), reply));
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -168,30 +156,15 @@ impl<F: FileSystem> Requests<F> {
         new: &NewInode<'_>,
         reply: ReplyEntry,
     ) {
-        let made = self.change_as(&permitted(request), |state, caller| {
-            let shown = state.file_system.create(caller, inode(directory), name.as_bytes(), new)?;
+        let (directory, name, target) = (inode(directory), owned(name), new.target.to_vec());
+        let NewInode { kind, mode, device, .. } = *new;
+        let make = move |state: &mut State<F>, caller: Caller<'_>| {
+            let new = NewInode { kind, mode, device, target: &target };
+            let shown = state.file_system.create(caller, directory, &name, &new)?;
             state.retain(shown)
-        });
-        self.reply_entry(made, reply);
-    }
-}
-
-fn reply_empty(result: Result<(), fuser::Errno>, reply: ReplyEmpty) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-/// Replies with a value as `getxattr(2)` and `listxattr(2)` want it: its size if `room` is 0.
-fn reply_value(value: Result<Vec<u8>, fuser::Errno>, room: u32, reply: ReplyXattr) {
-    match value {
-        Err(errno) => reply.error(errno),
-        Ok(value) => match u32::try_from(value.len()) {
-            Ok(size) if room == 0 => reply.size(size),
-            Ok(size) if size <= room => reply.data(&value),
-            _ => reply.error(fuser::Errno::ERANGE),
-        },
+        };
+        let keep = self.keep;
+        self.change(request, make, move |made| reply_entry(made, keep, reply));
     }
 }
 
@@ -223,7 +196,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.run_as(&permitted(request), |state, caller| {
+        let found = self.run_as(&permitted(sender(request)), |state, caller| {
             // The first two are for handles of `open_by_handle_at(2)` and NFS.
             let shown = match name.as_bytes() {
                 b"." => state.file_system.attributes(inode(parent))?,
@@ -235,12 +208,12 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             };
             state.retain(shown)
         });
-        self.reply_entry(found, reply);
+        reply_entry(found, self.keep, reply);
     }
 
     fn forget(&self, _request: &Request, number: INodeNo, lookups: u64) {
         // After a panic nothing is left to release.
-        let _ = self.shared.run(None, |state| {
+        let _ = self.changes.shared.run(None, |state| {
             state.forget(inode(number), lookups);
             Ok(())
         });
@@ -248,7 +221,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
 
     fn getattr(&self, request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         let found = self.run(request, |state| state.file_system.attributes(inode(number)));
-        self.reply_attributes(found, reply);
+        reply_attributes(found, self.keep, reply);
     }
 
     fn setattr(
@@ -278,15 +251,20 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             mtime: mtime.map(new_time),
         };
         let handle = handle.map(|handle| Handle(handle.0));
-        let set = self.change_as(&permitted(request), |state, caller| {
-            set_attributes(state, caller, request, number, handle, change)
+        let who = sender(request);
+        let set = move |state: &mut State<F>, caller: Caller<'_>| {
+            set_attributes(state, caller, who, number, handle, change)
+        };
+        let hides = change.mtime.is_some() && self.service.is_some();
+        let (keep, stale) = (self.keep, Arc::clone(&self.stale));
+        self.change(request, set, move |set| {
+            if hides {
+                // The kernel finds by size and mtime that a client has changed a file: one that is
+                // set back hides it.
+                stale.add(number);
+            }
+            reply_attributes(set, keep, reply);
         });
-        if change.mtime.is_some() && self.service.is_some() {
-            // The kernel finds by size and mtime that a client has changed a file: one that is set
-            // back hides it.
-            self.stale.add(number);
-        }
-        self.reply_attributes(set, reply);
     }
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
@@ -331,17 +309,18 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = self.change_as(&permitted(request), |state, caller| {
-            state.file_system.unlink(caller, inode(parent), name.as_bytes())
-        });
-        reply_empty(removed, reply);
+        let (parent, name) = (inode(parent), owned(name));
+        let unlink =
+            move |state: &mut State<F>, caller: Caller<'_>| state.file_system.unlink(caller, parent, &name);
+        self.change(request, unlink, move |removed| reply_empty(removed, reply));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = self.change_as(&permitted(request), |state, caller| {
-            state.file_system.remove_directory(caller, inode(parent), name.as_bytes())
-        });
-        reply_empty(removed, reply);
+        let (parent, name) = (inode(parent), owned(name));
+        let remove = move |state: &mut State<F>, caller: Caller<'_>| {
+            state.file_system.remove_directory(caller, parent, &name)
+        };
+        self.change(request, remove, move |removed| reply_empty(removed, reply));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -361,12 +340,12 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         reply: ReplyEmpty,
     ) {
         let Some(mode) = rename_mode(flags) else { return reply.error(fuser::Errno::EINVAL) };
+        let (from, to) = ((inode(parent), owned(name)), (inode(new_parent), owned(new_name)));
         let mut ways = Ways::default();
-        let renamed = self.change_in_turns(&permitted(request), |state, caller| {
-            let (from, to) = ((inode(parent), name.as_bytes()), (inode(new_parent), new_name.as_bytes()));
-            state.file_system.rename_step(caller, from, to, mode, &mut ways)
-        });
-        reply_empty(renamed, reply);
+        let rename = move |state: &mut State<F>, caller: Caller<'_>| {
+            state.file_system.rename_step(caller, (from.0, &from.1), (to.0, &to.1), mode, &mut ways)
+        };
+        self.change_in_turns(request, rename, reply);
     }
 
     fn link(
@@ -377,30 +356,33 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let linked = self.change_as(&permitted(request), |state, caller| {
-            let (number, directory) = (inode(number), inode(new_parent));
-            let shown = state.file_system.link(caller, number, directory, new_name.as_bytes())?;
+        let (number, directory, name) = (inode(number), inode(new_parent), owned(new_name));
+        let link = move |state: &mut State<F>, caller: Caller<'_>| {
+            let shown = state.file_system.link(caller, number, directory, &name)?;
             state.retain(shown)
-        });
-        self.reply_entry(linked, reply);
+        };
+        let keep = self.keep;
+        self.change(request, link, move |linked| reply_entry(linked, keep, reply));
     }
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.run_as(&permitted(request), |state, caller| {
-            let mode = open_mode(flags);
-            if mode.truncate && request.uid() != 0 {
-                clear_set_id(state, caller, request, number)?;
+        let (who, mode) = (sender(request), open_mode(flags));
+        let open = move |state: &mut State<F>, caller: Caller<'_>| {
+            if mode.truncate && who.uid != 0 {
+                clear_set_id(state, caller, who, number)?;
             }
             let handle = state.file_system.open(caller, inode(number), mode)?;
             Ok(state.opened(handle))
-        });
-        let user = Some(request.uid());
-        let opened = if has(flags, OFlags::TRUNC) { self.durable(user, opened) } else { opened };
-        match opened {
-            Ok(handle) => {
-                reply.opened(FileHandle(handle.0), cache_mode(flags, self.appends_directly));
-            }
+        };
+        let cached = cache_mode(flags, self.appends_directly);
+        let answer = move |opened: Result<Handle, fuser::Errno>| match opened {
+            Ok(handle) => reply.opened(FileHandle(handle.0), cached),
             Err(errno) => reply.error(errno),
+        };
+        if mode.truncate {
+            self.change(request, open, answer);
+        } else {
+            answer(self.run_as(&permitted(who), open));
         }
     }
 
@@ -416,9 +398,10 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     ) {
         let flags = OpenFlags(flags);
         let mode = permissions(mode, umask);
-        let new = NewInode { kind: Kind::File, mode, device: 0, target: &[] };
-        let created = self.change_as(&permitted(request), |state, caller| {
-            let shown = match state.file_system.create(caller, inode(parent), name.as_bytes(), &new) {
+        let (parent, name) = (inode(parent), owned(name));
+        let create = move |state: &mut State<F>, caller: Caller<'_>| {
+            let new = NewInode { kind: Kind::File, mode, device: 0, target: &[] };
+            let shown = match state.file_system.create(caller, parent, &name, &new) {
                 // Another client was faster. The kernel looks the name up again, checks permissions
                 // and opens.
                 Err(Errno::EXIST) if !has(flags, OFlags::EXCL) => Err(Errno::STALE),
@@ -426,15 +409,15 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             }?;
             let handle = state.file_system.open_created(shown.inode, open_mode(flags))?;
             Ok((state.retain(shown)?, state.opened(handle)))
-        });
-        match created {
+        };
+        let (keep, cached) = (self.keep, cache_mode(flags, self.appends_directly));
+        self.change(request, create, move |created| match created {
             Ok((shown, handle)) => {
                 let (shown, handle) = (file_attributes(&shown), FileHandle(handle.0));
-                let cached = cache_mode(flags, self.appends_directly);
-                reply.created(&self.keep, &shown, Generation(0), handle, cached);
+                reply.created(&keep, &shown, Generation(0), handle, cached);
             }
             Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn read(
@@ -480,29 +463,33 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let at = if append { WriteAt::End } else { WriteAt::Offset(offset) };
         // The kernel writes back in its own name, as user 0, whom no limit binds.
         let user = (!from_cache).then_some(request.uid());
-        let written = self.shared.run(user, |state| {
-            let mut credentials = content_changer(state, request, number, !kill)?;
+        // Not every kernel that has FUSE sends a request to sync after such a write.
+        let syncs = self.syncs || (has(flags, OFlags::DSYNC) && !from_cache);
+        let how = How { user, syncs, is_write_back: from_cache };
+        let (who, handle) = (sender(request), Handle(handle.0));
+        let write = move |state: &mut State<F>, data: &[u8]| {
+            let mut credentials = content_changer(state, who, number, !kill)?;
             if from_cache {
                 credentials.uid = state.file_system.attributes(inode(number))?.uid;
             }
             let caller = Caller { credentials: &credentials, now: now() };
-            state.file_system.write(caller, Handle(handle.0), at, data)
-        });
-        // Not every kernel that has FUSE sends a request to sync after such a write.
-        let is_sync = has(flags, OFlags::DSYNC) && !from_cache;
-        let written = written.map_err(errno).and_then(|start| {
-            if is_sync || self.syncs { self.sync(user).map(|()| start) } else { Ok(start) }
-        });
-        match written {
+            state.file_system.write(caller, handle, at, data)
+        };
+        // No longer than a request.
+        let (length, stale) = (data.len() as u32, Arc::clone(&self.stale));
+        let answer = move |written: Result<u64, Errno>| match written {
             Ok(start) => {
-                // No longer than a request.
-                reply.written(data.len() as u32);
+                reply.written(length);
                 if start != offset {
-                    self.stale.add(number);
+                    stale.add(number);
                 }
             }
-            Err(errno) => reply.error(errno),
-        }
+            Err(error) => reply.error(errno(error)),
+        };
+        let tried = self.changes.shared.attempt(user, Waited::default(), |state| write(state, data));
+        // Only what is tried again needs the data for longer than this request.
+        let kept = if how.is_tried_again(&tried) { data.to_vec() } else { Vec::new() };
+        self.changes.go_on(how, tried, move |state| write(state, &kept), answer);
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -528,11 +515,11 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn fsync(&self, request: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply_empty(self.sync_inode(request, number), reply);
+        self.sync_inode(request, number, reply);
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.run_as(&permitted(request), |state, caller| {
+        let opened = self.run_as(&permitted(sender(request)), |state, caller| {
             let mode = OpenMode { read: true, ..OpenMode::default() };
             let handle = state.file_system.open(caller, inode(number), mode)?;
             Ok(state.opened(handle))
@@ -592,7 +579,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn fsyncdir(&self, request: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply_empty(self.sync_inode(request, number), reply);
+        self.sync_inode(request, number, reply);
     }
 
     fn statfs(&self, request: &Request, _number: INodeNo, reply: ReplyStatfs) {
@@ -627,14 +614,15 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         } else {
             return reply.error(fuser::Errno::EINVAL);
         };
-        let set = self.change_in_turns(&permitted(request), |state, caller| {
-            state.file_system.set_xattr_step(caller, inode(number), name.as_bytes(), value, mode)
-        });
-        reply_empty(set, reply);
+        let (number, name, value) = (inode(number), owned(name), Box::<[u8]>::from(value));
+        let set = move |state: &mut State<F>, caller: Caller<'_>| {
+            state.file_system.set_xattr_step(caller, number, &name, &value, mode)
+        };
+        self.change_in_turns(request, set, reply);
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.run_as(&permitted(request), |state, caller| {
+        let value = self.run_as(&permitted(sender(request)), |state, caller| {
             state.file_system.xattr(caller, inode(number), name.as_bytes())
         });
         reply_value(value, size, reply);
@@ -660,10 +648,11 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = self.change_as(&permitted(request), |state, caller| {
-            state.file_system.remove_xattr(caller, inode(number), name.as_bytes())
-        });
-        reply_empty(removed, reply);
+        let (number, name) = (inode(number), owned(name));
+        let remove = move |state: &mut State<F>, caller: Caller<'_>| {
+            state.file_system.remove_xattr(caller, number, &name)
+        };
+        self.change(request, remove, move |removed| reply_empty(removed, reply));
     }
 
     fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
@@ -687,12 +676,15 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     ) {
         let Some(allocation) = allocation(mode) else { return reply.error(fuser::Errno::EOPNOTSUPP) };
         let Some(end) = offset.checked_add(length) else { return reply.error(fuser::Errno::EFBIG) };
-        let allocated = self.run(request, |state| {
-            let credentials = content_changer(state, request, number, request.uid() == 0)?;
+        let (who, handle) = (sender(request), Handle(handle.0));
+        let allocate = move |state: &mut State<F>| {
+            let credentials = content_changer(state, who, number, who.uid == 0)?;
             let caller = Caller { credentials: &credentials, now: now() };
-            state.file_system.allocate(caller, Handle(handle.0), offset..end, allocation)
+            state.file_system.allocate(caller, handle, offset..end, allocation)
+        };
+        self.changes.run(self.how(request), allocate, move |allocated| {
+            reply_empty(allocated.map_err(errno), reply);
         });
-        reply_empty(self.durable(Some(request.uid()), allocated), reply);
     }
 
     fn lseek(
@@ -766,32 +758,32 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         reply: ReplyWrite,
     ) {
         let length = length.min(MAX_COPY);
-        let mut bytes = vec![0; length.min(COPY_STEP) as usize];
+        let mut buffer = vec![0; length.min(COPY_STEP) as usize];
+        let who = sender(request);
+        let mut piece = move |state: &mut State<F>, copied: u64| {
+            let bytes = (length - copied).min(COPY_STEP) as usize;
+            let credentials = content_changer(state, who, to, who.uid == 0)?;
+            let caller = Caller { credentials: &credentials, now: now() };
+            let from = (Handle(from_handle.0), from_offset.saturating_add(copied));
+            let to = (Handle(to_handle.0), to_offset.saturating_add(copied));
+            copy(state, caller, from, to, &mut buffer[..bytes]).map(|count| count as u64)
+        };
+        let how = self.how(request);
         let mut copied = 0;
-        let result = loop {
-            if copied > 0 && copied == length {
-                break Ok(());
-            }
-            let piece = (length - copied).min(COPY_STEP) as usize;
-            let done = self.run(request, |state| {
-                let credentials = content_changer(state, request, to, request.uid() == 0)?;
-                let caller = Caller { credentials: &credentials, now: now() };
-                let from = (Handle(from_handle.0), from_offset.saturating_add(copied));
-                let to = (Handle(to_handle.0), to_offset.saturating_add(copied));
-                copy(state, caller, from, to, &mut bytes[..piece])
-            });
-            match done {
-                Ok(0) => break Ok(()),
-                Ok(count) => copied += count as u64,
-                // What was copied counts.
-                Err(_) if copied > 0 => break Ok(()),
-                Err(error) => break Err(error),
+        let last = loop {
+            let step = |state: &mut State<F>| piece(state, copied);
+            match self.changes.shared.attempt(how.user, Waited::default(), step) {
+                Tried::Done(Ok(count), None) if count > 0 && copied + count < length => copied += count,
+                // What was copied counts; the program asks for the rest.
+                Tried::Done(Err(_), _) | Tried::Waits(..) if copied > 0 => break Tried::Done(Ok(0), None),
+                last => break last,
             }
         };
-        match self.durable(Some(request.uid()), result) {
+        let answer = move |counted: Result<u64, Errno>| match counted {
             // At most MAX_COPY.
-            Ok(()) => reply.written(copied as u32),
-            Err(errno) => reply.error(errno),
-        }
+            Ok(count) => reply.written((copied + count) as u32),
+            Err(error) => reply.error(errno(error)),
+        };
+        self.changes.go_on(how, last, move |state| piece(state, 0), answer);
     }
 }

@@ -7,12 +7,20 @@
 //!    `/proc`. The caller waits in its system call, so they do not change meanwhile. Of a caller
 //!    in another PID namespace they are unknown, and the bit goes.
 
-use fuser::Request;
 use sietch_fs::access::Credentials;
 use sietch_fs::inode::{Attributes, Kind, SET_GID, SET_UID};
 
 /// The permission of the group to execute.
 const GROUP_EXECUTE: u16 = 0o010;
+
+/// Who sends a request: what is left of it when it is answered later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sender {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The thread.
+    pub(crate) pid: u32,
+}
 
 /// Whether only a caller's groups say what stays.
 fn depends_on_groups(shown: &Attributes) -> bool {
@@ -29,15 +37,15 @@ fn left(shown: &Attributes, caller: &Credentials) -> u16 {
 }
 
 /// The mode that is left after the caller has changed the content or the owner.
-pub(crate) fn mode_after(shown: &Attributes, request: &Request) -> u16 {
-    left(shown, &unprivileged(shown, request))
+pub(crate) fn mode_after(shown: &Attributes, sender: Sender) -> u16 {
+    left(shown, &unprivileged(shown, sender))
 }
 
 /// The caller without privilege, with all groups that matter for the bits of this inode.
-pub(crate) fn unprivileged(shown: &Attributes, request: &Request) -> Credentials {
-    let unknown = depends_on_groups(shown) && request.uid() != 0 && request.gid() != shown.gid;
-    let groups = if unknown { groups(request.pid()) } else { Vec::new() };
-    Credentials { uid: request.uid(), gid: request.gid(), groups, is_privileged: false }
+pub(crate) fn unprivileged(shown: &Attributes, sender: Sender) -> Credentials {
+    let unknown = depends_on_groups(shown) && sender.uid != 0 && sender.gid != shown.gid;
+    let groups = if unknown { groups(sender.pid) } else { Vec::new() };
+    Credentials { uid: sender.uid, gid: sender.gid, groups, is_privileged: false }
 }
 
 /// Whether the inode has bits that a change clears.

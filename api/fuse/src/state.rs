@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use sietch_fs::FileSystem;
-use sietch_fs::file_system::Handle;
+use sietch_fs::file_system::{Handle, Pending, Waited};
 use sietch_fs::inode::{Attributes, InodeNumber};
 use sietch_fs::lease::Mode;
 
@@ -86,6 +86,14 @@ impl<F: FileSystem> State<F> {
     }
 }
 
+/// What a try of an operation came to.
+pub(crate) enum Tried<T> {
+    /// It did nothing, for lack of room: what the next try waits for.
+    Waits(Waited, Box<dyn Pending>),
+    /// The operation's result, and what its answer waits for.
+    Done(Result<T, Errno>, Option<Box<dyn Pending>>),
+}
+
 /// The state, for all threads.
 pub(crate) struct Shared<F> {
     /// Each operation has a turn before it has the state.
@@ -127,6 +135,27 @@ impl<F: FileSystem> Shared<F> {
             state.panicked = true;
             Err(Errno::IO)
         })
+    }
+
+    /// As [`Shared::run`], for an operation that does not wait for room within its turn. `waited`
+    /// is what its last try waited for.
+    pub(crate) fn attempt<T>(
+        &self,
+        user: User,
+        waited: Waited,
+        operation: impl FnOnce(&mut State<F>) -> Result<T, Errno>,
+    ) -> Tried<T> {
+        let mut pending = None;
+        let result = self.run(user, |state| {
+            state.file_system.begin_try(waited);
+            let result = operation(state);
+            pending = state.file_system.end_try();
+            result
+        });
+        match (result, pending) {
+            (Err(Errno::AGAIN), Some((waited, pending))) => Tried::Waits(waited, pending),
+            (result, pending) => Tried::Done(result, pending.map(|(_, pending)| pending)),
+        }
     }
 
     /// Releases what the kernel still has, and returns the file system; none if it panicked.

@@ -15,12 +15,14 @@
 //!
 //! 6. Where other clients have logs too, an operation runs under [`leases`].
 //! 7. Where users have limits, [`quota`] checks what an operation adds.
+//! 8. A front end whose users share the client waits in their place ([`tries`]).
 //!
 //! What it must never do: acknowledge what is not in the log; make a record that the digest
 //! refuses; read a part of the log that may be overwritten.
 
 mod attributes;
 mod charges;
+mod current_try;
 mod data;
 mod held;
 mod leases;
@@ -28,6 +30,7 @@ mod moved;
 mod names;
 mod operations;
 mod quota;
+mod tries;
 mod xattr_names;
 mod xattrs;
 
@@ -43,7 +46,7 @@ use crate::access::{Credentials, EXECUTE};
 use crate::base::{Base, Inode};
 use crate::change::{Change, Record};
 use crate::error::Fault;
-use crate::file_system::{Handle, OpenMode, PendingSync};
+use crate::file_system::{Handle, OpenMode, Pending, PendingSync};
 use crate::inode::{Attributes, InodeNumber, Kind, Timestamp};
 use crate::lease::{Grant, Mode, Release, Revocation};
 use crate::limits::BLOCK;
@@ -51,6 +54,7 @@ use crate::log::{AppendError, LogWriter};
 use crate::overlay::Overlay;
 use crate::overlay::apply::{Refusal, apply_own};
 use charges::Charges;
+use current_try::{FOLLOWING, Try};
 use held::Leases;
 use moved::Moved;
 use xattr_names::XattrNames;
@@ -88,8 +92,22 @@ pub trait Service<M: Medium> {
     /// The service is gone, or has no room: the errno of the operation that waits.
     fn wait(&mut self) -> Result<Option<u64>, Errno>;
 
-    /// The log has records up to `position`.
+    /// As [`Service::wait`], for one that does not wait itself.
+    ///
+    /// # Errors
+    /// As of [`Service::wait`].
+    fn begin_wait(&mut self) -> Result<DigestWait, Errno> {
+        Ok(self.wait()?.map_or(DigestWait::Complete, DigestWait::Digested))
+    }
+
+    /// The log has records up to `position`. If the digest does not keep up, it waits a little.
     fn logged(&mut self, position: u64);
+
+    /// As [`Service::logged`], for one that does not wait itself: what it is to wait for.
+    fn logged_without_pause(&mut self, position: u64) -> Option<Box<dyn Pending>> {
+        self.logged(position);
+        None
+    }
 
     /// Numbers for new inodes, which no other client gets.
     ///
@@ -175,6 +193,16 @@ pub trait Service<M: Medium> {
     }
 }
 
+/// What [`Service::begin_wait`] finds.
+pub enum DigestWait {
+    /// The log is digested up to here.
+    Digested(u64),
+    /// All of it is digested.
+    Complete,
+    /// Nothing has changed: this waits until something has, or for a second.
+    Pending(Box<dyn Pending>),
+}
+
 /// What a service says to one of several clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -236,6 +264,7 @@ pub struct Client<S, M: Medium> {
     charges: Charges,
     moved: Moved,
     xattr_names: XattrNames,
+    tries: Try,
 }
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
@@ -263,6 +292,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             charges: Charges::default(),
             moved: Moved::default(),
             xattr_names: XattrNames::default(),
+            tries: Try::default(),
         }
     }
 
@@ -405,28 +435,33 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// Waits for room of `blocks` blocks, if it can come.
     fn reserve(&mut self, blocks: u64) -> Result<(), Errno> {
-        let end = self.log.next_position();
-        let mut waits = 0;
+        // What no pool of this size has room for does not wait.
+        let (_, total) = self.service.base().free_blocks();
+        if blocks > total.saturating_sub(spare_blocks(total)) {
+            return Err(Errno::NOSPC);
+        }
+        let logged = self.log.next_position();
         while !self.fits(blocks) {
+            let end = self.tries.waited.room.since(logged);
             let before = self.digested;
             if S::IS_SHARED && (self.request_room(blocks)? || self.fits(blocks)) {
                 continue;
             }
-            if waits == ROOM_WAITS {
+            if self.tries.waited.room.commits >= ROOM_WAITS {
                 return Err(Errno::NOSPC);
             }
-            self.service.logged(end);
-            let Some(position) = self.service.wait()? else {
+            self.service.logged(logged);
+            let Some(position) = self.wait_for_digest()? else {
                 // What the answer counted may have been digested before it came.
                 if self.digested == before {
                     return Err(Errno::NOSPC);
                 }
-                waits += 1;
+                self.tries.waited.room.commits += 1;
                 continue;
             };
             self.digested(position);
             // A full pool takes few records at a time, so many digests may come before.
-            waits += u32::from(position >= end);
+            self.tries.waited.room.commits += u32::from(position >= end);
         }
         Ok(())
     }
@@ -449,6 +484,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         self.need_for(&change)?;
         self.note_freed(&change)?;
         self.keep_up();
+        self.leave_room_for_following()?;
         let appended = loop {
             match self.log.append(now, &change, data) {
                 Ok(appended) => break appended,
@@ -457,7 +493,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 }
                 Err(AppendError::Full) => {
                     self.service.logged(self.log.next_position());
-                    let position = self.service.wait()?.ok_or(Errno::NOSPC)?;
+                    let position = self.wait_for_digest()?.ok_or(Errno::NOSPC)?;
                     self.digested(position);
                 }
                 Err(AppendError::Invalid(_)) => return Err(Errno::INVAL),
@@ -470,7 +506,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             change,
             data: (appended.data, data),
         };
-        self.service.logged(appended.position.end);
+        self.report_logged(appended.position.end);
         // A client that is fenced now may have been fenced before: the record may be lost.
         self.check_going()?;
         match apply_own(&mut self.overlay, self.service.base(), self.number, &record) {
@@ -493,6 +529,20 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 Err(self.failed(&fault))
             }
         }
+    }
+
+    /// Waits until a record that may have to follow the next one has room in the log, too.
+    fn leave_room_for_following(&mut self) -> Result<(), Errno> {
+        while self.tries.may_repeat() && self.log.room() < FOLLOWING {
+            if self.digested > self.log.reclaimed() {
+                self.drop_digested(self.drop_step);
+                continue;
+            }
+            self.service.logged(self.log.next_position());
+            let Some(position) = self.wait_for_digest()? else { break };
+            self.digested(position);
+        }
+        Ok(())
     }
 
     /// A number for a new inode.
@@ -552,6 +602,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             self.closed(inode);
             return;
         }
+        // It cannot be tried again.
+        self.tries.has_logged = true;
         // The last change of the inode is the time: nothing can see it any more.
         if let Ok(Some(found)) = self.see(|overlay, base| overlay.inode(base, inode))
             && found.links == 0

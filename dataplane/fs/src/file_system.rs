@@ -171,6 +171,30 @@ pub trait PendingSync: Send {
     fn wait(&mut self) -> bool;
 }
 
+/// What an operation waits for, or its answer: see [`FileSystem::begin_try`].
+pub trait Pending: Send {
+    /// Waits, while others use the file system; not for longer than a medium takes, or a second.
+    fn wait(&mut self);
+}
+
+/// What the tries of an operation have waited for, with the file system's own account of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// For room in the pool.
+    pub(crate) room: Awaited,
+    /// For what its user has removed.
+    pub(crate) quota: Awaited,
+}
+
+/// Commits that were waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    /// Where the log ended when the first wait began.
+    pub(crate) end: Option<u64>,
+    /// Commits since all before that is digested.
+    pub(crate) commits: u32,
+}
+
 /// A sync of a thread that shares a file system with others: `begin` calls
 /// [`FileSystem::begin_sync`] and has the file system for as long as that call.
 ///
@@ -423,6 +447,22 @@ pub trait FileSystem {
     /// that was done until that sync.
     fn sync_point(&mut self) -> SyncPoint {
         SyncPoint::default()
+    }
+
+    /// For front ends whose users share one: until [`FileSystem::end_try`] no operation waits for
+    /// the digest. One that has no room does nothing, and returns `EAGAIN`. `waited` is what
+    /// `end_try` returned for the last try of the same operation.
+    ///
+    /// A file system that ignores this waits within its operations.
+    fn begin_try(&mut self, waited: Waited) {
+        let _ = waited;
+    }
+
+    /// Ends a try. The caller waits for what is returned without the file system: if the operation
+    /// returned `EAGAIN`, before the next try; otherwise before the answer, because the digest does
+    /// not keep up with the log. In the latter case it waits for one operation after the other.
+    fn end_try(&mut self) -> Option<(Waited, Box<dyn Pending>)> {
+        None
     }
 
     /// Lists entries behind `after` in the order of their cookies, until `take` returns `false`

@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use sietch_fs::FileSystem;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::file_system::{
-    Allocation, AttributeChange, DirectoryEntry, Handle, NewInode, OpenMode, RenameMode, Seek, Usage,
-    WriteAt, XattrMode,
+    Allocation, AttributeChange, DirectoryEntry, Handle, NewInode, OpenMode, Pending, PendingSync,
+    RenameMode, Seek, SyncPoint, Usage, Waited, WriteAt, XattrMode,
 };
 use sietch_fs::inode::{Attributes, InodeNumber, Kind, Timestamp};
 use sietch_fs::name::Cookie;
@@ -20,8 +21,67 @@ pub(crate) const PANICS: &str = "panics";
 /// A name that another client creates just before the kernel does.
 pub(crate) const OVERTAKEN: &str = "overtaken";
 
+/// What syncs and writes wait for, while it is closed.
+#[derive(Default)]
+pub(crate) struct Gate {
+    is_closed: Mutex<bool>,
+    opened: Condvar,
+    /// Requests that have found it closed.
+    pub(crate) arrivals: AtomicUsize,
+}
+
+impl Gate {
+    fn is_closed(&self) -> MutexGuard<'_, bool> {
+        self.is_closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn close(&self) {
+        *self.is_closed() = true;
+    }
+
+    pub(crate) fn open(&self) {
+        *self.is_closed() = false;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let waited = self.opened.wait_while(self.is_closed(), |is_closed| *is_closed);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Waits at the gate, if it is closed.
+    fn arrive(gate: &Arc<Self>) -> Option<Waiting> {
+        let is_closed = *gate.is_closed();
+        is_closed.then(|| {
+            gate.arrivals.fetch_add(1, Ordering::Relaxed);
+            Waiting(Arc::clone(gate))
+        })
+    }
+}
+
+struct Waiting(Arc<Gate>);
+
+impl Pending for Waiting {
+    fn wait(&mut self) {
+        self.0.pass();
+    }
+}
+
+impl PendingSync for Waiting {
+    fn wait(&mut self) -> bool {
+        self.0.pass();
+        true
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Inside {
+    pub(crate) gate: Arc<Gate>,
+    /// Writes that the service does not answer.
+    pub(crate) unanswered: usize,
+    /// Operations do not wait within, and one that has to wait was stopped by this.
+    is_try: bool,
+    stopped: Option<Waiting>,
     pub(crate) model: Model,
     /// What the front end holds.
     pub(crate) retained: HashMap<InodeNumber, u64>,
@@ -57,6 +117,19 @@ impl Beside {
     /// The inode of a name in the root directory.
     pub(crate) fn find(&self, name: &str) -> InodeNumber {
         self.client(|model, caller| model.lookup(caller, InodeNumber::ROOT, name.as_bytes())).inode
+    }
+
+    /// The first bytes of a file in the root directory.
+    pub(crate) fn content(&self, name: &str, length: usize) -> Vec<u8> {
+        let found = self.find(name);
+        self.client(|model, caller| {
+            let mode = OpenMode { read: true, ..OpenMode::default() };
+            let handle = model.open(caller, found, mode)?;
+            let mut bytes = vec![0; length];
+            model.read(handle, 0, &mut bytes)?;
+            model.close(handle);
+            Ok(bytes)
+        })
     }
 
     fn opened(&self, handle: Result<Handle, Errno>) -> Result<Handle, Errno> {
@@ -189,6 +262,19 @@ impl FileSystem for Beside {
 
     fn write(&mut self, caller: Caller<'_>, handle: Handle, at: WriteAt, bytes: &[u8]) -> Result<u64, Errno> {
         let mut inside = self.inside();
+        if let Some(mut waiting) = Gate::arrive(&inside.gate) {
+            if inside.is_try {
+                inside.stopped = Some(waiting);
+                return Err(Errno::AGAIN);
+            }
+            drop(inside);
+            Pending::wait(&mut waiting);
+            inside = self.inside();
+        }
+        if inside.unanswered > 0 {
+            inside.unanswered -= 1;
+            return Err(Errno::TIMEDOUT);
+        }
         if inside.at_limit == Some(caller.credentials.uid) {
             return Err(Errno::DQUOT);
         }
@@ -219,6 +305,23 @@ impl FileSystem for Beside {
         let mut inside = self.inside();
         inside.syncs += 1;
         inside.model.sync()
+    }
+
+    fn begin_sync(&mut self, _: &mut SyncPoint) -> Result<Option<Box<dyn PendingSync>>, Errno> {
+        self.sync()?;
+        let waiting = Gate::arrive(&self.inside().gate);
+        Ok(waiting.map(|waiting| Box::new(waiting) as Box<dyn PendingSync>))
+    }
+
+    fn begin_try(&mut self, _: Waited) {
+        self.inside().is_try = true;
+    }
+
+    fn end_try(&mut self) -> Option<(Waited, Box<dyn Pending>)> {
+        let mut inside = self.inside();
+        inside.is_try = false;
+        let stopped = inside.stopped.take();
+        stopped.map(|stopped| (Waited::default(), Box::new(stopped) as Box<dyn Pending>))
     }
 
     fn read_directory(

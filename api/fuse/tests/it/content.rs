@@ -7,9 +7,6 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{CWD, FallocateFlags, SeekFrom as At, Timespec, Timestamps};
 use rustix::io::Errno;
-use sietch_fs::FileSystem as _;
-use sietch_fs::file_system::OpenMode;
-
 use sietch_fuse::Options;
 
 use crate::mounted::{Mounted, eventually, options};
@@ -113,15 +110,7 @@ fn pages_of_a_mapping_are_written_back_for_the_owner_of_the_file() {
     // Root itself has no limit.
     file.write_all_at(&[3], 2).expect("written");
     mounted.model.inside().at_limit = None;
-    let found = mounted.model.find("file");
-    let read = mounted.model.client(|model, caller| {
-        let mode = OpenMode { read: true, ..OpenMode::default() };
-        let handle = model.open(caller, found, mode)?;
-        let mut bytes = [0; 3];
-        model.read(handle, 0, &mut bytes)?;
-        model.close(handle);
-        Ok(bytes)
-    });
+    let read = mounted.model.content("file", 3);
     assert_eq!((read[0], read[2]), (1, 3));
 }
 

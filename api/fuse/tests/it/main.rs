@@ -9,3 +9,4 @@ mod permissions;
 mod programs;
 mod recovery;
 mod shared_page;
+mod waits;

@@ -96,7 +96,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             let mode = without_set_id(caller.credentials, &found);
             if mode != found.mode {
                 let attributes = NewAttributes { mode: Some(mode), ..NewAttributes::default() };
-                self.commit(caller.now, Change::SetAttributes { inode, attributes }, &[])?;
+                let change = Change::SetAttributes { inode, attributes };
+                self.repeatable(|client| client.commit(caller.now, change, &[]))?;
             }
         }
         self.drop_capabilities(caller, inode)
@@ -107,7 +108,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             return Ok(());
         }
         if self.see(|overlay, base| overlay.xattr(base, inode, CAPABILITIES))?.is_some() {
-            self.remove_xattr_unchecked(caller, inode, CAPABILITIES)?;
+            self.repeatable(|client| client.remove_xattr_unchecked(caller, inode, CAPABILITIES))?;
         }
         self.without_capabilities.insert(inode);
         Ok(())

@@ -44,6 +44,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
+        self.tries.begin_operation();
         if !S::IS_SHARED {
             return work(self);
         }
@@ -64,7 +65,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 self.end_operation();
                 return Err(Errno::AGAIN);
             }
-            if !matches!(result, Err(Errno::AGAIN)) {
+            if !matches!(result, Err(Errno::AGAIN)) || self.tries.repeats() {
                 self.end_operation();
             }
             return result;

@@ -10,8 +10,8 @@ use crate::access::Caller;
 use crate::ascent::Ways;
 use crate::base::Base as _;
 use crate::file_system::{
-    Allocation, AttributeChange, DirectoryEntry, FileSystem, Handle, Leased, NewInode, OpenMode, PendingSync,
-    RenameMode, Seek, Sought, SyncPoint, Usage, WriteAt, XattrMode, sync_shared,
+    Allocation, AttributeChange, DirectoryEntry, FileSystem, Handle, Leased, NewInode, OpenMode, Pending,
+    PendingSync, RenameMode, Seek, Sought, SyncPoint, Usage, Waited, WriteAt, XattrMode, sync_shared,
 };
 use crate::inode::{Attributes, InodeNumber, Kind};
 use crate::lease::Mode;
@@ -192,6 +192,14 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
         self.check_going()?;
         let position = *point.0.get_or_insert(self.log.next_position());
         self.service.sync(&mut self.log, position)
+    }
+
+    fn begin_try(&mut self, waited: Waited) {
+        self.start_try(waited);
+    }
+
+    fn end_try(&mut self) -> Option<(Waited, Box<dyn Pending>)> {
+        self.finish_try()
     }
 
     fn sync_point(&mut self) -> SyncPoint {

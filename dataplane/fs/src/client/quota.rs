@@ -42,6 +42,9 @@ const LISTED: usize = 60 << 10;
 /// Extents that a reservation looks at, at most, inside its range and around it: a range may have
 /// millions, and all operations wait meanwhile.
 const LOOKED_AT: u64 = 1024;
+/// Commits that an operation waits for when all that was logged before it is digested, at most:
+/// what its user has removed is free after some of them. Others log meanwhile, without an end.
+const QUOTA_WAITS: u32 = 1024;
 const BLOCK_BYTES: u64 = BLOCK as u64;
 
 /// What an operation needs of its owner's quota.
@@ -117,10 +120,14 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if found.is_some() {
             return Ok(found);
         }
-        if self.charges.may_shrink(owner) && self.may_ever_fit(&quota, owner, need)? {
+        let may_wait = self.tries.waited.quota.commits < QUOTA_WAITS;
+        if may_wait && self.charges.may_shrink(owner) && self.may_ever_fit(&quota, owner, need)? {
+            let end = self.tries.waited.quota.since(self.log.next_position());
             self.digest_until(&mut |client| {
                 found = client.fitting(owner, need)?;
-                Ok(found.is_some())
+                let waited = &mut client.tries.waited.quota;
+                waited.commits += u32::from(client.digested >= end);
+                Ok(found.is_some() || waited.commits >= QUOTA_WAITS)
             })?;
         } else {
             self.progress();
@@ -267,7 +274,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     ) -> Result<(), Errno> {
         self.service.logged(self.log.next_position());
         loop {
-            let Some(position) = self.service.wait()? else {
+            let Some(position) = self.wait_for_digest()? else {
                 self.charges.all_digested();
                 self.progress();
                 // What is left in the overlay is not digested.

@@ -16,3 +16,4 @@ mod rules;
 mod setup;
 mod shared;
 mod steps;
+mod tries;

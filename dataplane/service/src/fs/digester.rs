@@ -192,6 +192,13 @@ impl Shared {
         }
     }
 
+    /// As [`Shared::wait`], for one that does not wait: whether there is nothing to wait for.
+    pub(super) fn is_complete(&self) -> Result<bool, Errno> {
+        let state = self.state();
+        state.check_going()?;
+        Ok(state.read >= self.logged.load(Ordering::SeqCst) && !state.has_freed)
+    }
+
     /// The log is digested up to this position, a MiB in so many nanoseconds.
     pub(super) fn pace(&self) -> (u64, u64) {
         (self.digested.load(Ordering::Acquire), self.speed.load(Ordering::Relaxed))

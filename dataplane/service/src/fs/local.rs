@@ -7,8 +7,8 @@ use std::time::Instant;
 use rustix::io::Errno;
 use sietch_disk::AreaQueue;
 use sietch_disk::nvm::Mapped;
-use sietch_fs::client::Service;
-use sietch_fs::file_system::PendingSync;
+use sietch_fs::client::{DigestWait, Service};
+use sietch_fs::file_system::{Pending, PendingSync};
 use sietch_fs::heat::Heat;
 use sietch_fs::log::LogWriter;
 use sietch_fs::pool::{Reader, Root};
@@ -55,15 +55,39 @@ impl Local {
         position
     }
 
-    /// Waits a little, if the digest does not keep up.
+    /// Whether to wait a little, because the digest does not keep up.
     #[cold]
-    fn pace(&mut self, logged: u64) {
+    fn pace(&mut self, logged: u64) -> Option<Pause> {
         let (digested, speed) = self.shared.pace();
         // Nanoseconds of 584 years.
         let now = self.begun.elapsed().as_nanos() as u64;
-        if self.pacer.step(now, logged, digested, speed) {
-            self.shared.pause(digested, PAUSE);
-        }
+        let waits = self.pacer.step(now, logged, digested, speed);
+        waits.then(|| Pause { shared: Arc::clone(&self.shared), digested })
+    }
+}
+
+/// A pause of a client that is faster than the digest.
+struct Pause {
+    shared: Arc<Shared>,
+    digested: u64,
+}
+
+impl Pending for Pause {
+    fn wait(&mut self) {
+        self.shared.pause(self.digested, PAUSE);
+    }
+}
+
+/// Waits for the commit after a generation.
+struct Commit {
+    shared: Arc<Shared>,
+    generation: u64,
+}
+
+impl Pending for Commit {
+    fn wait(&mut self) {
+        // The next try gets the error.
+        let _ = self.shared.wait(self.generation);
     }
 }
 
@@ -93,11 +117,30 @@ impl Service<Mapped> for Local {
         Ok(progress.map(|progress| self.advance(progress)))
     }
 
-    fn logged(&mut self, position: u64) {
-        self.shared.log(position);
-        if self.pacer.is_due(position) {
-            self.pace(position);
+    fn begin_wait(&mut self) -> Result<DigestWait, Errno> {
+        if let Some(position) = self.poll() {
+            return Ok(DigestWait::Digested(position));
         }
+        if self.shared.is_complete()? {
+            // A commit may have come in between.
+            return Ok(self.poll().map_or(DigestWait::Complete, DigestWait::Digested));
+        }
+        let (shared, generation) = (Arc::clone(&self.shared), self.generation());
+        Ok(DigestWait::Pending(Box::new(Commit { shared, generation })))
+    }
+
+    fn logged(&mut self, position: u64) {
+        if let Some(mut pause) = self.logged_without_pause(position) {
+            pause.wait();
+        }
+    }
+
+    fn logged_without_pause(&mut self, position: u64) -> Option<Box<dyn Pending>> {
+        self.shared.log(position);
+        if !self.pacer.is_due(position) {
+            return None;
+        }
+        self.pace(position).map(|pause| Box::new(pause) as Box<dyn Pending>)
     }
 
     fn inode_numbers(&mut self) -> Result<Range<u64>, Errno> {

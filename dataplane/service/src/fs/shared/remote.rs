@@ -4,7 +4,8 @@
 //! If nothing comes for [`SILENCE`] of these seconds, as when the service is stopped, the operation
 //! ends with `ETIMEDOUT`: a program that waits for FUSE cannot be killed. The client goes on when
 //! the service does. Within a program, which can be killed, operations wait for as long as it
-//! takes.
+//! takes. Operations that wait without the client ([`Service::begin_wait`]) count a second
+//! together.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -20,8 +21,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use sietch_disk::nvm::Mapped;
 use sietch_disk::{AreaQueue, OpenError};
-use sietch_fs::client::{Message, Service};
-use sietch_fs::file_system::PendingSync;
+use sietch_fs::client::{DigestWait, Message, Service};
+use sietch_fs::file_system::{Pending, PendingSync};
 use sietch_fs::inode::InodeNumber;
 use sietch_fs::lease::{Mode, Release};
 use sietch_fs::log::{Durability as LogDurability, LogIdentity, LogWriter, Mirror};
@@ -98,6 +99,8 @@ pub struct Remote {
     probes_after: Duration,
     /// An operation waits for as long as it takes.
     is_patient: bool,
+    /// When an operation that waits without the client last began to, or was counted.
+    waits_since: Option<Instant>,
 }
 
 /// How long a service may take to accept a client. A digest on a slow disk takes less.
@@ -380,6 +383,7 @@ impl Remote {
             silent: 0,
             probes_after: PROBES_AFTER,
             is_patient: opening.is_within,
+            waits_since: None,
             inbox,
             socket,
             receiver: Some(receiver),
@@ -498,15 +502,23 @@ impl Remote {
         true
     }
 
-    /// Waits a little, if the digest does not keep up.
+    /// Counts a wait without a word of operations that wait without the client: once a second.
+    fn count_waits(&mut self) {
+        let since = *self.waits_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= self.probes_after {
+            self.waits_since = Some(Instant::now());
+            self.probe();
+        }
+    }
+
+    /// Whether to wait a little, because the digest does not keep up.
     #[cold]
-    fn pace(&mut self) {
+    fn pace(&mut self) -> Option<Pause> {
         let (digested, speed) = self.inbox.pace();
         // Nanoseconds of 584 years.
         let now = self.begun.elapsed().as_nanos() as u64;
-        if self.pacer.step(now, self.logged, digested, speed) {
-            self.inbox.pause(digested, pacing::PAUSE);
-        }
+        let waits = self.pacer.step(now, self.logged, digested, speed);
+        waits.then(|| Pause { inbox: Arc::clone(&self.inbox), digested })
     }
 
     /// Reports what was logged while an earlier report was not digested, if that is digested now:
@@ -531,6 +543,32 @@ impl Remote {
         self.budget =
             if progress.returns == self.returns { progress.budget } else { self.budget.min(progress.budget) };
         Some(progress.digested)
+    }
+}
+
+/// A pause of a client that is faster than the digest.
+struct Pause {
+    inbox: Arc<Inbox>,
+    digested: u64,
+}
+
+impl Pending for Pause {
+    fn wait(&mut self) {
+        self.inbox.pause(self.digested, pacing::PAUSE);
+    }
+}
+
+/// Waits for progress after a number.
+struct NextProgress {
+    inbox: Arc<Inbox>,
+    seen: u64,
+    time: Duration,
+}
+
+impl Pending for NextProgress {
+    fn wait(&mut self) {
+        // If the client has ended, the next try returns it.
+        let _ = self.inbox.wait_progress(self.seen, Instant::now() + self.time);
     }
 }
 
@@ -595,15 +633,38 @@ impl Service<Mapped> for Remote {
         Ok(self.poll())
     }
 
+    fn begin_wait(&mut self) -> Result<DigestWait, Errno> {
+        if let Some(position) = self.poll() {
+            self.waits_since = None;
+            return Ok(DigestWait::Digested(position));
+        }
+        if self.read >= self.logged {
+            return Ok(DigestWait::Complete);
+        }
+        self.count_waits();
+        self.must_answer()?;
+        self.reported = self.logged;
+        self.send(&Request::Wait(self.logged));
+        let (inbox, seen, time) = (Arc::clone(&self.inbox), self.seen, self.probes_after);
+        Ok(DigestWait::Pending(Box::new(NextProgress { inbox, seen, time })))
+    }
+
     fn logged(&mut self, position: u64) {
+        if let Some(mut pause) = self.logged_without_pause(position) {
+            pause.wait();
+        }
+    }
+
+    fn logged_without_pause(&mut self, position: u64) -> Option<Box<dyn Pending>> {
         self.logged = position;
         if self.reported <= self.read || position - self.reported >= self.step {
             self.reported = position;
             self.send(&Request::Logged(position));
         }
-        if self.pacer.is_due(position) {
-            self.pace();
+        if !self.pacer.is_due(position) {
+            return None;
         }
+        self.pace().map(|pause| Box::new(pause) as Box<dyn Pending>)
     }
 
     fn inode_numbers(&mut self) -> Result<Range<u64>, Errno> {

@@ -69,6 +69,38 @@ fn an_operation_ends_if_the_service_does_not_run_and_the_next_one_goes_on_if_it_
     server.end().expect("everything is digested");
 }
 
+/// An operation of a mount waits for room without the client, and is tried again.
+#[test]
+fn operations_that_wait_without_the_client_end_if_the_service_does_not_run() {
+    let folder = test_folder::Folder::new("without");
+    let server = serve(&folder.store(), || {}).expect("a service");
+    let mut remote = attach_reader(&folder.store()).expect("a client").0;
+    remote.probes_after = Duration::from_millis(1);
+    let (said, _heard) = UnixStream::pair().expect("sockets");
+    let socket = std::mem::replace(&mut remote.socket, said);
+    remote.logged += 4096;
+    let mut waits = 0;
+    let error = loop {
+        match remote.begin_wait() {
+            Ok(DigestWait::Pending(mut pending)) => {
+                // Two operations wait at the same time: it counts once.
+                assert!(remote.begin_wait().is_ok() || waits > SILENCE);
+                pending.wait();
+                waits += 1;
+            }
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(error == Errno::TIMEDOUT && waits > SILENCE, "{error} after {waits}");
+    remote.inbox.deliver(Notice::Runs);
+    assert!(matches!(remote.begin_wait(), Ok(DigestWait::Pending(_))));
+    remote.logged -= 4096;
+    remote.socket = socket;
+    drop(remote);
+    server.end().expect("everything is digested");
+}
+
 /// What it waits for may take long, as a digest on a slow disk does.
 #[test]
 fn a_service_that_answers_probes_is_waited_for() {

@@ -1,0 +1,94 @@
+//! Requests that wait for a medium do not keep the threads that read requests.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use sietch_fuse::Options;
+
+use crate::beside::Gate;
+use crate::mounted::{Mounted, eventually};
+use crate::shared_page::SharedPage;
+
+/// More than threads that read requests.
+const PROGRAMS: usize = 8;
+/// In which the kernel answers what does not wait. Otherwise a test fails.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// Opens a gate again, also where a test fails.
+struct Open(Arc<Gate>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// Whether a program gets the attributes of the root directory.
+fn is_served(mounted: &Mounted) -> bool {
+    let (directory, (done, answered)) = (mounted.directory.clone(), mpsc::channel());
+    std::thread::spawn(move || {
+        let _ = done.send(fs::metadata(directory.join("none")).is_err());
+    });
+    answered.recv_timeout(LIMIT).is_ok()
+}
+
+/// Runs `work` on a file of each program, while what it waits for is closed.
+fn waiting(mounted: &Mounted, work: fn(&mut File) -> std::io::Result<()>) {
+    let gate = Arc::clone(&mounted.model.inside().gate);
+    let open = |number: usize| File::create(mounted.path(number.to_string())).expect("created");
+    let files: Vec<_> = (0..PROGRAMS).map(open).collect();
+    gate.close();
+    let open = Open(Arc::clone(&gate));
+    let programs: Vec<_> =
+        files.into_iter().map(|mut file| std::thread::spawn(move || work(&mut file))).collect();
+    let threads = Options::default().threads;
+    assert!(eventually(|| gate.arrivals.load(Ordering::Relaxed) >= threads));
+    assert!(is_served(mounted), "requests that wait keep all threads");
+    assert!(programs.iter().all(|program| !program.is_finished()), "nothing came that they wait for");
+    drop(open);
+    for program in programs {
+        program.join().expect("no panic").expect("it is done");
+    }
+}
+
+#[test]
+fn syncs_of_one_user_do_not_keep_others_from_the_mount() {
+    let Some(mounted) = Mounted::new("syncs") else { return };
+    waiting(&mounted, |file| file.sync_all());
+    mounted.unmount().expect("its threads end");
+}
+
+#[test]
+fn writes_that_wait_for_room_do_not_keep_others_from_the_mount() {
+    let Some(mounted) = Mounted::new("room") else { return };
+    waiting(&mounted, |file| file.write_all(b"data"));
+    for number in 0..PROGRAMS {
+        let file = mounted.path(number.to_string());
+        assert_eq!(fs::read(file).expect("read"), b"data");
+    }
+    mounted.unmount().expect("its threads end");
+}
+
+/// No program gets the error of what the kernel writes back: it would be lost.
+#[test]
+fn pages_of_a_mapping_are_written_when_the_service_answers_again() {
+    let Some(mounted) = Mounted::new("unanswered") else { return };
+    let path = mounted.path("file");
+    let file = File::options().read(true).write(true).create_new(true).open(&path).expect("created");
+    file.set_len(4096).expect("a size");
+    mounted.model.inside().unanswered = 1;
+    let refused = file.write_all_at(&[9], 1).expect_err("a program gets the error");
+    assert_eq!(refused.raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error()));
+    let page = SharedPage::of(&file);
+    page.write(0, 1);
+    mounted.model.inside().unanswered = 2;
+    page.flush();
+    assert_eq!(mounted.model.inside().unanswered, 0);
+    assert_eq!(mounted.model.content("file", 2), [1, 0]);
+}

@@ -1,0 +1,76 @@
+//! Operations of front ends whose users share the file system: they do not wait for the digest.
+//!
+//! 1. Within a try ([`FileSystem::begin_try`](crate::FileSystem::begin_try)) an operation that
+//!    lacks room for its record, its data or its owner ends with `EAGAIN`. The front end waits for
+//!    the next commit while others use the file system, and tries the operation again, from its
+//!    beginning. So a user that has no room waits alone.
+//! 2. An operation that has logged something cannot begin again: what follows waits within it. It
+//!    finds room in the log, because no try begins a record with less than
+//!    [`FOLLOWING`](super::current_try::FOLLOWING) bytes left.
+//!    Clearing set-ID bits and capabilities before a write can be done again, and does not count.
+//! 3. How long an operation waited goes from try to try ([`Waited`]), so it ends as one that waits
+//!    within.
+//! 4. A pause for the digest ([`Service::logged_without_pause`]) is the front end's too.
+
+use rustix::io::Errno;
+use sietch_disk::nvm::Medium;
+
+use super::current_try::Try;
+use super::{Client, DigestWait, Service};
+use crate::file_system::{Pending, Waited};
+
+impl<S: Service<M>, M: Medium> Client<S, M> {
+    pub(super) fn start_try(&mut self, waited: Waited) {
+        let mut waited = waited;
+        for awaited in [&mut waited.room, &mut waited.quota] {
+            // There was a commit since the last try.
+            awaited.commits += u32::from(awaited.end.is_some_and(|end| self.digested >= end));
+        }
+        self.tries = Try { is_on: true, waited, ..Try::default() };
+    }
+
+    pub(super) fn finish_try(&mut self) -> Option<(Waited, Box<dyn Pending>)> {
+        let Try { waited, retry, pause, .. } = std::mem::take(&mut self.tries);
+        retry.or(pause).map(|pending| (waited, pending))
+    }
+
+    /// Waits until the log is digested further; `None` when all of it is.
+    ///
+    /// # Errors
+    /// As of [`Service::wait`]. `EAGAIN`: the operation is tried again.
+    pub(super) fn wait_for_digest(&mut self) -> Result<Option<u64>, Errno> {
+        if !self.tries.may_repeat() {
+            return self.service.wait();
+        }
+        match self.service.begin_wait()? {
+            DigestWait::Digested(position) => Ok(Some(position)),
+            DigestWait::Complete => Ok(None),
+            DigestWait::Pending(pending) => {
+                self.tries.retry = Some(pending);
+                Err(Errno::AGAIN)
+            }
+        }
+    }
+
+    /// Runs a part of an operation that may be done again.
+    pub(super) fn repeatable<T>(
+        &mut self,
+        part: impl FnOnce(&mut Self) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let had_logged = self.tries.has_logged;
+        let result = part(self);
+        self.tries.has_logged = had_logged;
+        result
+    }
+
+    /// Tells the service of a record that ends at `position`.
+    pub(super) fn report_logged(&mut self, position: u64) {
+        if self.tries.is_on {
+            let pause = self.service.logged_without_pause(position);
+            self.tries.pause = pause.or(self.tries.pause.take());
+            self.tries.has_logged = true;
+        } else {
+            self.service.logged(position);
+        }
+    }
+}
