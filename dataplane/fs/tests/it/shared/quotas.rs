@@ -130,11 +130,11 @@ fn clients_that_reserve_room_stay_within_a_limit_together() {
     limit(&world, 60, 0);
     let reserved: Vec<_> = (0..3).map(|index| reserve(&world, index, files[index], 0..40)).collect();
     assert_eq!(reserved, [Ok(()), Err(Errno::DQUOT), Err(Errno::DQUOT)]);
-    assert_eq!(reserve(&world, 2, files[2], 0..20), Ok(()));
+    assert_eq!(reserve(&world, 2, files[2], 0..19), Ok(()));
     // What one client gives back, the others have.
     let who = Credentials::user(1000, 1000);
     world.call(0, |client| client.unlink(caller(&who), ROOT, b"a")).expect("the owner may");
-    assert_eq!(reserve(&world, 1, files[1], 0..40), Ok(()));
+    assert_eq!(reserve(&world, 1, files[1], 0..41), Ok(()));
     assert_eq!(used(&world), Amount { blocks: 60, inodes: 2 });
     // To overwrite needs nothing.
     assert_eq!(write(&world, 1, files[1], 3), Ok(()));
