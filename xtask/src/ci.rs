@@ -82,8 +82,8 @@ fn step(name: &str, action: impl FnOnce() -> Result<(), String>) -> Result<(), S
     Ok(())
 }
 
-/// A step in the background: this program with another command. Its output goes to a file until
-/// the step has ended.
+/// A step in the background: this program with another command. Its output, and the processor time
+/// that it took, go to a file until the step has ended.
 struct BackgroundStep {
     name: &'static str,
     /// Waits for its end; returns its status and its duration.
@@ -99,7 +99,8 @@ impl BackgroundStep {
         let log = folder.join(format!("{name}.log"));
         let file = File::create(&log).map_err(failed)?;
         let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(std::env::current_exe().map_err(failed)?).arg(name);
+        command.args(["-n", "19", "bash", "-c", "time \"$0\" \"$1\""]);
+        command.arg(std::env::current_exe().map_err(failed)?).arg(name);
         command.stdout(file.try_clone().map_err(failed)?).stderr(file);
         let (started, mut child) = (Instant::now(), command.spawn().map_err(failed)?);
         let waiter = std::thread::spawn(move || child.wait().map(|status| (status, started.elapsed())));
