@@ -310,7 +310,7 @@ mod tests {
             assert_eq!(folder.names(), Vec::<String>::new(), "moment {moment}");
             moment += 1;
         }
-        assert!(moments >= 3, "{moments}");
+        assert!(moments >= 2, "{moments}");
         let interrupt = Interrupt::default();
         create_interruptibly(&folder.0.join("store"), &folder.options(), &interrupt, &mut |_| {})
             .expect("room");
