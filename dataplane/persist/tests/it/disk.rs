@@ -84,6 +84,9 @@ impl Fence {
             (0, Operation::Write { .. }) => Some(Self::Superblock(phase)),
             (0, _) => Some(Self::Settle(phase)),
             (1, _) => Some(Self::LogWrite),
+            // Those of a snapshot are durable for the sake of the commits beside it. What it
+            // promises, its flush keeps: this disk heeds no such write.
+            (2, _) => None,
             (3, _) => Some(Self::LogFlush),
             (4, _) => Some(Self::SnapshotFlush),
             (5, _) => Some(Self::SnapshotSuperblock),
@@ -263,7 +266,8 @@ impl CrashDisk {
             Operation::Write { durable: true, .. } | Operation::WriteVectored { durable: true, .. }
         );
         media.writes.push(Write { offset, bytes, completed: false, settled: false });
-        Request::Write { index: media.writes.len() - 1, durable: durable && heeded }
+        let durable = durable && heeded && fence.is_some();
+        Request::Write { index: media.writes.len() - 1, durable }
     }
 }
 

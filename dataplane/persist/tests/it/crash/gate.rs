@@ -42,6 +42,8 @@ const SITES: &[Site] = &[
     ("log/proof.rs", "length: SUPERBLOCK, buffer", &[Fence::ProofSuperblock]),
     // The module `resize` takes this one away.
     ("log/resize.rs", "length: SUPERBLOCK, buffer", &[]),
+    // Durable for the sake of the commits beside it; the flush that follows keeps the promise.
+    ("log/snapshot.rs", "next_write(durable)", &[]),
     ("log/snapshot.rs", "token(CLASS_SNAPSHOT_FLUSH, 0)", &[Fence::SnapshotFlush]),
     ("log/snapshot.rs", "length: SUPERBLOCK, buffer", &[Fence::SnapshotSuperblock]),
     // Closing.
