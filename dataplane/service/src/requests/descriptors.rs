@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use sietch_protocol::closer::{Closer, Outgoing};
 use sietch_protocol::socket_service::{Descriptors, Reply};
+use sietch_ring::socket_pair::pairs_refuse_descriptors;
 
 /// The descriptors of a request that a VNIC answers. Dropped, the threads of the closer close them.
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ impl RequestDescriptors {
 
     /// Closes the descriptors, then answers.
     pub fn answer(mut self, socket: OwnedFd, reply: Reply, descriptors: Vec<OwnedFd>) {
-        let answer = Outgoing { socket, reply, descriptors };
+        let answer = Outgoing { socket, reply, descriptors, are_empty: pairs_refuse_descriptors() };
         let close: Vec<_> = self.descriptors.iter_mut().filter_map(Option::take).collect();
         match self.closer.take() {
             Some((uid, closer)) if !close.is_empty() => {

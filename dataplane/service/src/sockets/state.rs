@@ -269,7 +269,7 @@ impl SocketService {
             let copies = kept.iter().map(|kept| kept.try_clone_to_owned());
             if let Ok(copies) = copies.collect::<io::Result<Vec<_>>>() {
                 let descriptors = own.into_iter().chain(copies).collect();
-                let answer = Outgoing { socket, reply, descriptors };
+                let answer = Outgoing { socket, reply, descriptors, are_empty: pairs_refuse_descriptors() };
                 self.closer.close_and_answer(uid, (spent, marks), answer);
                 return self.spent.entry(uid).or_default().append(&mut later);
             }

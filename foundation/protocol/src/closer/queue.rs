@@ -23,16 +23,20 @@ pub struct Outgoing {
     pub reply: Reply,
     /// The descriptors that go with it.
     pub descriptors: Vec<OwnedFd>,
+    /// No process can have sent anything over them. They are closed once the answer is sent,
+    /// because others watch for their end.
+    pub are_empty: bool,
 }
 
 impl Outgoing {
-    /// Sends the answer, and returns its socket and the descriptors that went along, to be closed.
-    /// One of them may be the end of a pair whose other end has a process already.
+    /// Sends the answer, and returns what is to be closed: its socket, and the descriptors that
+    /// went along, unless they are closed already. One of them may be the end of a pair whose other
+    /// end has a process already.
     pub fn send(self) -> Vec<OwnedFd> {
         let sent: Vec<_> = self.descriptors.iter().map(|sent| sent.as_fd()).collect();
         // An answer that is not read is lost.
         let _ = send_message(self.socket.as_fd(), self.reply.as_bytes(), &sent, SendFlags::DONTWAIT);
-        let mut spent = self.descriptors;
+        let mut spent = if self.are_empty { Vec::new() } else { self.descriptors };
         spent.push(self.socket);
         spent
     }
