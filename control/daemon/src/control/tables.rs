@@ -65,7 +65,7 @@ pub(super) enum Ending {
     Revoked(String),
 }
 
-/// Who waits until a VNIC is closed.
+/// A request that waits until a VNIC is closed.
 pub(super) enum Waiter {
     /// Its holder, which releases it.
     Release(oneshot::Sender<Answer>),

@@ -201,7 +201,8 @@ impl Control {
         self.follow(closed, move |closed| Event::Closed { grant, closed });
     }
 
-    /// Registers who waits for the end of a VNIC that is closing. Returns the waiter if it is not.
+    /// Registers a request that waits for the end of a VNIC that is closing. Returns it if the VNIC
+    /// is not closing.
     pub(super) fn wait_for_close(&mut self, grant: u64, waiter: Waiter) -> Result<(), Waiter> {
         match self.closing.get_mut(&grant) {
             Some(closing) => {
