@@ -160,7 +160,9 @@ fn allocate(
     if available < needed {
         return Err(full());
     }
-    match rustix::fs::fallocate(&fd, FallocateFlags::empty(), from, needed) {
+    // On a file system in memory, a signal ends it (`shmem_fallocate` of Linux).
+    let reserve = || rustix::fs::fallocate(&fd, FallocateFlags::empty(), from, needed);
+    match rustix::io::retry_on_intr(reserve) {
         Ok(()) => {}
         // A file system without fallocate: the writes below allocate.
         Err(rustix::io::Errno::OPNOTSUPP) => {
