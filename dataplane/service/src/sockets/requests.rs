@@ -389,9 +389,9 @@ impl SocketService {
     /// Relays a connection for a program that cannot map it ([`super::relays`]), once. Returns the
     /// placeholder with an error.
     ///
-    /// A process with a listener's placeholder may accept what arrived there, and makes this service
-    /// connect nowhere else: the connection must have arrived at that listener, and it must listen
-    /// at that name now.
+    /// A process with a listener's placeholder may accept what arrived there, and makes this
+    /// service connect nowhere else: the connection must have arrived at that listener, and it must
+    /// listen at that name now.
     fn relay(
         &mut self,
         uid: u32,
