@@ -234,7 +234,8 @@ pub fn zero(path: &Path, offset: u64, length: u64) -> Result<(), AreaError> {
     let fail = |action, errno: rustix::io::Errno| io_error(path, action, errno.into());
     let end = offset.checked_add(length).ok_or(AreaError::Size { path: path.into(), size: length })?;
     if rustix::fs::fallocate(&fd, WRITE_ZEROES, offset, length).is_err() {
-        match rustix::fs::fallocate(&fd, FallocateFlags::empty(), offset, length) {
+        let reserve = || rustix::fs::fallocate(&fd, FallocateFlags::empty(), offset, length);
+        match rustix::io::retry_on_intr(reserve) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
             Err(rustix::io::Errno::NOSPC) => {
                 return Err(AreaError::NoSpace { path: path.into(), needed: length, available: 0 });

@@ -337,7 +337,8 @@ fn make(path: &Path, size: u64) -> Result<(), String> {
             .open(&partial)
             .map_err(|error| format!("{error}; see whether its directory is there"))?;
         rustix::fs::ftruncate(&file, size).map_err(|error| say(error.into()))?;
-        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
+        let reserve = || rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size);
+        match rustix::io::retry_on_intr(reserve) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
             Err(error) => return Err(say(error.into())),
         }
