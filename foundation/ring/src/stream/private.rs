@@ -123,7 +123,8 @@ pub(super) struct Sending {
     pub region: AtomicU64,
     /// The other's head when it was last read.
     pub head: AtomicU64,
-    /// The other's head when the ring was last found full; `u64::MAX`: never.
+    /// The other's head when the ring was last found full; `u64::MAX`: never; one less: it is to be
+    /// left for a larger one.
     pub full_at: AtomicU64,
     /// Lowest bit: a writer found no room since there last was some (`SOCK_NOSPACE` of Linux). The
     /// others: how often there was room again.

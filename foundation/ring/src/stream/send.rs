@@ -24,11 +24,15 @@ use super::endpoint::Endpoint;
 use super::layout::{REGIONS, moved, tail};
 use super::lock::{self, Guard};
 use crate::guarded;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 use crate::untrusted::Untrusted;
 
 /// Bytes of a segment of the kernel's loopback: so many are sent whatever options are set.
 pub const SEGMENT: u64 = 65_483;
+
+/// In `full_at`, a position that no stream reaches: a poll has reported room that the next region
+/// is to give.
+const PROMISED: u64 = u64::MAX - 1;
 
 /// The right to write to an end, until it is dropped; what was staged is published then, unless it
 /// is held back ([`super::cork`]).
@@ -136,7 +140,17 @@ impl<'a> Send<'a> {
         let head = end.outbound().consumer.head.load(Ordering::Acquire);
         log2 < Self::largest(end)
             && Self::is_free(end, log2 + 1, head)
-            && (log2 < EAGER_LOG2 || head == sending.full_at.load(Ordering::Relaxed))
+            && (log2 < EAGER_LOG2 || Self::promise_growth(&sending.full_at, head))
+    }
+
+    /// Whether a ring of [`EAGER_LOG2`] or more is left for a larger one when it is found full.
+    /// What a poll reports has to hold for the write that follows, although the consumer may read
+    /// on in a region that was left before, which makes no room in this one: so it is recorded.
+    fn promise_growth(full_at: &AtomicU64, head: u64) -> bool {
+        match full_at.compare_exchange(head, PROMISED, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(now) => now == PROMISED,
+        }
     }
 
     /// Bytes that can be staged now, after reading the consumer's head again, and growing if that
@@ -156,8 +170,10 @@ impl<'a> Send<'a> {
     #[cold]
     fn grow(&mut self) {
         let sending = &self.end.private().sending;
-        let larger =
-            self.log2 < EAGER_LOG2 || sending.full_at.swap(self.head, Ordering::Relaxed) == self.head;
+        let larger = self.log2 < EAGER_LOG2 || {
+            let full_at = sending.full_at.swap(self.head, Ordering::Relaxed);
+            full_at == self.head || full_at == PROMISED
+        };
         let log2 = if larger { self.log2 + 1 } else { EAGER_LOG2 };
         if log2 == self.log2 || log2 > Self::largest(self.end) || !Self::is_free(self.end, log2, self.head) {
             return;

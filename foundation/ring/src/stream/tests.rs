@@ -288,6 +288,18 @@ fn a_ring_grows_at_once_while_small_and_later_only_for_a_peer_that_does_not_read
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes take minutes")]
+fn room_that_a_poll_reports_is_there_although_the_peer_reads_on_in_an_older_region() {
+    let [producer, consumer] = pair(RegionSizes::default());
+    let block = vec![1; 1 << 20];
+    assert_eq!(write(&producer, &block), 496 << 10);
+    assert!(producer.is_writable());
+    // Of the first 16 KiB: the region of 256 KiB stays full.
+    assert_eq!(read(&consumer, 1000).len(), 1000);
+    assert_ne!(write(&producer, &block), 0);
+}
+
+#[test]
 fn a_hang_up_is_a_reset_if_and_only_if_something_was_left_unread() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, b"read");
