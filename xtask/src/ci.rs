@@ -3,9 +3,10 @@
 //! 1. formatting and the tidy rules,
 //! 2. clippy over every target, warnings are errors,
 //! 3. the licences and sources of dependencies ([`crate::deny`]), where cargo-deny is installed,
-//! 4. every test of the workspace. Seeds are the same each time, so that a landing fails for its
-//!    own change; `cargo xtask soak` draws fresh ones. The tests that depend on privileges run once
-//!    more as an ordinary user ([`crate::ordinary`]),
+//! 4. every test of the workspace, two programs at a time ([`crate::programs`]), and the examples in
+//!    documentation. Seeds are the same each time, so that a landing fails for its own change;
+//!    `cargo xtask soak` draws fresh ones. The tests that depend on privileges run once more as an
+//!    ordinary user ([`crate::ordinary`]),
 //! 5. the documentation of every crate, warnings are errors,
 //! 6. the rings and doorbells under loom, rings and streams under Miri and ThreadSanitizer
 //!    ([`crate::sanitizers`]) where the nightly toolchain is installed,
@@ -28,7 +29,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::cargo::{build_workspace, cargo};
-use crate::{deny, generate, guest, ordinary, tidy};
+use crate::{deny, generate, guest, ordinary, programs, tidy};
 
 /// Runs every step from the folder `root`.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
@@ -43,7 +44,12 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     let tested = step("build", || build_workspace(root)).and_then(|()| {
         // Earlier it would wait for the build, or the build for it: both use one target folder.
         background.push(BackgroundStep::start(root, "doc"));
-        step("tests", || cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast"], &[]))?;
+        step("tests", || {
+            programs::run(root, programs::of_workspace(root)?.iter().map(programs::Program::job).collect())
+        })?;
+        step("examples", || {
+            cargo(root, &["test", "--workspace", "--doc", "--locked", "--no-fail-fast"], &[])
+        })?;
         step("tests as an ordinary user", || ordinary::run(root))
     });
     let finished = background.into_iter().map(|step| step.and_then(BackgroundStep::finish));

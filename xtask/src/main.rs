@@ -12,6 +12,7 @@ mod instructions;
 mod mutations;
 mod ordinary;
 mod packetdrill;
+mod programs;
 mod sanitizers;
 mod soak;
 mod sources;
