@@ -44,9 +44,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     let tested = step("build", || build_workspace(root)).and_then(|()| {
         // Earlier it would wait for the build, or the build for it: both use one target folder.
         background.push(BackgroundStep::start(root, "doc"));
-        step("tests", || {
-            programs::run(root, programs::of_workspace(root)?.iter().map(programs::Program::job).collect())
-        })?;
+        step("tests", || tests(root))?;
         step("examples", || {
             cargo(root, &["test", "--workspace", "--doc", "--locked", "--no-fail-fast"], &[])
         })?;
@@ -59,6 +57,12 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     }
     step("guest", || guest::run(root, None))?;
     step("generated files", || generate::run(root, generate::Mode::Check))
+}
+
+/// Every test program of the workspace.
+pub(crate) fn tests(root: &Path) -> Result<(), String> {
+    let programs = programs::of_workspace(root)?;
+    programs::run(root, programs.iter().map(programs::Program::job).collect())
 }
 
 /// The documentation of every crate, private items included; a warning is an error.

@@ -51,6 +51,7 @@ usage: cargo xtask COMMAND
   suites [MODULE]  runs CPython's socket tests, or one module, on the kernel and under `sietch run` (needs root)
   suites vtc FOLDER TESTER...
                    runs the .vtc files below FOLDER with a command (varnishtest or vtest) in the same ways
+  tests            runs every test of the workspace, two programs at a time
   threads          runs the tests with several threads under ThreadSanitizer (needs the nightly toolchain)
   tidy             checks the rules that no compiler checks";
 
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         ["guest", package] => guest::run(&root(), Some(package)),
         ["loom"] => ci::loom(&root()),
         ["miri"] => sanitizers::miri(&root()),
+        ["tests"] => ci::tests(&root()),
         ["threads"] => sanitizers::threads(&root()),
         ["planted"] => sanitizers::planted(&root()),
         ["doc"] => ci::doc(&root()),
