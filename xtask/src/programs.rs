@@ -18,6 +18,10 @@ use std::time::Instant;
 /// Programs that run at a time.
 const AT_A_TIME: usize = 2;
 
+/// The folder of the tests that take longest. They are the first to run: the last program to end
+/// should be a short one.
+const LONGEST: &str = "cli/tests";
+
 /// A test program that is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
@@ -48,7 +52,7 @@ pub(crate) struct Job {
     pub command: Command,
 }
 
-/// The test programs of all crates. The command names the whole workspace, because cargo would
+/// The test programs of all crates, in the order in which they should run. The command names the whole workspace, because cargo would
 /// build a single crate again with other features.
 pub(crate) fn of_workspace(root: &Path) -> Result<Vec<Program>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -62,7 +66,8 @@ pub(crate) fn of_workspace(root: &Path) -> Result<Vec<Program>, String> {
         return Err(format!("`cargo test --no-run` ended with {}", output.status));
     }
     let messages = String::from_utf8_lossy(&output.stdout);
-    let found: Vec<_> = messages.lines().filter_map(program_of).collect();
+    let mut found: Vec<_> = messages.lines().filter_map(program_of).collect();
+    found.sort_by_key(|program| (!program.source.starts_with(root.join(LONGEST)), program.source.clone()));
     if found.is_empty() { Err("cargo names no test program".into()) } else { Ok(found) }
 }
 
