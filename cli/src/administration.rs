@@ -20,8 +20,8 @@ const START_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 const START_TRIES: u32 = 100;
 
 /// A connection of the command line to the daemon at `socket`: the administrators' where this user
-/// may have it. While a `sietch up` runs there whose daemon does not listen, it is just starting
-/// one: this waits for it.
+/// may have it. While a `sietch up` runs there whose daemon does not listen, or ends before it
+/// welcomes this one, it is just starting one: this waits for it.
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon listens there, or one of another version; [`Error::Elsewhere`].
@@ -29,7 +29,7 @@ pub(crate) fn connect(socket: &Path) -> Result<Connection, Error> {
     let mut tries = 0;
     loop {
         let absent = match connect_now(socket) {
-            Err(absent @ Error::Control(CallError::Connect { .. })) => absent,
+            Err(absent @ Error::Control(CallError::Connect { .. } | CallError::Closed)) => absent,
             outcome => return outcome,
         };
         tries += 1;

@@ -351,10 +351,17 @@ fn a_process_that_dies_is_restarted_and_no_write_is_lost() {
         }
         // The daemon: the store continues without it, on one connection.
         let mut stream = TcpStream::connect(testbed.kernel()).expect("connect");
-        kill(0);
-        // A command waits for the next daemon.
-        let output = testbed.run(&["status"]);
-        assert!(output.status.success(), "{output:?}");
+        // A command waits for the next daemon, also one that the last has not welcomed.
+        let daemon = i32::try_from(processes(&testbed.status())[0]).expect("a pid");
+        let send = |signal| kill_process(Pid::from_raw(daemon).expect("a pid"), signal).expect("a daemon");
+        send(Signal::STOP);
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| testbed.run(&["status"]));
+            std::thread::sleep(Duration::from_millis(300));
+            send(Signal::KILL);
+            let output = asked.join().expect("the thread that asks");
+            assert!(output.status.success(), "{output:?}");
+        });
         stream.write_all(b"PING\r\n").expect("send");
         let mut pong = [0; 7];
         stream.read_exact(&mut pong).expect("receive");
