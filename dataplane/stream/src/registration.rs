@@ -69,9 +69,11 @@ pub fn listens(kernel: BorrowedFd<'_>) -> bool {
 }
 
 /// Gives a listening socket its backlog again. A service leaves the kernel a smaller one, which
-/// would be all until another service is there.
+/// would be all until another service is there. One that was shut down stays so.
 pub fn restore_backlog(kernel: BorrowedFd<'_>, backlog: u32) {
-    let _ = rustix::net::listen(kernel, backlog.cast_signed());
+    if listens(kernel) {
+        let _ = rustix::net::listen(kernel, backlog.cast_signed());
+    }
 }
 
 /// Whether a listener that was refused with this error need not ask again: the service's rules

@@ -150,10 +150,14 @@ pub(super) fn listens_at(socket: impl AsFd, name: SocketAddr) -> bool {
         && !is_bound_to_interface(&socket, name)
 }
 
-/// Gives a listening socket another backlog. Returns what the kernel makes of it.
+/// Gives a listening socket another backlog. Returns what the kernel makes of it. A socket that its
+/// program has shut down stays so; it is found before the next connection.
 pub(super) fn set_backlog(listening: BorrowedFd<'_>, backlog: u32) -> u32 {
-    // A socket that no longer listens is found before the next connection.
-    let _ = rustix::net::listen(listening, backlog.cast_signed());
+    // Linux has no other call for the backlog, and this one makes a closed socket listen again. A
+    // shutdown between the two calls is lost; there is no call that does both.
+    if sockopt::socket_acceptconn(listening).unwrap_or(false) {
+        let _ = rustix::net::listen(listening, backlog.cast_signed());
+    }
     let queue = accept_queue(listening).ok().flatten();
     queue.map_or(backlog.min(limits::MOST_BACKLOG), |queue| queue.backlog)
 }
@@ -251,6 +255,15 @@ mod tests {
             send_message(other.as_fd(), bytes.as_bytes(), sent, SendFlags::empty()).expect("room");
         }
         [own, other]
+    }
+
+    #[test]
+    fn another_backlog_does_not_make_a_socket_listen_that_was_shut_down() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        assert_eq!(set_backlog(socket.as_fd(), 7), 7);
+        rustix::net::shutdown(&socket, Shutdown::Both).expect("it listens");
+        set_backlog(socket.as_fd(), 8);
+        assert_eq!(sockopt::socket_acceptconn(&socket), Ok(false));
     }
 
     #[test]
