@@ -3,6 +3,9 @@
 //! One page a layer: `kv`, `log`, `tcp`, `nic`. The loop calls [`MetricsPages::update`] before it
 //! sleeps and, while it is busy, once in [`sietch::METRICS_INTERVAL`]. With several shards, `kv`
 //! has the sums, and the page `shards` some counters of each ([`cores`]).
+//!
+//! The resources that the process uses, which `INFO` shows, are read here too. They have an
+//! interval of their own: reading them at each sleep would cost too much.
 
 use sietch::disk::DiskQueue;
 use sietch::nic::NicQueue;
@@ -10,6 +13,7 @@ use sietch::{Kind, Metrics, MetricsError, VnicQueue};
 use sietch_ring::thread_doorbell::EventDoorbell;
 
 use super::reactor::Reactor;
+use crate::foundation::metrics::Usage;
 use crate::shard::Shard;
 
 mod cores;
@@ -64,6 +68,8 @@ pub(super) struct MetricsPages {
     pages: Vec<Metrics>,
     members: SharedCounters,
     next: u64,
+    /// When the resource usage is read again.
+    usage_due: u64,
 }
 
 impl MetricsPages {
@@ -80,7 +86,7 @@ impl MetricsPages {
                 entries.iter().map(|(name, kind, _)| (name.as_str(), *kind)).collect();
             pages.push(Metrics::new(label, &names)?);
         }
-        Ok(Self { pages, members, next: 0 })
+        Ok(Self { pages, members, next: 0, usage_due: 0 })
     }
 
     /// Where each other core leaves its counters. `coordinator` is the doorbell of core 0.
@@ -98,13 +104,19 @@ impl MetricsPages {
         now >= self.next
     }
 
-    /// Publishes the current values. Returns when to call again if a page could not be published
-    /// yet.
+    /// Publishes the current values, and notes the resource usage if that is due. Returns when to
+    /// call again if a page could not be published yet.
     pub(super) fn update<Q: NicQueue + QueueCounters, D: DiskQueue>(
         &mut self,
-        reactor: &Reactor<Q, D>,
+        reactor: &mut Reactor<Q, D>,
         now: u64,
     ) -> Option<u64> {
+        if now >= self.usage_due {
+            self.usage_due = now.saturating_add(sietch::METRICS_INTERVAL);
+            // Without /proc the usage stays 0.
+            let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+            reactor.note_usage(Usage::parse(&stat, rustix::param::page_size() as u64));
+        }
         self.next = now.saturating_add(sietch::METRICS_INTERVAL);
         let mut again = None;
         for (label, entries) in layers(reactor, &self.members) {
@@ -172,4 +184,32 @@ fn layers<Q: NicQueue + QueueCounters, D: DiskQueue>(
         layers.push(("nic", entries));
     }
     layers
+}
+
+#[cfg(test)]
+mod tests {
+    use sietch::disk::AreaQueue;
+
+    use super::*;
+    use crate::foundation::settings::Settings;
+
+    #[test]
+    fn a_store_that_sleeps_often_still_reads_its_resource_usage() {
+        let mut reactor: Reactor<VnicQueue, AreaQueue> =
+            Reactor::new(Shard::new(Settings::default(), 1), None, None, None);
+        let mut pages = MetricsPages::new(&reactor, 0).expect("pages");
+        let resident = |reactor: &Reactor<VnicQueue, AreaQueue>| {
+            reactor.shard().expect("its own").persistence().usage.resident
+        };
+        let quarter = sietch::METRICS_INTERVAL / 4;
+        pages.update(&mut reactor, 1);
+        assert_ne!(resident(&reactor), 0, "the first update reads it");
+        reactor.note_usage(Usage::default());
+        for step in 1..4 {
+            pages.update(&mut reactor, 1 + step * quarter);
+            assert_eq!(resident(&reactor), 0, "it was read before its interval was over");
+        }
+        pages.update(&mut reactor, 1 + 4 * quarter);
+        assert_ne!(resident(&reactor), 0, "each sleep has put the reading off");
+    }
 }

@@ -28,7 +28,6 @@ use super::key_view::KeyView;
 use super::metrics::MetricsPages;
 use super::reactor::Reactor;
 use super::{Error, Options};
-use crate::foundation::metrics::Usage;
 use crate::shard::Now;
 
 mod devices;
@@ -139,7 +138,7 @@ impl Server {
             if iteration.busy || more_requests {
                 pace.busy(now.monotonic_ns);
                 if self.report.is_due(now.monotonic_ns) {
-                    self.update(now);
+                    self.report.update(&mut self.reactor, now.monotonic_ns);
                     pace.published();
                 }
             } else if iteration.disk && self.disk_needs_iterations() {
@@ -181,11 +180,7 @@ impl Server {
 
     /// Sleeps until a doorbell is notified or a deadline has come.
     fn sleep(&mut self, now: Now, deadline: Option<u64>) -> Result<(), Error> {
-        let again = if self.report.is_due(now.monotonic_ns) {
-            self.update(now)
-        } else {
-            self.report.update(&self.reactor, now.monotonic_ns)
-        };
+        let again = self.report.update(&mut self.reactor, now.monotonic_ns);
         // The end of a member just before the sleep begins wakes no core.
         let check = self.members.as_ref().map(|_| now.monotonic_ns.saturating_add(MEMBERS_CHECKED));
         let unserved = self.unserved.map(|(_, due)| due);
@@ -195,14 +190,6 @@ impl Server {
             return Ok(());
         }
         self.reactor.sleep(timeout).map_err(|cause| Error::System { action: "sleeping", cause })
-    }
-
-    /// Publishes counters and resource usage.
-    fn update(&mut self, now: Now) -> Option<u64> {
-        // Without /proc the usage stays 0.
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        self.reactor.note_usage(Usage::parse(&stat, rustix::param::page_size() as u64));
-        self.report.update(&self.reactor, now.monotonic_ns)
     }
 
     /// Does what the doorbell of this token is there for.
