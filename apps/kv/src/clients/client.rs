@@ -55,6 +55,8 @@ pub(crate) struct Blocked {
     pub(crate) arguments: Vec<Vec<u8>>,
     /// It waits for keys of other shards, too, so the command is run again in an exclusive section.
     pub(crate) shared: bool,
+    /// Which wait of the shard's clients this is.
+    pub(crate) number: u64,
 }
 
 impl Blocked {
@@ -327,8 +329,8 @@ impl Client {
         let mut known = HashSet::with_capacity(keys.len());
         let waited = keys.iter().filter(|&&key| known.insert(key)).map(|&key| (database, key.into()));
         let waited = waited.collect();
-        let (arguments, shared) = (Vec::new(), false);
+        let (arguments, shared, number) = (Vec::new(), false, 0);
         self.block_request =
-            Some(Blocked { keys: waited, type_name: "", deadline, on_timeout, arguments, shared });
+            Some(Blocked { keys: waited, type_name: "", deadline, on_timeout, arguments, shared, number });
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Clients {
     /// Blocked clients with a deadline.
     pub(crate) deadlines: BTreeSet<(u64, ClientId)>,
     pub(crate) blocked: usize,
+    /// Waits that have begun, which numbers them.
+    pub(crate) waits: u64,
     channels: Subscribers,
     patterns: BTreeMap<Box<[u8]>, BTreeSet<ClientId>>,
     /// The pause of commands, if there is one.
@@ -84,6 +86,7 @@ impl Clients {
             resumable: Vec::new(),
             deadlines: BTreeSet::new(),
             blocked: 0,
+            waits: 0,
             channels: HashMap::new(),
             patterns: BTreeMap::new(),
             unblock_requests: Vec::new(),

@@ -27,9 +27,11 @@ impl Shard {
     /// Blocks a client.
     pub(super) fn block(&mut self, client: &mut Client, mut blocked: Blocked) {
         blocked.shared = self.in_section();
+        self.clients.waits += 1;
+        blocked.number = self.clients.waits;
         self.store.client_bytes += blocked.bytes();
         for database_key in &blocked.keys {
-            self.store.wait(database_key.clone(), client.id, blocked.type_name);
+            self.store.wait(database_key.clone(), client.id, (blocked.type_name, blocked.number));
         }
         if let Some(deadline) = blocked.deadline {
             self.clients.deadlines.insert((deadline, client.id));
@@ -121,19 +123,23 @@ impl Shard {
         waiter.shard != self.placement.own() || self.clients.get(waiter.client).is_some_and(shared)
     }
 
-    /// Runs the command of a client that waits for this key again, in an exclusive section. Returns
-    /// whether the key is still there.
-    pub(super) fn retry_in_section(&mut self, ready: &DatabaseKey, id: ClientId) -> bool {
+    /// Runs the command of a client that waits for this key again, in an exclusive section, if the
+    /// value is of the type that it waits for. Returns whether the key is still there.
+    pub(super) fn retry_in_section(&mut self, ready: &DatabaseKey, waiter: &Waiter) -> bool {
         let ((database, key), now) = (ready, self.now);
         if !Data::new(&mut self.store, *database, now).exists(key) {
             return false;
         }
-        // It may have stopped to wait for the key, and may even wait for something else.
-        let waits = |client: &Client| {
-            client.blocked.as_ref().is_some_and(|blocked| blocked.keys.iter().any(|waited| waited == ready))
-        };
-        if self.clients.get(id).is_some_and(waits)
-            && let Some(mut client) = self.clients.take(id)
+        let found = self.store.find(*database, key);
+        if found.map(|entry| entry.value().type_name()) != Some(waiter.type_name) {
+            return true;
+        }
+        // It may have stopped to wait for the key, and may even wait for something else. Its keys
+        // are not compared: there may be many.
+        let waits =
+            |client: &Client| client.blocked.as_ref().is_some_and(|blocked| blocked.number == waiter.number);
+        if self.clients.get(waiter.client).is_some_and(waits)
+            && let Some(mut client) = self.clients.take(waiter.client)
         {
             self.retry(&mut client);
             self.put_back(client);

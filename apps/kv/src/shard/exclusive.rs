@@ -175,8 +175,7 @@ fn serve_ready(shards: &mut Vec<Box<Shard>>) {
             if waiter.shard >= shards.len() {
                 continue;
             }
-            let there =
-                with_guests(shards, waiter.shard, |shard| shard.retry_in_section(&key, waiter.client));
+            let there = with_guests(shards, waiter.shard, |shard| shard.retry_in_section(&key, &waiter));
             if !there {
                 break;
             }

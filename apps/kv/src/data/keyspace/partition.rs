@@ -39,6 +39,8 @@ pub(crate) struct Waiter {
     pub client: ClientId,
     /// The type of value that serves it, as TYPE shows it.
     pub type_name: &'static str,
+    /// Which wait of its shard's clients this is.
+    pub number: u64,
 }
 
 /// The part of the data set that one shard owns; see the module documentation.

@@ -280,8 +280,14 @@ impl Store {
     }
 
     /// Puts a client of this shard behind those that wait for a key with a value of this type.
-    pub(crate) fn wait(&mut self, database_key: DatabaseKey, client: ClientId, type_name: &'static str) {
-        let waiter = Waiter { shard: self.placement().own(), client, type_name };
+    /// `number` is that of its wait.
+    pub(crate) fn wait(
+        &mut self,
+        database_key: DatabaseKey,
+        client: ClientId,
+        (type_name, number): (&'static str, u64),
+    ) {
+        let waiter = Waiter { shard: self.placement().own(), client, type_name, number };
         self.partitions.of_mut(&database_key.1).wait(database_key, waiter);
     }
 

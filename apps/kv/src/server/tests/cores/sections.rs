@@ -148,6 +148,24 @@ fn no_forwarded_command_of_any_core_runs_after_a_pause() {
 }
 
 #[test]
+fn a_client_that_waits_for_lists_does_not_notice_a_string_that_a_section_writes() {
+    let mut group = Group::new(2, 5);
+    let keys = group.keys.join(" ");
+    assert!(group.send(1, &format!("BLPOP {keys} 0")));
+    (0..2000).for_each(|_| group.iterate());
+    let [first, second] = [0, 1].map(|core| group.keys[core].clone());
+    assert!(group.send(0, &format!("MSET {first} 1 {second} 2")));
+    (0..2000).for_each(|_| group.iterate());
+    assert_eq!((group.received(0).as_str(), group.received(1).as_str()), ("+OK\r\n", ""));
+    // It waits still, and is served once.
+    assert!(group.send(0, &format!("DEL {keys}")));
+    (0..2000).for_each(|_| group.iterate());
+    assert!(group.send(0, &format!("RPUSH {second} element")));
+    (0..2000).for_each(|_| group.iterate());
+    assert_eq!(group.received(1), format!("*2\r\n$2\r\n{second}\r\n$7\r\nelement\r\n"));
+}
+
+#[test]
 fn a_core_that_does_not_deliver_holds_back_those_that_announce() {
     const EVENTS: usize = 3000;
     // With some seeds, both cores are held before either has delivered anything.
