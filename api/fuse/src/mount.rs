@@ -1,6 +1,7 @@
 //! A file system of `sietch-fs`, mounted.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -97,16 +98,20 @@ fn serve<F: FileSystem + Send + 'static>(
     let (kernel, flush) = (session.notifier(), &Flush::default());
     let directory = session.directory().to_owned();
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    // They run nothing that panics: the file system's panics are caught where it is used.
+    // None of them ends by a panic: those of the file system are caught and noted.
     let result = std::thread::scope(|scope| {
         let telling = Arc::clone(stale);
         let threads = || -> io::Result<()> {
             thread("fuse-stale").spawn_scoped(scope, move || telling.tell(&kernel))?;
             if let Some(period) = period {
-                thread("fuse-flush").spawn_scoped(scope, move || flush.run(shared, period))?;
+                thread("fuse-flush").spawn_scoped(scope, move || {
+                    if catch_unwind(AssertUnwindSafe(|| flush.run(shared, period))).is_err() {
+                        shared.note_panic();
+                    }
+                })?;
             }
             for (name, waiting) in waits.threads() {
-                thread(name).spawn_scoped(scope, move || waiting.run())?;
+                thread(name).spawn_scoped(scope, move || waiting.run(|| shared.note_panic()))?;
             }
             Ok(())
         };

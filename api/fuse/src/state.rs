@@ -26,6 +26,11 @@ pub(crate) struct State<F> {
 }
 
 impl<F: FileSystem> State<F> {
+    fn note_panic(&mut self) {
+        tracing::error!("the file system panicked; every request gets EIO from now on");
+        self.panicked = true;
+    }
+
     /// Keeps an inode for the kernel, to which a reply says its number.
     pub(crate) fn retain(&mut self, shown: Attributes) -> Result<Attributes, Errno> {
         self.file_system.retain(shown.inode)?;
@@ -131,10 +136,14 @@ impl<F: FileSystem> Shared<F> {
         }
         let result = catch_unwind(AssertUnwindSafe(|| operation(&mut state)));
         result.unwrap_or_else(|_| {
-            tracing::error!("the file system panicked; every request gets EIO from now on");
-            state.panicked = true;
+            state.note_panic();
             Err(Errno::IO)
         })
+    }
+
+    /// Notes that the file system panicked where it does not have the state: in a wait.
+    pub(crate) fn note_panic(&self) {
+        self.lock().note_panic();
     }
 
     /// As [`Shared::run`], for an operation that does not wait for room within its turn. `waited`

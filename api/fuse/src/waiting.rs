@@ -4,10 +4,13 @@
 //! 2. The thread does one job after the other, of each user in turn. So the jobs of a user with
 //!    many of them wait for each other, and those of another user for one of them.
 //! 3. A job that has to wait again goes into a queue again.
+//! 4. A job that panics is dropped, and its request gets EIO. The thread does the next job, because
+//!    later requests would otherwise wait without end.
 //!
 //! What it must never do: keep a thread that reads requests.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::turns::User;
@@ -77,10 +80,13 @@ impl Waiting {
         queue.unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// What the thread does.
-    pub(crate) fn run(&self) {
+    /// What the thread does. Calls `note_panic` after a job that panicked.
+    pub(crate) fn run(&self, note_panic: impl Fn()) {
         while let Some(job) = self.next() {
-            job();
+            // The job is consumed, and what it shares is protected by `note_panic`.
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                note_panic();
+            }
         }
     }
 }
@@ -115,7 +121,29 @@ mod tests {
         waiting.push(None, job(done.clone()));
         waiting.end();
         waiting.push(None, job(done));
-        waiting.run();
+        waiting.run(|| ());
         assert!(left.recv().is_err());
+    }
+
+    #[test]
+    fn a_job_that_panics_is_noted_and_the_next_one_is_done() {
+        let waiting = Waiting::default();
+        let (done, order) = mpsc::channel();
+        let (fails, follows) = (done.clone(), done.clone());
+        waiting.push(
+            None,
+            Box::new(move || {
+                let _dropped = fails;
+                std::panic::resume_unwind(Box::new("a job's panic"));
+            }),
+        );
+        waiting.push(None, Box::new(move || follows.send("done").expect("it is read")));
+        std::thread::scope(|scope| {
+            scope.spawn(|| waiting.run(|| done.send("panicked").expect("it is read")));
+            let limit = std::time::Duration::from_secs(10);
+            let seen = [order.recv_timeout(limit), order.recv_timeout(limit)];
+            waiting.end();
+            assert_eq!(seen, [Ok("panicked"), Ok("done")]);
+        });
     }
 }
