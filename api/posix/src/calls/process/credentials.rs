@@ -18,6 +18,7 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 use libc::{gid_t, size_t, uid_t};
 
 use crate::files::state;
+use crate::signal::user_memory;
 use crate::system::originals;
 use crate::system::sys;
 
@@ -44,6 +45,20 @@ pub(crate) fn giving_up<T: Default + PartialOrd>(call: impl FnOnce() -> T) -> T 
 /// both. In a child that its parent waits for, the copy ends with exec.
 pub(crate) fn copies_descriptors(flags: c_int) -> bool {
     flags & (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK) == libc::CLONE_VM
+}
+
+/// The flags with which a system call makes a thread or a child; none for another call.
+fn flags_of_clone(number: c_long, arguments: [usize; 6]) -> Option<c_int> {
+    match number {
+        libc::SYS_clone => Some(arguments[0] as c_int),
+        // `struct clone_args` begins with the flags. The kernel refuses a shorter one.
+        libc::SYS_clone3 if arguments[1] >= size_of::<u64>() => {
+            // SAFETY: the program has given the address for the kernel to read.
+            let flags = unsafe { user_memory::read(sys::pointer(arguments[0]).cast::<u64>()) };
+            flags.ok().map(|flags| flags as c_int)
+        }
+        _ => None,
+    }
 }
 
 /// Makes a call that returns what was so before, whether it succeeds or not.
@@ -192,8 +207,39 @@ pub(crate) unsafe fn system_call(number: c_long, arguments: [usize; 6]) -> Optio
         | libc::SYS_setns
         | libc::SYS_landlock_restrict_self => Some(giving_up(call)),
         libc::SYS_unshare if arguments[0] as c_int & TAKING != 0 => Some(giving_up(call)),
-        libc::SYS_clone if copies_descriptors(arguments[0] as c_int) => Some(giving_up(call)),
+        libc::SYS_clone | libc::SYS_clone3
+            if flags_of_clone(number, arguments).is_some_and(copies_descriptors) =>
+        {
+            Some(giving_up(call))
+        }
         libc::SYS_setfsuid | libc::SYS_setfsgid => Some(giving_up_in_any_case(|| call() as c_int).into()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_clone_by_number_with_a_table_of_its_own_is_found() {
+        let cases = [
+            (libc::CLONE_VM, true),
+            (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND, true),
+            (libc::CLONE_VM | libc::CLONE_FILES, false),
+            (libc::CLONE_VM | libc::CLONE_VFORK, false),
+            (0, false),
+        ];
+        for (flags, copies) in cases {
+            // Flags beyond 32 bits are those of `clone3` alone.
+            let structure = [flags as u64 | 1 << 33, 0, 0, 0, 0, 0, 0, 0];
+            let address = structure.as_ptr().expose_provenance();
+            let found = |number, arguments| flags_of_clone(number, arguments).is_some_and(copies_descriptors);
+            assert_eq!(found(libc::SYS_clone, [flags as usize, 0, 0, 0, 0, 0]), copies, "{flags:x}");
+            let three = [address, size_of_val(&structure), 0, 0, 0, 0];
+            assert_eq!(found(libc::SYS_clone3, three), copies, "{flags:x}");
+        }
+        assert_eq!(flags_of_clone(libc::SYS_clone3, [0, 64, 0, 0, 0, 0]), None, "the kernel refuses it");
+        assert_eq!(flags_of_clone(libc::SYS_clone3, [8, 4, 0, 0, 0, 0]), None, "it is too short");
     }
 }
