@@ -106,11 +106,11 @@ pub(crate) fn is_running() -> bool {
     LOCAL.with(|local| local.running.get() != 0)
 }
 
-/// A handler jumps to `stack`: none is counted any more.
-pub(crate) fn jumped(stack: usize) {
+/// A handler jumps to `stack`: none is counted any more. Returns as [`cancellation::jumped`].
+pub(crate) fn jumped(stack: usize) -> bool {
     LOCAL.with(|local| local.running.set(0));
     by_number::set_active(ByNumber::No);
-    cancellation::jumped(stack);
+    cancellation::jumped(stack)
 }
 
 /// How many calls of this thread wait.

@@ -17,6 +17,8 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::signal::handlers::{self, Section};
+#[cfg(target_arch = "x86_64")]
+use crate::system::cancellation;
 use crate::system::originals;
 
 /// Calls of one thread that sleep within one another's handlers, two entries each at most: further
@@ -96,24 +98,84 @@ pub(crate) fn abandon_below(stack: usize) {
     }
 }
 
+/// Of the stack pointer among the registers of a `jmp_buf` (sysdeps/x86_64/jmpbuf-offsets.h).
+#[cfg(target_arch = "x86_64")]
+const STACK: usize = 6;
+
+/// Of the address to which it jumps.
+#[cfg(target_arch = "x86_64")]
+const ADDRESS: usize = 7;
+
+/// A `sigjmp_buf`: eight registers, whether there is a mask, and the mask.
+#[cfg(target_arch = "x86_64")]
+type Target = [std::mem::MaybeUninit<usize>; 25];
+
+/// The C library's PTR_DEMANGLE.
+#[cfg(target_arch = "x86_64")]
+fn demangle(mut value: usize) -> usize {
+    // SAFETY: reads the C library's guard of this thread.
+    unsafe {
+        std::arch::asm!("ror {0}, 17", "xor {0}, qword ptr fs:[0x30]", inout(reg) value, options(nostack));
+    }
+    value
+}
+
+/// Its PTR_MANGLE.
+#[cfg(target_arch = "x86_64")]
+fn mangle(mut value: usize) -> usize {
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("xor {0}, qword ptr fs:[0x30]", "rol {0}, 17", inout(reg) value, options(nostack));
+    }
+    value
+}
+
+/// Where a jump goes by way of [`cancellation::arrived`], as if the place from which it was set had
+/// called that.
+///
+/// # Safety
+/// `to` is what `setjmp(3)` of the C library has written. The jump follows.
+#[cfg(target_arch = "x86_64")]
+unsafe fn by_way_of_arrived(to: *const c_void) -> Target {
+    // SAFETY: the caller upholds this function's contract.
+    let mut target = unsafe { to.cast::<Target>().read() };
+    // SAFETY: both registers are written. The word below the stack pointer of a frame that has
+    // called `setjmp` belongs to the frames that the jump abandons.
+    unsafe {
+        let stack = demangle(target[STACK].assume_init()) - size_of::<usize>();
+        let back = std::ptr::with_exposed_provenance_mut::<usize>(stack);
+        back.write_volatile(demangle(target[ADDRESS].assume_init()));
+        target[STACK].write(mangle(stack));
+    }
+    target[ADDRESS].write(mangle(arrive as *const () as usize));
+    target
+}
+
+/// Where such a jump arrives. It keeps what `setjmp` returns.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn arrive() {
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rax",
+        ".cfi_adjust_cfa_offset 8",
+        "call {arrived}",
+        "pop rax",
+        ".cfi_adjust_cfa_offset -8",
+        "ret",
+        ".cfi_endproc",
+        arrived = sym cancellation::arrived,
+    )
+}
+
 /// The stack pointer that a jump goes to; 0 if that cannot be read.
 ///
 /// # Safety
 /// `to` is what `setjmp(3)` of the C library has written.
 unsafe fn stack_of(to: *const c_void) -> usize {
     #[cfg(target_arch = "x86_64")]
-    {
-        /// Of the stack pointer among the registers of a `jmp_buf`
-        /// (sysdeps/x86_64/jmpbuf-offsets.h).
-        const STACK: usize = 6;
-        // SAFETY: the caller upholds this function's contract; a `jmp_buf` has eight registers.
-        let mut value = unsafe { to.cast::<usize>().add(STACK).read() };
-        // SAFETY: reads the C library's guard of this thread; as its PTR_DEMANGLE.
-        unsafe {
-            std::arch::asm!("ror {0}, 17", "xor {0}, qword ptr fs:[0x30]", inout(reg) value, options(nostack));
-        }
-        value
-    }
+    // SAFETY: the caller upholds this function's contract; a `jmp_buf` has eight registers.
+    return demangle(unsafe { to.cast::<usize>().add(STACK).read() });
     #[cfg(not(target_arch = "x86_64"))]
     {
         let _ = to;
@@ -138,7 +200,15 @@ pub unsafe fn jump(to: *const c_void, value: c_int) -> ! {
     // SAFETY: the caller upholds this function's contract.
     let stack = unsafe { stack_of(to) };
     abandon_below(stack);
-    handlers::jumped(stack);
+    let is_asynchronous = handlers::jumped(stack);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller upholds this function's contract.
+    let target = is_asynchronous.then(|| unsafe { by_way_of_arrived(to) });
+    #[cfg(target_arch = "x86_64")]
+    let to = target.as_ref().map_or(to, |target| target.as_ptr().cast());
+    // Elsewhere the thread keeps the deferred type.
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = is_asynchronous;
     let pointer = ORIGINAL.load(Acquire);
     if pointer.is_null() {
         std::process::abort();

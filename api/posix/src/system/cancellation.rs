@@ -20,7 +20,9 @@
 //!    may have begun before.
 //! 5. A handler that jumps out of a sleep takes its record along ([`jumped`]). The record is noted
 //!    before it is registered, and until it is no longer: so a jump finds it at any time, and asks
-//!    glibc whether it is registered.
+//!    glibc whether it is registered. The call that it leaves does not restore the asynchronous
+//!    type, so the jump does once it has arrived ([`arrived`]). Before that, a request would unwind
+//!    frames that the jump has abandoned.
 
 use std::arch::naked_asm;
 use std::cell::{Cell, UnsafeCell};
@@ -68,6 +70,8 @@ thread_local! {
     static CALLS: Cell<bool> = const { Cell::new(true) };
     /// Whether this thread is caught.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
+    /// Where the outermost noted call of this thread is on its stack, and the type before it.
+    static OUTERMOST: Cell<Option<(usize, c_int)>> = const { Cell::new(None) };
     /// State and type before the outermost handler that has paused them.
     static PAUSED: Cell<Option<Paused>> = const { Cell::new(None) };
     /// The innermost record of a sleep.
@@ -151,10 +155,12 @@ pub struct Before {
     kind: c_int,
     /// What [`CALLS`] is after the call. None: the call is not noted.
     calls: Option<bool>,
+    /// Whether it is the thread's [`OUTERMOST`].
+    is_outermost: bool,
 }
 
 impl Before {
-    const UNUSED: Self = Self { kind: DEFERRED, calls: None };
+    const UNUSED: Self = Self { kind: DEFERRED, calls: None, is_outermost: false };
 
     /// Whether a thread of this type is cancelled anywhere.
     pub(crate) fn is_asynchronous(self) -> bool {
@@ -195,7 +201,14 @@ fn hold_used() -> Before {
     // A handler's call ends in what it has interrupted; any other call ends in the program.
     let calls = Some(CALLS.replace(true) && PAUSED.get().is_some());
     // SAFETY: the deferred type acts on no request.
-    Before { kind: unsafe { exchange_type(DEFERRED) }, calls }
+    let kind = unsafe { exchange_type(DEFERRED) };
+    let frame = (&raw const kind).addr();
+    // One that is further down has ended, in a way that was not noticed.
+    let is_outermost = OUTERMOST.get().is_none_or(|(outer, _)| outer < frame);
+    if is_outermost {
+        OUTERMOST.set(Some((frame, kind)));
+    }
+    Before { kind, calls, is_outermost }
 }
 
 /// Goes on after [`release`] as before it.
@@ -219,6 +232,10 @@ pub unsafe fn release(before: Before) {
 
 #[cold]
 unsafe fn release_used(before: Before) {
+    // Before the type: from then on the thread may end here.
+    if before.is_outermost {
+        OUTERMOST.set(None);
+    }
     if before.kind == ASYNCHRONOUS {
         // SAFETY: nothing is held (`release`).
         unsafe { exchange_type(ASYNCHRONOUS) };
@@ -312,12 +329,15 @@ pub(crate) unsafe fn resume(paused: Paused) {
     unsafe { exchange_type(paused.kind) };
 }
 
-/// A handler jumps to `stack` (0: not known): the records below are no longer registered.
-pub(crate) fn jumped(stack: usize) {
+/// A handler jumps to `stack` (0: not known): the records below are no longer registered. Returns
+/// whether the thread has the asynchronous type once the jump has arrived ([`arrived`]).
+pub(crate) fn jumped(stack: usize) -> bool {
     CALLS.set(false);
-    if let Some(paused) = PAUSED.take() {
+    let paused = PAUSED.take();
+    if let Some(paused) = paused {
         set_state(paused.state);
     }
+    let slept = !SLEEP.get().is_null();
     let mut last = SLEEP.get();
     while !last.is_null() && (stack == 0 || last.addr() < stack) {
         // SAFETY: its frames are whole until the jump, and it is the thread's last record. The
@@ -332,6 +352,22 @@ pub(crate) fn jumped(stack: usize) {
         }
         last = SLEEP.get();
     }
+    match OUTERMOST.get() {
+        Some((frame, kind)) if stack == 0 || frame < stack => {
+            OUTERMOST.set(None);
+            kind == ASYNCHRONOUS
+        }
+        // The handler was paused, but it has interrupted no call.
+        None => !slept && paused.is_some_and(|paused| paused.kind == ASYNCHRONOUS),
+        Some(_) => false,
+    }
+}
+
+/// A jump has arrived, out of a call of a thread with the asynchronous type: that type again. Acts
+/// on a request.
+pub(crate) extern "C-unwind" fn arrived() {
+    // SAFETY: the frames above are the program's.
+    unsafe { exchange_type(ASYNCHRONOUS) };
 }
 
 /// Whether a record is the last one that is registered in this thread. A record that is registered

@@ -221,6 +221,47 @@ static int slept_by_number(void) {
     }
     return cancelled;
 }
+// A thread that may be cancelled anywhere computes after a handler has jumped out of a call.
+static volatile long computed;
+static void *computes_after_a_jump(void *of) {
+    int type;
+    tid = gettid();
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+    if (sigsetjmp(back, 1) == 0) {
+        begun = 1;
+        calls[(size_t)of].call();
+    } else {
+        begun = 2;
+        for (;;) computed++;
+    }
+    return 0;
+}
+static int computing(void) {
+    int cancelled = 0;
+    way = JUMPED;
+    for (size_t at = 0; at < sizeof calls / sizeof *calls; at++) {
+        pthread_t of;
+        void *result = 0;
+        struct timespec time;
+        begun = 0;
+        current = calls[at].call;
+        pthread_create(&of, 0, computes_after_a_jump, (void *)at);
+        while (begun != 1) usleep(1000);
+        asleep();
+        pthread_kill(of, SIGUSR1);
+        while (begun != 2) usleep(1000);
+        // Half of them are cancelled as early as possible.
+        if (at % 2) usleep(5000);
+        pthread_cancel(of);
+        clock_gettime(CLOCK_REALTIME, &time);
+        time.tv_sec += 20;
+        if (pthread_timedjoin_np(of, &result, &time)) return printf("computes after %s: hangs\n", calls[at].name), fflush(stdout), _exit(1), 0;
+        if (calls[at].call == waits_natively) close(cleaned);
+        in_time(0);
+        cancelled += result == PTHREAD_CANCELED;
+    }
+    return cancelled;
+}
 // A handler that makes a cancellation point, in a thread whose calls do not wait, while it is cancelled. Alone among the
 // ways, it may have interrupted a call that began before anything was cancelled.
 static volatile int in_handler, is_cancelled;
@@ -304,6 +345,7 @@ int main(void) {
             if (way == HANDLED && (calls[at].call == writes || calls[at].call == sends || calls[at].call == writevs)) continue;
             if (!one(at)) printf("%s, %s: not cancelled\n", ways[way], calls[at].name), fflush(stdout);
         }
+    printf("%d cancelled while they compute after a jump\n", computing());
     printf("%d descriptors\n", descriptors() - before);
     // A cancelled handler would unwind the call that it has interrupted. glibc before 2.41 permits that in its own.
     printf("%d handlers could be cancelled\n", getenv("SIETCH_SOCKETS") ? cancellable : 0);
