@@ -14,6 +14,7 @@
 //! 3. Without a daemon (`sietch service --sockets-only`) there are no VNICs and no cores to show;
 //!    without either it is an error.
 
+mod environments;
 mod report;
 mod terminal;
 
@@ -32,6 +33,7 @@ use crate::output;
 use crate::paths;
 use crate::sockets;
 use crate::style::Palette;
+use environments::Environments;
 use report::{Order, Report, Sample};
 use terminal::Screen;
 
@@ -46,6 +48,7 @@ struct Source {
     sockets: PathBuf,
     began: Instant,
     programs: BTreeMap<String, String>,
+    environments: Environments,
 }
 
 /// Shows the view repeatedly, or once.
@@ -109,7 +112,8 @@ impl Source {
     fn open(socket: &Path) -> Result<Self, Error> {
         let sockets = paths::sockets_beside(socket);
         let daemon = administration::connect(socket);
-        let mut source = Self { daemon: None, sockets, began: Instant::now(), programs: BTreeMap::new() };
+        let (programs, environments) = (BTreeMap::new(), Environments::default());
+        let mut source = Self { daemon: None, sockets, began: Instant::now(), programs, environments };
         match daemon {
             Ok(daemon) => source.daemon = Some(daemon),
             Err(cause) if source.list().is_none() => return Err(cause),
@@ -129,7 +133,7 @@ impl Source {
         let service = pages.iter().find(|page| serves(&page.source)).and_then(|page| page.pid);
         let threads = service.map(|pid| threads_of(i64::from(pid))).unwrap_or_default();
         if listing.applications.iter().any(|found| !self.programs.contains_key(&found.id)) {
-            self.programs = programs();
+            self.programs = programs(&mut self.environments);
             name_by_listeners(&mut self.programs, &listing);
         }
         Ok(Sample {
@@ -162,14 +166,13 @@ fn threads_of(pid: i64) -> BTreeMap<String, f64> {
 
 /// Programs by application, so far as their environment may be read. Of an application's processes
 /// the one that was started first gives the name.
-fn programs() -> BTreeMap<String, String> {
+fn programs(environments: &mut Environments) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let Ok(processes) = std::fs::read_dir("/proc") else { return found };
     let mut pids: Vec<u32> =
         processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
-    for pid in pids {
-        let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { continue };
+    for (pid, environment) in environments.of(pids) {
         let id = environment.split(|&byte| byte == 0).find_map(|variable| {
             let value = variable.strip_prefix(APPLICATION_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
             Some(String::from_utf8_lossy(value).into_owned())
