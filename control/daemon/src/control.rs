@@ -14,7 +14,8 @@
 //! 6. Revoking works without the application. It acts on VNICs by their programs and veth, VSAs by
 //!    their inode, links (`links`) by a word in their memory that both sides check.
 //!
-//! The files are layers, lowest first: events and the tables of each subject (`event`, `tables`);
+//! The files are layers, lowest first: events and the tables of each subject (`event`, `tables`,
+//! `warnings`);
 //! the shared state (`controller`); one file for each subject; the handling of events (`dispatch`).
 //! A subject's methods may call those of another: the state is one.
 
@@ -30,6 +31,7 @@ mod ports;
 mod reload;
 mod tables;
 mod vnics;
+mod warnings;
 
 pub(crate) use controller::{Control, INSPECTION, MOST_PAGES, RING_CHECK_INTERVAL};
 pub(crate) use event::{Answer, Event, Outgoing};

@@ -118,7 +118,7 @@ impl Control {
                 .filter_map(|volume| volume.warning())
                 .chain(self.unfit_areas())
                 .chain(self.without_effect())
-                .chain(self.warnings.clone())
+                .chain(self.warnings.kept())
                 .collect(),
         }
     }
@@ -331,20 +331,20 @@ impl Control {
 
     /// Checks whether areas still have the size they were granted with.
     pub(super) fn inspect(&mut self) {
-        let areas: Vec<(String, u64)> = self
+        let areas: Vec<(String, u64, u32)> = self
             .grants
             .values()
             .filter_map(|record| match record.device {
                 Device::Vsa { size } if !self.preparing.contains_key(&record.name) => {
-                    Some((record.name.clone(), size))
+                    Some((record.name.clone(), size, record.process.uid))
                 }
                 _ => None,
             })
             .collect();
-        for (name, size) in areas {
+        for (name, size, uid) in areas {
             if let Some(warning) = self.check_size(&name, size) {
                 self.counters.borrow_mut().areas_cut_back += 1;
-                self.warn(warning);
+                self.warn(Some(uid), warning);
             }
         }
     }

@@ -25,6 +25,7 @@ use tokio::task::AbortHandle;
 
 use super::event::{Answer, Event, Outgoing};
 use super::tables::{Brokered, Closing, Diagnostics, LinkPairs, Pending, SwitchPorts, ViewRequests};
+use super::warnings::Warnings;
 use crate::allowance::UserAllowances;
 use crate::configuration::Configuration;
 use crate::device::UplinkBefore;
@@ -45,8 +46,6 @@ pub(crate) const INSPECTION: Duration = Duration::from_secs(30);
 pub(crate) const RING_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Why a holder loses what the service core served.
 pub(super) const SERVICE_CORE_ENDED: &str = "the service core has ended; acquire it again when one runs";
-/// Warnings kept for Status, the newest.
-const MAX_WARNINGS: usize = 32;
 
 /// Metrics pages of one connection: a page a layer, and every page holds a descriptor of ours. The
 /// service core has one a port.
@@ -125,7 +124,7 @@ pub(crate) struct Control {
     pub(super) diagnostics: Diagnostics,
     /// Requests about views of areas.
     pub(super) views: ViewRequests,
-    pub(super) warnings: Vec<String>,
+    pub(super) warnings: Warnings,
 }
 
 /// A refusal.
@@ -182,7 +181,7 @@ impl Control {
             brokered: Brokered::default(),
             diagnostics: Diagnostics::default(),
             views: ViewRequests::default(),
-            warnings: Vec::new(),
+            warnings: Warnings::default(),
         }
     }
 
@@ -260,15 +259,11 @@ impl Control {
         self.device_seconds.borrow_mut().of(uid, now).charge(took.as_secs_f64(), now);
     }
 
-    pub(super) fn warn(&mut self, warning: String) {
-        tracing::warn!(warning);
-        if self.warnings.last() == Some(&warning) {
-            return;
+    /// Warns in the log and in Status. `user` has caused it; none: no client can.
+    pub(super) fn warn(&mut self, user: Option<u32>, warning: String) {
+        if self.warnings.add(user, &warning) {
+            tracing::warn!(warning);
         }
-        if self.warnings.len() == MAX_WARNINGS {
-            self.warnings.remove(0);
-        }
-        self.warnings.push(warning);
     }
 
     /// Sends a notice to every connection of `process`. A connection whose outbox is full does not

@@ -80,7 +80,9 @@ impl Control {
                     match &record.device {
                         Device::Vnic(plan) => {
                             let closed = self.devices.close(record.process.uid, plan).await;
-                            closed.result.unwrap_or_else(|error| self.warn(error.to_string()));
+                            closed.result.unwrap_or_else(|error| {
+                                self.warn(Some(record.process.uid), error.to_string())
+                            });
                         }
                         _ => self.unmake(&record),
                     }
@@ -93,7 +95,7 @@ impl Control {
         let plans: Vec<VnicPlan> = self.plans().cloned().collect();
         match self.devices.remove_others(plans).await {
             Ok(removed) => self.counters.borrow_mut().orphans_removed += removed.len() as u64,
-            Err(error) => self.warn(error.to_string()),
+            Err(error) => self.warn(None, error.to_string()),
         }
         Ok(())
     }
@@ -358,7 +360,7 @@ impl Control {
             };
             // Also one that is closing already: a second close finds nothing, which is no error.
             let closed = self.devices.close(record.process.uid, plan).await;
-            closed.result.unwrap_or_else(|error| self.warn(error.to_string()));
+            closed.result.unwrap_or_else(|error| self.warn(Some(record.process.uid), error.to_string()));
             self.ended(&record, "the daemon ends");
         }
         self.devices.finish().await;

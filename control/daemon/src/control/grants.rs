@@ -225,7 +225,8 @@ impl Control {
                 if self.revoked.contains(&key("VSA", name))
                     && let Err(why) = self.fence(name)
                 {
-                    self.warn(format!("VSA {name}: {why}"));
+                    // It was revoked by an administrator: the client cannot repeat this.
+                    self.warn(None, format!("VSA {name}: {why}"));
                 }
                 Err(refuse(
                     ErrorKind::Revoked,
@@ -345,7 +346,7 @@ impl Control {
             }
             Device::Vsa { size } => {
                 if let Some(warning) = self.check_size(&record.name, *size) {
-                    self.warn(warning);
+                    self.warn(Some(record.process.uid), warning);
                 }
             }
         }
@@ -360,12 +361,12 @@ impl Control {
     }
 
     pub(super) fn forget(&mut self, grant: u64) {
-        self.grants.remove(&grant);
+        let user = self.grants.remove(&grant).map(|record| record.process.uid);
         self.captured_has_ended(grant);
         self.view_has_ended(grant);
         // A record that remains is found by the next start, with its process ended.
         if let Err(error) = self.state.forget(grant) {
-            self.warn(error.to_string());
+            self.warn(user, error.to_string());
         }
     }
 

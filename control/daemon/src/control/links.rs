@@ -76,7 +76,7 @@ impl Control {
         if let Some(other) = other
             && let Device::Link(plan) = &other.device
         {
-            self.mark_revoked(plan);
+            self.mark_revoked(other.process.uid, plan);
             self.leave(&other, why);
         }
     }
@@ -100,11 +100,13 @@ impl Control {
         made.waiting[plan.side].take().ok_or_else(nothing)
     }
 
-    /// Marks a pair as revoked in the memory of both sides. Returns whether that was possible.
-    fn mark_revoked(&mut self, plan: &LinkPlan) -> bool {
+    /// Marks a pair as revoked in the memory of both sides, one of which is of user `uid`. Returns
+    /// whether that was possible.
+    fn mark_revoked(&mut self, uid: u32, plan: &LinkPlan) -> bool {
         let Some(made) = self.links.0.remove(&plan.pair) else { return false };
         if let Err(error) = made.revocation.revoke() {
-            self.warn(format!("link {}: cannot mark its memory as revoked: {error}", plan.link));
+            let warning = format!("link {}: cannot mark its memory as revoked: {error}", plan.link);
+            self.warn(Some(uid), warning);
         }
         true
     }
@@ -129,7 +131,7 @@ impl Control {
     /// Ends one end, and with it the other. Returns a text that says what now stops the previous
     /// holder.
     pub(super) fn cut(&mut self, record: &GrantRecord, plan: &LinkPlan) -> String {
-        let marked = self.mark_revoked(plan);
+        let marked = self.mark_revoked(record.process.uid, plan);
         let met = |other: &&GrantRecord| match &other.device {
             Device::Link(its) => its.pair == plan.pair && other.grant != record.grant,
             _ => false,

@@ -80,7 +80,8 @@ impl Control {
         if let Some(revocation) = self.ports.revocations.remove(&record.grant)
             && let Err(error) = revocation.revoke()
         {
-            self.warn(format!("VNIC {}: cannot mark its memory as revoked: {error}", record.name));
+            let warning = format!("VNIC {}: cannot mark its memory as revoked: {error}", record.name);
+            self.warn(Some(record.process.uid), warning);
         }
         let notice = Notice::Unplug { grant: record.grant };
         let service = self.ports.service;

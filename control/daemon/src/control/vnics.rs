@@ -147,8 +147,9 @@ impl Control {
         let Some(record) = self.grants.get_mut(&grant) else { return };
         let Device::Vnic(plan) = &mut record.device else { return };
         (plan.mtu, plan.socket) = (mtu, socket);
+        let uid = record.process.uid;
         if let Err(error) = self.state.keep(record) {
-            self.warn(error.to_string());
+            self.warn(Some(uid), error.to_string());
         }
     }
 
@@ -222,7 +223,7 @@ impl Control {
         let line = match closed.result {
             Ok(()) => format!("VNIC {name}: taken from pid {pid}; its interface is removed"),
             Err(error) => {
-                self.warn(error.to_string());
+                self.warn(Some(record.process.uid), error.to_string());
                 format!("VNIC {name}: taken from pid {pid}, but {error}")
             }
         };
@@ -272,13 +273,14 @@ impl Control {
                 Ok(()) => "the process was killed".to_owned(),
                 Err(error) => format!("the process could not be killed ({error})"),
             };
-            self.warn(format!(
+            let warning = format!(
                 "VNIC {name}: {what}, which costs the host time; {how} (pid {pid}), and the VNIC is revoked; `sietch restore {name}` lets \
                  it be used again"
-            ));
+            );
+            self.warn(Some(record.process.uid), warning);
             let revoked = key("VNIC", name);
             if let Err(error) = self.state.set_revoked(&revoked, true) {
-                self.warn(error.to_string());
+                self.warn(Some(record.process.uid), error.to_string());
             }
             self.revoked.insert(revoked);
             self.counters.borrow_mut().holders_killed += 1;
