@@ -4,8 +4,10 @@
 //!    alone.
 //! 2. A pidfd reports the end of the process. It is opened by number, so the number could meanwhile
 //!    belong to another process. After opening it, the socket must not have hung up (so its process
-//!    still lived), and the process must have the same user. A process that loses that race on
-//!    purpose gains only that its own grant outlives it.
+//!    still lived), and the process must have the same user ([`has_user`]). A client may have
+//!    passed its socket on. Without the second check, the number could then name a process of
+//!    another user, which the daemon would kill in place of the client. A process that loses that
+//!    race on purpose gains only that its own grant outlives it.
 //! 3. A process is remembered across restarts of the daemon by pid, start time and boot: together
 //!    they do not repeat.
 
@@ -66,6 +68,9 @@ impl Process {
         if hung_up {
             return Err(unknown("the client has disconnected"));
         }
+        if !has_user(pid, uid) {
+            return Err(unknown("the client's process is of another user by now"));
+        }
         Ok((Self { pid, start, uid, boot: boot().to_owned() }, pidfd))
     }
 
@@ -106,6 +111,13 @@ fn start_time(pid: u32) -> Option<u64> {
     if state == "Z" || state == "X" { None } else { fields.nth(18)?.parse().ok() }
 }
 
+/// Whether the process with this number has `uid` among its user ids.
+fn has_user(pid: u32, uid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    ids.is_some_and(|ids| ids.split_ascii_whitespace().any(|id| id.parse() == Ok(uid)))
+}
+
 /// The uid of a user's name in `/etc/passwd`. Directory services are not consulted: the daemon must
 /// start without them.
 pub(crate) fn uid_of(name: &str) -> Option<u32> {
@@ -138,6 +150,34 @@ mod tests {
         assert!(Process { start: start + 1, ..this.clone() }.open().is_none());
         assert!(Process { boot: "another".into(), ..this.clone() }.open().is_none());
         assert!(Process { pid: 0, ..this }.open().is_none());
+    }
+
+    #[test]
+    fn a_process_is_of_its_user_alone() {
+        let (pid, uid) = (std::process::id(), rustix::process::getuid().as_raw());
+        assert!(has_user(pid, uid));
+        assert!(!has_user(pid, uid + 1));
+        assert!(!has_user(0, uid), "there is no such process");
+    }
+
+    #[test]
+    fn the_process_of_another_user_is_not_taken_for_the_client() {
+        if !rustix::process::getuid().is_root() {
+            return eprintln!("SKIPPED: needs root");
+        }
+        // A thread with another user than its process connects: its number leads to the process.
+        let other = rustix::process::Uid::from_raw(65_534);
+        let connect = move || {
+            rustix::thread::set_thread_res_uid(other, other, other).expect("root may");
+            std::os::unix::net::UnixStream::pair().expect("a pair")
+        };
+        let (near, _far) = std::thread::spawn(connect).join().expect("it does not panic");
+        near.set_nonblocking(true).expect("a socket");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+        let _context = runtime.enter();
+        let near = UnixStream::from_std(near).expect("a socket");
+        let found = Process::of_peer(&near).map(|(process, _)| process);
+        assert_eq!(found, Err(unknown("the client's process is of another user by now")));
     }
 
     /// The variable by which a copy of this program detects that it is in a PID namespace of its
