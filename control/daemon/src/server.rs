@@ -35,7 +35,7 @@ use tokio::time::timeout;
 
 use accept::{Listeners, accept};
 use connection::Shared;
-use limits::{DEVICE_SECONDS, EVENTS, FAREWELL};
+use limits::{DEVICE_SECONDS, EVENTS, FAREWELL, QUEUE};
 
 use crate::allowance::UserAllowances;
 use crate::configuration::Configuration;
@@ -175,7 +175,10 @@ fn listen(path: &Path) -> Result<UnixListener, Error> {
             .map_err(|error| file_error(path, "remove a dead daemon's socket", error))?,
         Err(_) => {}
     }
-    let listener = UnixListener::bind(path).map_err(|error| file_error(path, "make the socket", error))?;
+    let failed = |error| file_error(path, "make the socket", error);
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    // In place of the length that binding has chosen, which is the system's greatest.
+    rustix::net::listen(&listener, QUEUE).map_err(|error| failed(error.into()))?;
     // Every user may connect: the uid decides on each request, and administration has another
     // socket.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
@@ -189,4 +192,38 @@ fn listen_for_administrators(open: &Path) -> Result<UnixListener, Error> {
     let failed = |error| file_error(&path, "make the administrators' socket", error);
     let socket = administration::listen(open, rustix::net::SocketType::STREAM).map_err(failed)?;
     UnixListener::from_std(socket.into()).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+    use super::*;
+
+    #[test]
+    fn few_connections_wait_before_one_of_another_user() {
+        let folder = std::env::temp_dir().join(format!("sietch-daemon-queue-{}", std::process::id()));
+        let path = folder.join("control.sock");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+        let _context = runtime.enter();
+        // Nothing accepts.
+        let listening = listen(&path).expect("a folder of this test's own");
+        let address = SocketAddrUnix::new(&path).expect("a short path");
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let connect = || {
+            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            rustix::net::connect(&socket, &address).map(|()| socket)
+        };
+        let mut waiting = Vec::new();
+        let full = loop {
+            match connect() {
+                Ok(socket) => waiting.push(socket),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full, rustix::io::Errno::AGAIN);
+        assert!(waiting.len() <= 1 + QUEUE as usize, "{}", waiting.len());
+        drop(listening);
+        std::fs::remove_dir_all(&folder).expect("it is there");
+    }
 }

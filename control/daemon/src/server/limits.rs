@@ -10,6 +10,10 @@ use crate::control::MOST_PAGES;
 /// Connections in all, if the limit of open files has room for them ([`connection_limit`]): each
 /// costs a task.
 pub(super) const MAX_CONNECTIONS: usize = 256;
+/// Connections that wait in the kernel's queue before they are accepted. All users share it, so a
+/// connection waits behind all that are in it. A program that finds it full sleeps in `connect`,
+/// and the kernel wakes such programs in order.
+pub(super) const QUEUE: i32 = 128;
 /// Open files that the daemon raises its limit to where it may: what [`MAX_CONNECTIONS`] and all
 /// devices need, several times.
 pub(super) const OPEN_FILES: u64 = 65_536;
