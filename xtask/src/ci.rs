@@ -3,8 +3,8 @@
 //! 1. formatting and the tidy rules,
 //! 2. clippy over every target, warnings are errors,
 //! 3. the licences and sources of dependencies ([`crate::deny`]), where cargo-deny is installed,
-//! 4. every test of the workspace, two programs at a time ([`crate::programs`]), and the examples in
-//!    documentation. Seeds are the same each time, so that a landing fails for its own change;
+//! 4. every test of the workspace, two programs at a time ([`crate::programs`]), and the examples
+//!    in documentation. Seeds are the same each time, so that a landing fails for its own change;
 //!    `cargo xtask soak` draws fresh ones. The tests that depend on privileges run once more as an
 //!    ordinary user ([`crate::ordinary`]),
 //! 5. the documentation of every crate, warnings are errors,

@@ -52,8 +52,8 @@ pub(crate) struct Job {
     pub command: Command,
 }
 
-/// The test programs of all crates, in the order in which they should run. The command names the whole workspace, because cargo would
-/// build a single crate again with other features.
+/// The test programs of all crates, in the order in which they should run. The command names the
+/// whole workspace, because cargo would build a single crate again with other features.
 pub(crate) fn of_workspace(root: &Path) -> Result<Vec<Program>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
