@@ -37,8 +37,8 @@ const MEMORY: &str = "1536";
 const PROGRAMS: [&str; 9] =
     ["mount", "ip", "insmod", "setpriv", "redis-server", "redis-cli", "redis-benchmark", "sh", "sleep"];
 
-/// Modules of Debian's kernels: the pair of interfaces, the disk, its file system.
-const MODULES: [&str; 12] = [
+/// Modules of Debian's kernels: the pair of interfaces, the disk, its file system, FUSE.
+const MODULES: [&str; 13] = [
     "drivers/net/veth",
     "drivers/virtio/virtio_ring",
     "drivers/virtio/virtio",
@@ -51,6 +51,7 @@ const MODULES: [&str; 12] = [
     "fs/mbcache",
     "fs/jbd2/jbd2",
     "fs/ext4/ext4",
+    "fs/fuse/fuse",
 ];
 
 /// Bytes of the guest's disk.

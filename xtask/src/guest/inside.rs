@@ -4,18 +4,19 @@
 //! the guest. Every wait is for an event, and has a limit so that a hang is a failure. The limit is
 //! long because an emulated machine on a busy one is slow.
 
-use std::process::{Child, Command, Output, Stdio};
+mod commands;
+mod file_system;
+
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
+
+use commands::{command, done, holds, kill, printed, sietch, text, wait};
 
 /// Printed at the end, if every step has passed.
 pub(crate) const PASSED: &str = "GUEST PASSED";
 /// Printed before the cause of a failure.
 pub(crate) const FAILED: &str = "GUEST FAILED";
 
-/// The limit of every single wait.
-const TIMEOUT: Duration = Duration::from_secs(120);
-/// Between two polls of a condition that has no event.
-const PAUSE: Duration = Duration::from_millis(200);
 /// The VNIC's address.
 const VNIC: &str = "10.83.0.2";
 /// Bytes that may cross the kernel's loopback during a thousand requests. If the requests crossed
@@ -74,15 +75,19 @@ fn steps() -> Result<(), String> {
     step("the storage area is revoked and restored", revoke_area)?;
     step("down", || down(up))?;
     let up = step("up again, with the VNIC", self::up)?;
-    step("down again", || down(up))
+    step("down again", || down(up))?;
+    step("a file system, whose service is killed", file_system::run)
 }
 
 fn step<T>(name: &str, action: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     println!("== {name}");
-    action().map_err(|why| {
+    let start = Instant::now();
+    let outcome = action().map_err(|why| {
         diagnose();
         format!("{name}: {why}")
-    })
+    })?;
+    println!("took {:.1} s", start.elapsed().as_secs_f64());
+    Ok(outcome)
 }
 
 /// Prints the counters, the interfaces and the store's log after a failed step.
@@ -116,51 +121,6 @@ fn prepare() -> Result<(), String> {
     wait("the disk", || done(&mut command("mount", &["-t", "ext4", "/dev/vda", "/var/lib"])))?;
     done(&mut command("ip", &["link", "set", "lo", "up"]))?;
     std::fs::write(CONFIGURATION, TEXT).map_err(|cause| format!("cannot write {CONFIGURATION}: {cause}"))
-}
-
-fn command(program: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(format!("/bin/{program}"));
-    command.args(arguments).env("PATH", "/bin").env("HOME", "/tmp").stdin(Stdio::null());
-    command
-}
-
-fn text(path: &str) -> String {
-    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
-}
-
-/// Both outputs of a command.
-fn printed(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-/// Runs a command that must succeed, and returns its output.
-fn done(command: &mut Command) -> Result<String, String> {
-    let output = command.output().map_err(|cause| format!("{command:?}: {cause}"))?;
-    if output.status.success() {
-        Ok(printed(&output))
-    } else {
-        Err(format!("{command:?}: {}", printed(&output)))
-    }
-}
-
-fn sietch(arguments: &[&str]) -> Result<String, String> {
-    done(&mut command("sietch", arguments))
-}
-
-/// Repeats `poll` until it succeeds.
-fn wait<T>(what: &str, mut poll: impl FnMut() -> Result<T, String>) -> Result<T, String> {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        match poll() {
-            Ok(found) => return Ok(found),
-            Err(why) if Instant::now() > end => return Err(format!("waited for {what}: {why}")),
-            Err(_) => std::thread::sleep(PAUSE),
-        }
-    }
-}
-
-fn holds(text: &str, wanted: &str) -> Result<(), String> {
-    if text.contains(wanted) { Ok(()) } else { Err(format!("no {wanted:?} in: {text}")) }
 }
 
 /// Sends a command to the store at `address`. An answer after five seconds counts as none.
@@ -288,13 +248,9 @@ fn holder_of(grant: &str) -> Result<String, String> {
     number.map(str::to_owned).ok_or_else(|| format!("{grant} has no holder: {status}"))
 }
 
-fn kill(pid: &str) -> Result<(), String> {
-    done(&mut command("sh", &["-c", &format!("kill -9 {pid}")])).map(|_| ())
-}
-
 fn kill_daemon() -> Result<(), String> {
     let (before, daemon) = (holder()?, process("daemon:")?);
-    kill(&daemon.to_string())?;
+    kill(9, &daemon.to_string())?;
     pong(VNIC)?;
     let after = wait("the daemon's successor", holder)?;
     if after != before {
@@ -306,7 +262,7 @@ fn kill_daemon() -> Result<(), String> {
 fn kill_store() -> Result<(), String> {
     query(VNIC, &["set", "kept", "yes"])?;
     let before = holder()?;
-    kill(&before)?;
+    kill(9, &before)?;
     wait("another store", || holder().and_then(|pid| if pid == before { Err(pid) } else { Ok(()) }))?;
     wait("the VNIC", || pong(VNIC))?;
     query(VNIC, &["get", "kept"]).and_then(|answer| holds(&answer, "yes"))
@@ -326,7 +282,7 @@ fn revoke_area() -> Result<(), String> {
     }
     sietch(&["restore", "store"])?;
     // It has reported that it must be restarted.
-    kill(&holder)?;
+    kill(9, &holder)?;
     let again = |key: &str| query(STORE, &["get", key]);
     wait("the store", || again("before").and_then(|answer| holds(&answer, "yes")))?;
     query(STORE, &["set", "again", "yes"]).and_then(|answer| holds(&answer, "OK"))
