@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 
-use crate::{AreaQueue, BLOCK, Buffer, Completion, DiskQueue, OpenError, Operation, open_area};
+use crate::{AreaQueue, BLOCK, Buffer, Completion, DiskQueue, OpenError, Operation, open_area, reserve};
 
 /// Bytes of one zeroing write: large enough for the disk's full bandwidth.
 const CHUNK: usize = 4 << 20;
@@ -160,9 +160,7 @@ fn allocate(
     if available < needed {
         return Err(full());
     }
-    // On a file system in memory, a signal ends it (`shmem_fallocate` of Linux).
-    let reserve = || rustix::fs::fallocate(&fd, FallocateFlags::empty(), from, needed);
-    match rustix::io::retry_on_intr(reserve) {
+    match reserve(&fd, from, needed) {
         Ok(()) => {}
         // A file system without fallocate: the writes below allocate.
         Err(rustix::io::Errno::OPNOTSUPP) => {
@@ -234,8 +232,7 @@ pub fn zero(path: &Path, offset: u64, length: u64) -> Result<(), AreaError> {
     let fail = |action, errno: rustix::io::Errno| io_error(path, action, errno.into());
     let end = offset.checked_add(length).ok_or(AreaError::Size { path: path.into(), size: length })?;
     if rustix::fs::fallocate(&fd, WRITE_ZEROES, offset, length).is_err() {
-        let reserve = || rustix::fs::fallocate(&fd, FallocateFlags::empty(), offset, length);
-        match rustix::io::retry_on_intr(reserve) {
+        match reserve(&fd, offset, length) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
             Err(rustix::io::Errno::NOSPC) => {
                 return Err(AreaError::NoSpace { path: path.into(), needed: length, available: 0 });

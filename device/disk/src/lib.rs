@@ -40,6 +40,7 @@ mod file;
 pub mod memory;
 pub mod nvm;
 pub mod queue;
+mod reserve;
 mod select;
 pub mod superblock_copies;
 pub mod uring;
@@ -49,6 +50,7 @@ pub use features::Feature;
 pub use memory::MemoryQueue;
 pub use nvm::NvmQueue;
 pub use queue::{BLOCK, Buffer, Completion, DiskQueue, MAX_PARTS, Operation, Part, Priority, SubmitError};
+pub use reserve::reserve;
 pub use select::{AreaQueue, open_area, open_memory, open_parts, open_without_ring};
 pub use uring::UringQueue;
 

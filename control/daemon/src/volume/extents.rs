@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::FallocateFlags;
 use sietch_disk::broker::VolumeLease;
-use sietch_disk::{BlockingQueue, DiskQueue as _};
+use sietch_disk::{BlockingQueue, DiskQueue as _, reserve};
 use sietch_protocol::{AreaExtent, ErrorKind, ErrorReply};
 use sietch_volume::limits::BLOCK;
 use sietch_volume::{Area, Extent, FormatOptions, OpenError, Reservation, Volume, VolumeError, zero};
@@ -337,8 +337,7 @@ fn make(path: &Path, size: u64) -> Result<(), String> {
             .open(&partial)
             .map_err(|error| format!("{error}; see whether its directory is there"))?;
         rustix::fs::ftruncate(&file, size).map_err(|error| say(error.into()))?;
-        let reserve = || rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size);
-        match rustix::io::retry_on_intr(reserve) {
+        match reserve(&file, 0, size) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
             Err(error) => return Err(say(error.into())),
         }

@@ -416,8 +416,7 @@ fn make(size: u64) -> Result<File, Errno> {
     // That description would have no lock.
     rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     rustix::fs::ftruncate(&file, size)?;
-    // A signal ends it.
-    rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size))?;
+    sietch_disk::reserve(&file, 0, size)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file.into())
 }
