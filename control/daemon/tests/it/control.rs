@@ -1,6 +1,7 @@
 //! Grants, generations, adoption, revocation and refusals, with devices that need no privilege.
 
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use crate::scene::{PATIENCE, Scene};
 use sietch_protocol::metrics::{Kind, Page};
@@ -42,12 +43,32 @@ fn a_vnic_has_one_holder_and_each_grant_a_newer_generation() {
     assert!(!scene.device().exists() && !scene.socket().exists());
 }
 
+/// The file beside a device that makes it take long while it is there. It goes also when a test
+/// fails: the daemon could not end.
+struct Slow(PathBuf);
+
+impl Slow {
+    fn begin(&self) {
+        std::fs::write(&self.0, "").unwrap();
+    }
+
+    fn end(&self) {
+        std::fs::remove_file(&self.0).unwrap();
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 #[test]
 fn a_device_that_takes_long_delays_no_other_client() {
     let scene = Scene::own("slow");
     let daemon = scene.start();
-    let slow = scene.device().with_extension("slow");
-    std::fs::write(&slow, "").unwrap();
+    let slow = Slow(scene.device().with_extension("slow"));
+    slow.begin();
     let (mut first, mut second, mut third) = (scene.connect(), scene.connect(), scene.connect());
     let acquiring = std::thread::spawn(move || (first.acquire_vnic("kv").unwrap(), first));
     // These are answered meanwhile.
@@ -55,11 +76,11 @@ fn a_device_that_takes_long_delays_no_other_client() {
     assert_eq!(kind(second.acquire_vnic("kv")).0, ErrorKind::Busy);
     second.acquire_vsa("kv").unwrap();
     assert!(!acquiring.is_finished());
-    std::fs::remove_file(&slow).unwrap();
+    slow.end();
     let ((grant, _), mut first) = acquiring.join().unwrap();
 
     // A request for a name that is being released waits, and others do not.
-    std::fs::write(&slow, "").unwrap();
+    slow.begin();
     let releasing = std::thread::spawn(move || first.release(grant.grant).unwrap());
     let acquiring = std::thread::spawn(move || {
         loop {
@@ -71,7 +92,7 @@ fn a_device_that_takes_long_delays_no_other_client() {
     });
     scene.status();
     assert!(!releasing.is_finished() && !acquiring.is_finished());
-    std::fs::remove_file(&slow).unwrap();
+    slow.end();
     releasing.join().unwrap();
     let (again, third) = acquiring.join().unwrap();
     assert!(again.generation > grant.generation);
@@ -82,13 +103,13 @@ fn a_device_that_takes_long_delays_no_other_client() {
     let mut application = scene.application(None);
     scene.connect().revoke(Target::Name("kv".to_owned())).unwrap();
     scene.connect().restore("kv").unwrap();
-    std::fs::write(&slow, "").unwrap();
+    slow.begin();
     application.send_command("vnic");
     let pid = application.pid();
     let held = |status: &Status| status.vnics[0].holder.as_ref().map(|holder| holder.pid);
     scene.wait_for("the second grant", |status| held(status) == Some(pid));
     drop(application);
-    std::fs::remove_file(&slow).unwrap();
+    slow.end();
     scene.wait_for("its end", |status| held(status).is_none());
     assert!(!scene.device().exists());
     second.shutdown().unwrap();
