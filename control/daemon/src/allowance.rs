@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Users whose allowances are remembered before those of whom none is spent are forgotten.
+/// Users whose allowances are remembered, at least, before those of whom none is spent are
+/// forgotten.
 const REMEMBERED: usize = 1024;
 
 /// A rate on average, and a burst at once.
@@ -68,20 +69,24 @@ impl Allowance {
 pub(crate) struct UserAllowances {
     rate: Rate,
     users: HashMap<u32, Allowance>,
+    /// Users with which the unspent ones are forgotten: twice as many as were left last time, so
+    /// that a new user costs the same however many there are.
+    forget_at: usize,
 }
 
 impl UserAllowances {
     pub(crate) fn new(rate: Rate) -> Self {
-        Self { rate, users: HashMap::new() }
+        Self { rate, users: HashMap::new(), forget_at: REMEMBERED }
     }
 
     /// The allowance of `uid`.
     pub(crate) fn of(&mut self, uid: u32, now: Instant) -> &mut Allowance {
-        if self.users.len() >= REMEMBERED && !self.users.contains_key(&uid) {
+        if self.users.len() >= self.forget_at && !self.users.contains_key(&uid) {
             self.users.retain(|_, allowance| {
                 allowance.earn(now);
                 allowance.left < allowance.rate.burst
             });
+            self.forget_at = (2 * self.users.len()).max(REMEMBERED);
         }
         self.users.entry(uid).or_insert_with(|| Allowance::new(self.rate, now))
     }
