@@ -325,11 +325,10 @@ pub(crate) unsafe fn wait_if_ours(
     let room = usize::try_from(most).ok().filter(|room| (1..=MAX_EVENTS).contains(room))?;
     let held = table::find(epfd)?;
     let set = with_streams(&held)?;
-    // The kernel checks such an address.
-    if !user_memory::is_address(events, room * size_of::<libc::epoll_event>()) {
-        return None;
-    }
-    if !user_memory::is_writable(events, size_of::<libc::epoll_event>()) {
+    // The kernel would not notice: it has no event to write there.
+    if !user_memory::is_address(events, room * size_of::<libc::epoll_event>())
+        || !user_memory::is_writable(events, size_of::<libc::epoll_event>())
+    {
         return Some(Err(libc::EFAULT));
     }
     // SAFETY: the caller upholds this function's contract.

@@ -73,6 +73,21 @@ fn an_array_unmapped_during_the_wait_is_a_fault_and_takes_nothing() {
 }
 
 #[test]
+fn an_array_that_is_nowhere_is_a_fault_and_takes_nothing() {
+    let (stream, peer) = pair();
+    let epoll = Epoll::new();
+    epoll.add(stream.0, IN | EDGE, 7);
+    peer.send(b"hello");
+    for address in [0, 8, usize::MAX - 4096] {
+        let nowhere = ptr::without_provenance_mut(address);
+        // SAFETY: no array is there, which the call notices.
+        let outcome = unsafe { epoll::wait_if_ours(epoll.0, nowhere, 4, Some(0), ptr::null()) };
+        assert_eq!(outcome, Some(Err(libc::EFAULT)), "{address:x}");
+    }
+    assert_eq!(epoll.wait(0), [(7, IN)]);
+}
+
+#[test]
 fn a_stream_that_is_always_ready_leaves_the_next_call_to_others() {
     let (busy, busy_peer) = pair();
     busy_peer.send(b"never read");
