@@ -186,6 +186,48 @@ fn forged_frames_and_those_of_a_revoked_holder_reach_no_host() {
     });
 }
 
+/// Calls `work` with the bytes of all free buffers of a queue, and returns how many there are.
+fn all_buffers(queue: &mut sietch::VnicQueue, mut work: impl FnMut(&mut [u8])) -> usize {
+    use sietch::nic::NicQueue as _;
+    let length = queue.mtu() + 14;
+    let mut frames: Vec<_> = std::iter::from_fn(|| queue.allocate(length)).collect();
+    frames.iter_mut().for_each(|frame| work(queue.bytes_mut(frame)));
+    let count = frames.len();
+    frames.into_iter().for_each(|frame| queue.release(frame));
+    count
+}
+
+#[test]
+fn buffers_of_a_vnic_hold_nothing_of_its_earlier_holders() {
+    in_own_network("buffers_of_a_vnic_hold_nothing_of_its_earlier_holders", || {
+        const SECRET: u8 = 0x5e;
+        let scene = Scene::own("buffers");
+        let daemon = start(&scene);
+        let connect = || sietch::Client::connect(&scene.socket(), "holder").unwrap();
+        let is_zeros = |bytes: &mut [u8]| assert!(bytes.iter().all(|byte| *byte == 0));
+        let (mut first, mut second, mut third) = (connect(), connect(), connect());
+        let mut released = first.acquire_vnic("kv").unwrap();
+        let count = all_buffers(&mut released.queue, |bytes| bytes.fill(SECRET));
+        assert!(count > 16, "{count} buffers");
+        let grant = released.grant.clone();
+        drop(released);
+        first.release(&grant).unwrap();
+        let mut revoked = second.acquire_vnic("kv").unwrap();
+        assert_eq!(all_buffers(&mut revoked.queue, is_zeros), count);
+
+        // A revoked holder has its memory still, and writes to it.
+        all_buffers(&mut revoked.queue, |bytes| bytes.fill(SECRET));
+        scene.connect().revoke(Target::Name("kv".to_owned())).unwrap();
+        scene.connect().restore("kv").unwrap();
+        let mut new = third.acquire_vnic("kv").unwrap();
+        all_buffers(&mut revoked.queue, |bytes| bytes.fill(SECRET));
+        assert_eq!(all_buffers(&mut new.queue, is_zeros), count);
+        drop((revoked, second, new, third));
+        scene.connect().shutdown().unwrap();
+        daemon.ended().unwrap();
+    });
+}
+
 #[test]
 fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
     in_own_network("a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans", || {
