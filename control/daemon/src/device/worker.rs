@@ -327,16 +327,16 @@ mod tests {
 
     #[test]
     fn a_users_jobs_wait_behind_one_job_of_each_other_user() {
-        let mut jobs = Jobs::default();
+        let devices = Devices { queue: Arc::default(), support: Err("there is no thread".to_owned()) };
         let named = |name: &str| Job::RepairRings(name.to_owned());
         for (user, name) in [(7, "a1"), (7, "a2"), (7, "a3"), (3, "b1"), (3, "b2"), (9, "c1")] {
-            jobs.users.entry(user).or_default().push_back(named(name));
+            devices.enter(Some(user), named(name));
         }
         let mut order = Vec::new();
-        while let Some(job) = jobs.take() {
+        while let Some(job) = { devices.queue.jobs().take() } {
             let Job::RepairRings(name) = job else { panic!("such jobs alone were queued") };
             if name == "a1" {
-                jobs.own.push_back(named("own"));
+                devices.enter(None, named("own"));
             }
             order.push(name);
         }
