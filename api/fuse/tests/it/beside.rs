@@ -10,7 +10,7 @@ use sietch_fs::FileSystem;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::file_system::{
     Allocation, AttributeChange, DirectoryEntry, Handle, NewInode, OpenMode, Pending, PendingSync,
-    RenameMode, Seek, SyncPoint, Usage, Waited, WriteAt, XattrMode,
+    RenameMode, Seek, SyncPoint, Usage, Waited, Ways, WriteAt, XattrMode,
 };
 use sietch_fs::inode::{Attributes, InodeNumber, Kind, Timestamp};
 use sietch_fs::name::Cookie;
@@ -21,7 +21,8 @@ pub(crate) const PANICS: &str = "panics";
 /// A name that another client creates just before the kernel does.
 pub(crate) const OVERTAKEN: &str = "overtaken";
 
-/// What syncs and writes wait for, while it is closed.
+/// What syncs and writes wait for while it is closed. Until it opens, an operation that is done in
+/// steps has another one.
 #[derive(Default)]
 pub(crate) struct Gate {
     is_closed: Mutex<bool>,
@@ -77,6 +78,8 @@ impl PendingSync for Waiting {
 #[derive(Default)]
 pub(crate) struct Inside {
     pub(crate) gate: Arc<Gate>,
+    /// The gate stops no write, and the answer to each waits at it.
+    pub(crate) pauses: bool,
     /// Writes that the service does not answer.
     pub(crate) unanswered: usize,
     /// Operations do not wait within, and one that has to wait was stopped by this.
@@ -228,6 +231,20 @@ impl FileSystem for Beside {
         self.inside().model.rename(caller, from, to, mode)
     }
 
+    fn rename_step(
+        &mut self,
+        caller: Caller<'_>,
+        from: (InodeNumber, &[u8]),
+        to: (InodeNumber, &[u8]),
+        mode: RenameMode,
+        _: &mut Ways,
+    ) -> Result<bool, Errno> {
+        if Gate::arrive(&self.inside().gate).is_some() {
+            return Ok(false);
+        }
+        self.rename(caller, from, to, mode).map(|()| true)
+    }
+
     fn open(&mut self, caller: Caller<'_>, inode: InodeNumber, mode: OpenMode) -> Result<Handle, Errno> {
         let handle = self.inside().model.open(caller, inode, mode);
         self.opened(handle)
@@ -262,7 +279,8 @@ impl FileSystem for Beside {
 
     fn write(&mut self, caller: Caller<'_>, handle: Handle, at: WriteAt, bytes: &[u8]) -> Result<u64, Errno> {
         let mut inside = self.inside();
-        if let Some(mut waiting) = Gate::arrive(&inside.gate) {
+        let stops = !inside.pauses;
+        if let Some(mut waiting) = stops.then(|| Gate::arrive(&inside.gate)).flatten() {
             if inside.is_try {
                 inside.stopped = Some(waiting);
                 return Err(Errno::AGAIN);
@@ -320,7 +338,8 @@ impl FileSystem for Beside {
     fn end_try(&mut self) -> Option<(Waited, Box<dyn Pending>)> {
         let mut inside = self.inside();
         inside.is_try = false;
-        let stopped = inside.stopped.take();
+        let pause = inside.pauses.then(|| Gate::arrive(&inside.gate)).flatten();
+        let stopped = inside.stopped.take().or(pause);
         stopped.map(|stopped| (Waited::default(), Box::new(stopped) as Box<dyn Pending>))
     }
 
@@ -345,6 +364,20 @@ impl FileSystem for Beside {
         self.inside().model.xattr_names(caller, inode)
     }
 
+    fn xattr_names_step(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        from: Cookie,
+        take: &mut dyn FnMut(Box<[u8]>),
+    ) -> Result<Option<Cookie>, Errno> {
+        if Gate::arrive(&self.inside().gate).is_some() {
+            return Ok(Some(from));
+        }
+        self.xattr_names(caller, inode)?.into_iter().for_each(take);
+        Ok(None)
+    }
+
     fn set_xattr(
         &mut self,
         caller: Caller<'_>,
@@ -354,6 +387,20 @@ impl FileSystem for Beside {
         mode: XattrMode,
     ) -> Result<(), Errno> {
         self.inside().model.set_xattr(caller, inode, name, value, mode)
+    }
+
+    fn set_xattr_step(
+        &mut self,
+        caller: Caller<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<bool, Errno> {
+        if Gate::arrive(&self.inside().gate).is_some() {
+            return Ok(false);
+        }
+        self.set_xattr(caller, inode, name, value, mode).map(|()| true)
     }
 
     fn remove_xattr(&mut self, caller: Caller<'_>, inode: InodeNumber, name: &[u8]) -> Result<(), Errno> {

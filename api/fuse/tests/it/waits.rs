@@ -3,11 +3,13 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use sietch_fuse::Options;
 
@@ -71,6 +73,50 @@ fn writes_that_wait_for_room_do_not_keep_others_from_the_mount() {
     for number in 0..PROGRAMS {
         let file = mounted.path(number.to_string());
         assert_eq!(fs::read(file).expect("read"), b"data");
+    }
+    mounted.unmount().expect("its threads end");
+}
+
+/// As where the digest does not keep up with what is written.
+#[test]
+fn answers_that_wait_do_not_keep_others_from_the_mount() {
+    let Some(mounted) = Mounted::new("answers") else { return };
+    mounted.model.inside().pauses = true;
+    waiting(&mounted, |file| file.write_all(b"data"));
+    mounted.unmount().expect("its threads end");
+}
+
+/// An operation that has step after step lets requests of others through between two of them.
+#[test]
+fn operations_in_steps_do_not_keep_others_from_the_mount() {
+    let Some(mounted) = Mounted::new("steps") else { return };
+    let gate = Arc::clone(&mounted.model.inside().gate);
+    // The kernel locks the directory of what it renames: others look for names in another one.
+    let directory = mounted.path("directory");
+    fs::create_dir(&directory).expect("created");
+    let path = directory.join("file");
+    fs::write(&path, b"").expect("created");
+    let operations: [fn(&Path) -> rustix::io::Result<()>; 3] = [
+        |path| rustix::fs::setxattr(path, "user.name", b"value", XattrFlags::CREATE),
+        |path| {
+            let mut names = [0_u8; 64];
+            let length = rustix::fs::listxattr(path, &mut names)?;
+            assert_eq!(&names[..length], b"user.name\0");
+            Ok(())
+        },
+        |path| rustix::fs::rename(path, path.with_file_name("moved")),
+    ];
+    for operation in operations {
+        let before = gate.arrivals.load(Ordering::Relaxed);
+        gate.close();
+        let open = Open(Arc::clone(&gate));
+        let path = path.clone();
+        let program = std::thread::spawn(move || operation(&path));
+        assert!(eventually(|| gate.arrivals.load(Ordering::Relaxed) > before));
+        assert!(is_served(&mounted), "all steps are one turn");
+        assert!(!program.is_finished(), "its last step has not come");
+        drop(open);
+        program.join().expect("no panic").expect("it is done");
     }
     mounted.unmount().expect("its threads end");
 }
