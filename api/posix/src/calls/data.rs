@@ -3,6 +3,7 @@
 pub(crate) mod fast_open;
 pub(crate) mod file;
 pub(crate) mod message;
+mod names;
 pub(crate) mod receive;
 pub(crate) mod send;
 pub(crate) mod splice;

@@ -13,7 +13,7 @@ use libc::{mmsghdr, msghdr, ssize_t, timespec};
 use sietch_ring::stream::{Endpoint, flag};
 
 use crate::calls::data::vectors::{self, Found, find, vectors};
-use crate::calls::data::{receive, send};
+use crate::calls::data::{names, receive, send};
 use crate::calls::descriptor::adopt;
 use crate::connection::option_words::{self, UNREAD_MESSAGE};
 use crate::connection::status;
@@ -31,6 +31,7 @@ pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_
         // SAFETY: the caller upholds this function's contract.
         Found::Stream(held) => sys::to_c(held.end().map_or(Err(libc::EBADF), |end| unsafe {
             let message = user_memory::read(message)?;
+            names::check_sent_message(message.msg_name, message.msg_namelen)?;
             send::send(fd, &held, end, vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)?, flags)
         })),
         Found::Listener if message.is_null() => sys::to_c(Err(libc::EFAULT)),
@@ -50,6 +51,7 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
         Found::Stream(held) => sys::to_c(held.end().map_or(Err(libc::EBADF), |end| unsafe {
             let to = message;
             let mut message = user_memory::read(to)?;
+            names::check_received_message(message.msg_name, message.msg_namelen)?;
             let count = vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)
                 .and_then(|vectors| receive::receive(fd, &held, end, vectors, flags))?;
             message.msg_namelen = 0;

@@ -10,10 +10,9 @@ use libc::{iovec, size_t, sockaddr, socklen_t, ssize_t};
 use sietch_ring::stream::Endpoint;
 
 use crate::calls::data::vectors::{Found, are_empty, find, vector, vectors};
-use crate::calls::data::{fast_open, receive, send};
+use crate::calls::data::{fast_open, names, receive, send};
 use crate::descriptor::description::Held;
 use crate::descriptor::table;
-use crate::signal::user_memory;
 use crate::system::originals;
 use crate::system::sys::{self, Outcome};
 
@@ -192,13 +191,11 @@ pub unsafe fn recvfrom(
             // SAFETY: the caller upholds this function's contract.
             let answer =
                 with(&held, |end| unsafe { receive::receive_piece(fd, &held, end, (to, length), flags) });
-            if answer >= 0 && !name.is_null() && !name_length.is_null() {
-                // SAFETY: the caller upholds this function's contract.
-                if let Err(errno) = unsafe { user_memory::write(name_length, 0) } {
-                    return sys::to_c(Err(errno));
-                }
+            // SAFETY: the caller upholds this function's contract.
+            match if answer >= 0 { unsafe { names::put_none(name, name_length) } } else { Ok(()) } {
+                Ok(()) => answer,
+                Err(errno) => sys::to_c(Err(errno)),
             }
-            answer
         }
         Found::Listener => sys::to_c(Err(receive::unconnected(flags))),
         // SAFETY: the caller upholds this function's contract.
@@ -221,8 +218,11 @@ pub unsafe fn sendto(
 ) -> ssize_t {
     match find(fd) {
         Found::Stream(held) => {
-            // SAFETY: the caller upholds this function's contract.
-            with(&held, |end| unsafe { send::send_piece(fd, &held, end, (from, length), flags) })
+            with(&held, |end| {
+                names::check_sent(name, name_length)?;
+                // SAFETY: the caller upholds this function's contract.
+                unsafe { send::send_piece(fd, &held, end, (from, length), flags) }
+            })
         }
         Found::Listener => sys::to_c(Err(send::broken(flags))),
         Found::Kernel if flags & libc::MSG_FASTOPEN != 0 && !name.is_null() && table::is_ours(fd) => {
