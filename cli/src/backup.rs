@@ -101,6 +101,9 @@ fn open_copy(file: &OwnedFd) -> Result<BlockingQueue, BackupError> {
 /// The fix where a backup cannot be written.
 const FIX: &str = "name a file that you may write, on a disk with room";
 
+/// The fix where the name of the unfinished file is taken.
+const REMOVE: &str = "remove it, or name another file for the backup";
+
 /// Writes a file that only its owner reads, whole or not at all.
 fn write_file(socket: &Path, arguments: &BackupArguments) -> Result<(), Error> {
     let path = arguments.file.as_path();
@@ -117,23 +120,36 @@ fn write_file(socket: &Path, arguments: &BackupArguments) -> Result<(), Error> {
         Ok(status) if status.success() => {}
         outcome => {
             // The first error is the one to report, and the other process has done so.
-            let _ = std::fs::remove_file(&partial);
+            if is_at(&file, &partial) {
+                let _ = std::fs::remove_file(&partial);
+            }
             std::process::exit(outcome?.code().unwrap_or(1));
         }
     }
     file.sync_all().map_err(Error::file(&partial, FIX))?;
-    std::fs::rename(&partial, path).map_err(Error::file(path, FIX))?;
+    take_name(&file, &partial, path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::file(folder, FIX))
 }
 
+/// Gives a file that is whole its name. No other backup removes it before: this one has its lock.
+///
+/// # Errors
+/// [`Error::BackupReplaced`]: the file is not at `partial` any more. [`Error::File`].
+fn take_name(file: &File, partial: &Path, path: &Path) -> Result<(), Error> {
+    if !is_at(file, partial) {
+        return Err(Error::BackupReplaced { path: partial.to_owned() });
+    }
+    std::fs::rename(partial, path).map_err(Error::file(path, FIX))
+}
+
 /// Makes the file that a backup writes. Its lock lasts until the descriptor, and that of the
 /// process that writes, are closed.
 ///
-/// A backup that finds a file of that name removes it only while it has its lock: the maker has
-/// ended.
-/// What another user has put there is neither followed nor written to.
+/// A backup removes a file of that name only while it has the lock of this file: the maker has
+/// ended. A file that it cannot open stays, because it may be another backup's by then. What
+/// another user has put there is neither followed nor written to.
 ///
 /// # Errors
 /// [`Error::BackupRuns`]: another backup has the lock. [`Error::File`].
@@ -153,14 +169,13 @@ fn lock_partial(partial: &Path) -> Result<File, Error> {
         let left = OpenOptions::new().write(true).custom_flags(flags).open(partial);
         let left = match left {
             Ok(file) if lock(&file).is_err() => return Err(busy()),
-            Ok(file) if !is_at(&file, partial) => continue,
-            left => left,
+            Ok(file) => file,
+            // It has got its name, or another backup has removed it.
+            Err(source) if source.kind() == ErrorKind::NotFound => continue,
+            Err(source) => return Err(Error::file(partial, REMOVE)(source)),
         };
-        match std::fs::remove_file(partial) {
-            Err(source) if source.kind() != ErrorKind::NotFound => {
-                return Err(Error::file(partial, FIX)(source));
-            }
-            _ => drop(left),
+        if is_at(&left, partial) {
+            std::fs::remove_file(partial).map_err(Error::file(partial, FIX))?;
         }
     }
     Err(busy())
@@ -289,4 +304,80 @@ impl Drop for Daemon {
 /// A line on standard error: standard output may be the backup.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that is removed at the end of its test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("sietch-backup-{name}-{}", std::process::id()));
+            std::fs::create_dir(&path).expect("make a folder");
+            Self(path)
+        }
+
+        /// The unfinished file, and the name of the whole one.
+        fn names(&self) -> (PathBuf, PathBuf) {
+            (self.0.join("b.partial"), self.0.join("b"))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Backups of one file, each of which makes, locks and names it in a loop.
+    #[test]
+    fn a_locked_file_is_removed_by_no_other_backup() {
+        const THREADS: usize = 8;
+        const ROUNDS: usize = 20_000;
+        let folder = Folder::new("race");
+        let (partial, path) = folder.names();
+        let named = std::thread::scope(|scope| {
+            let backup = || {
+                let mut named = 0;
+                for _ in 0..ROUNDS {
+                    if let Ok(file) = lock_partial(&partial) {
+                        take_name(&file, &partial, &path).expect("it is still there");
+                        named += 1;
+                    }
+                }
+                named
+            };
+            let threads = [(); THREADS].map(|()| scope.spawn(backup));
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<usize>()
+        });
+        assert!(named > 0, "none had the lock");
+        assert!(!partial.exists() && path.exists());
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_gets_no_name() {
+        let folder = Folder::new("replaced");
+        let (partial, path) = folder.names();
+        let file = lock_partial(&partial).expect("the lock");
+        std::fs::remove_file(&partial).expect("remove");
+        let other = lock_partial(&partial).expect("the lock of another one");
+        assert!(matches!(take_name(&file, &partial, &path), Err(Error::BackupReplaced { .. })));
+        assert!(is_at(&other, &partial) && !path.exists());
+        take_name(&other, &partial, &path).expect("its name");
+        assert!(is_at(&other, &path));
+    }
+
+    #[test]
+    fn a_link_is_neither_followed_nor_removed() {
+        let folder = Folder::new("link");
+        let (partial, target) = folder.names();
+        std::fs::write(&target, "whole").expect("write");
+        std::os::unix::fs::symlink(&target, &partial).expect("link");
+        assert!(matches!(lock_partial(&partial), Err(Error::File { .. })));
+        assert!(partial.is_symlink());
+        assert_eq!(std::fs::read(&target).expect("read"), b"whole");
+    }
 }

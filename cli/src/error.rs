@@ -178,6 +178,14 @@ pub(crate) enum Error {
         path: PathBuf,
     },
 
+    /// The file of a backup was removed while it was written.
+    #[error("backup: {} was removed or replaced while it was written", path.display())]
+    #[diagnostic(help("run the backup again, and let nothing remove that file meanwhile"))]
+    BackupReplaced {
+        /// The file that it wrote.
+        path: PathBuf,
+    },
+
     /// A store may hold the area that is to be restored.
     #[error("restore: sietch runs, pid {pid}, and its store has the area")]
     #[diagnostic(help("stop it with `sietch down`, restore, and start it again with `sietch up`"))]
