@@ -164,6 +164,18 @@ fn splice_moves_bytes_between_connections_and_pipes() {
 }
 
 #[test]
+fn what_a_child_closes_before_exec_stays_its_parents() {
+    both(&["cc", "python3"], |testbed| {
+        let program = compile(testbed, "children", include_str!("scripts/children.c"), &["-O1"]);
+        let printed = as_on_the_kernel(testbed, &program);
+        let whole = ": 0, epoll 0 1, sent 1, received 1, back 1 1 1 x, far 1 1 z, next 0 1 1 y\n";
+        assert_eq!(printed.matches(whole).count(), 12, "{printed}");
+        let script = testbed.write("children.py", include_str!("scripts/children.py"));
+        assert_eq!(run_program(testbed, "python3", &[&script]), "0 1 b'x' b'y' b'z'\n".repeat(12));
+    });
+}
+
+#[test]
 fn a_listeners_name_is_free_whatever_call_closed_it() {
     both(&["cc"], |testbed| {
         let program = compile(testbed, "free", include_str!("scripts/free.c"), &[]);

@@ -132,6 +132,7 @@ export! {
     __fcntl(fd: c_int, command: c_int, argument: size_t) -> c_int => calls::fcntl(fd, command, argument);
     ioctl(fd: c_int, request: c_ulong, argument: size_t) -> c_int => descriptor::ioctl(fd, request, argument);
     vfork() -> c_int => process::fork();
+    __vfork() -> c_int => process::fork();
 }
 
 function! {

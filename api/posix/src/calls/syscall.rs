@@ -144,6 +144,7 @@ unsafe fn int_call(number: c_long, a: [usize; 6], kind: Before) -> c_long {
 /// # Safety
 /// As the system call.
 unsafe fn waiting_call(number: c_long, a: [usize; 6], kind: Before) -> c_long {
+    let (number, a) = lifetime::apart_by_number(number, a);
     let int = |index: usize| a[index] as c_int;
     // SAFETY: the caller upholds this function's contract.
     if let Some(answer) = unsafe { credentials::system_call(number, a) } {

@@ -10,10 +10,11 @@
 //!    because the descriptor numbers in the library's tables are not those of the child.
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 
 use crate::signal::handlers;
 use crate::system::sys::{self, Errno, signed};
-use crate::system::{kernel, seccomp};
+use crate::system::{kernel, originals, seccomp};
 
 /// Bytes of the child's stack: it receives one message and makes two mappings.
 const STACK: usize = 256 << 10;
@@ -58,7 +59,7 @@ fn run<F: FnOnce() -> T, T>(stack: usize, task: &mut Task<F, T>) {
     let argument = std::ptr::from_mut(task).cast::<c_void>();
     // SAFETY: the stack grows down from there. The caller's thread is suspended until the child has
     // ended. So the child may use the references here, and thread-local variables.
-    let process = unsafe { libc::clone(child::<F, T>, top, flags, argument) };
+    let process = unsafe { originals::clone(child::<F, T>, top, flags, argument, [ptr::null_mut(); 3]) };
     if process >= 0 {
         let arguments = [signed(process), 0, signed(libc::__WALL), 0, 0, 0];
         // Only its number finds a child that sends no signal.

@@ -116,6 +116,11 @@ pub(crate) fn identify(fd: c_int) -> Option<Identity> {
     (is_mount(found.device) && mode & libc::S_IFMT == libc::S_IFREG).then_some(found)
 }
 
+/// The file behind a descriptor, whatever it is of.
+pub(crate) fn identity(fd: c_int) -> Option<Identity> {
+    status(fd, address(c"".as_ptr()), libc::AT_EMPTY_PATH).map(|(found, _)| found)
+}
+
 /// Asks the mount which inode a descriptor is of, and where its service is.
 ///
 /// # Errors

@@ -121,6 +121,9 @@ pub(crate) struct Store {
     pub(crate) serial: u64,
     client: Option<Box<dyn Leased + Send>>,
     descriptors: Vec<RawFd>,
+    /// What clients have opened here, and may not have closed in this process's table: a child in
+    /// the same memory may have ended them in its own.
+    opened: Vec<(RawFd, Identity)>,
     /// Each change is to be durable when it returns.
     pub(crate) syncs: bool,
     /// Who this process was when it became a client: limits of users are those of this one.
@@ -167,6 +170,11 @@ pub(crate) struct State {
     pub(crate) calls: u32,
     /// How long it took to get a lease, on average of the last ones.
     pub(crate) lease_nanos: u64,
+}
+
+/// Whether a descriptor is still of this file.
+fn is_open((fd, file): &(RawFd, Identity)) -> bool {
+    mounts::identity(*fd) == Some(*file)
 }
 
 /// The effective user.
@@ -360,6 +368,7 @@ impl State {
                 serial: 0,
                 client: None,
                 descriptors: Vec::new(),
+                opened: Vec::new(),
                 syncs: false,
                 uid: 0,
                 retry_at: 0,
@@ -429,6 +438,8 @@ impl Store {
             return false;
         }
         client.set_waits(false);
+        self.opened.retain(is_open);
+        self.opened.extend(descriptors.iter().filter_map(|fd| Some((*fd, mounts::identity(*fd)?))));
         for fd in &descriptors {
             words::set(*fd, words::HIDDEN);
         }
@@ -447,6 +458,14 @@ impl Store {
         let client = self.client.take();
         // One that has panicked may do so again.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(client)));
+    }
+
+    /// Closes what clients that have ended left open. All of it stays known: the next caller may be
+    /// a process with another table.
+    fn close_opened(&mut self) {
+        for entry in self.opened.iter().filter(|entry| is_open(entry)) {
+            let _ = kernel::close(entry.0);
+        }
     }
 
     fn forget_descriptors(&mut self) -> Vec<RawFd> {
@@ -530,6 +549,10 @@ pub(crate) fn retire() {
     }
     while SYNCS.load(Acquire) != 0 {
         kernel::pause();
+    }
+    // Nothing of a client is left that would close its descriptors.
+    if mounts::are_any() {
+        with(|state| state.stores.iter_mut().for_each(Store::close_opened));
     }
 }
 
@@ -654,6 +677,7 @@ impl State {
             for fd in store.forget_descriptors() {
                 let _ = kernel::close(fd);
             }
+            store.close_opened();
         }
     }
 }

@@ -5,6 +5,7 @@
  * no socket is left, and the process goes on to write to its file, from where it was. */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -14,6 +15,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,8 @@
 
 enum { NOBODY = 65534, LINES = 50 };
 static const char *mount_, *folder;
+/* /proc, which a process has that has changed its root, too. */
+static int proc_;
 static const char LINE[] = "a line\n";
 extern int pivot_root(const char *, const char *);
 
@@ -48,8 +52,8 @@ static int kept(int prints) {
   /* The first ones are the output, which the test has in its folder. */
   for (int fd = 3; fd < 4096; fd++) {
     char link[64];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = syscall(SYS_readlinkat, AT_FDCWD, link, name, sizeof name - 1);
+    snprintf(link, sizeof link, "self/fd/%d", fd);
+    ssize_t length = syscall(SYS_readlinkat, proc_, link, name, sizeof name - 1);
     if (length < 0) continue;
     name[length] = 0;
     if (is_of_store(name)) {
@@ -57,15 +61,17 @@ static int kept(int prints) {
       if (prints) fprintf(stderr, "descriptor %d: %s\n", fd, name);
     }
   }
-  FILE *maps = fopen("/proc/self/maps", "r");
-  while (maps && fgets(name, sizeof name, maps)) {
+  int opened = openat(proc_, "self/maps", O_RDONLY);
+  FILE *maps = opened < 0 ? NULL : fdopen(opened, "r");
+  if (!maps) fail("/proc/self/maps", "cannot be read");
+  while (fgets(name, sizeof name, maps)) {
     char access[5], *path = strchr(name, '/');
     if (path && sscanf(name, "%*s %4s", access) == 1 && access[3] == 's' && is_of_store(path)) {
       count++;
       if (prints) fprintf(stderr, "mapping: %s", name);
     }
   }
-  if (maps) fclose(maps);
+  fclose(maps);
   return count;
 }
 
@@ -111,6 +117,66 @@ static int child_in_same_memory(void) {
   return -ended_well(clone(in_child, stack + sizeof stack, CLONE_VM | SIGCHLD, "CLONE_VM"));
 }
 
+static char child_stack[1 << 18] __attribute__((aligned(16)));
+
+/* A child for which this process waits, in the same memory where the library lets it be. */
+static int waited_for(int (*run)(void *), void *argument) {
+  return ended_well(clone(run, child_stack + sizeof child_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument));
+}
+
+/* The same, past the library: it stays in the same memory. */
+static int unseen(int (*run)(void *), void *argument) {
+  int (*own)(int (*)(void *), void *, int, void *, ...) = dlsym(dlopen("libc.so.6", RTLD_NOW), "clone");
+  return ended_well(own(run, child_stack + sizeof child_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument));
+}
+
+static int close_range_of_all(void *unused) { return close_range(3, ~0U, 0); }
+
+static int close_from(void *unused) {
+  closefrom(3);
+  return 0;
+}
+
+static int close_each(void *unused) {
+  for (int fd = 3; fd < 4096; fd++) close(fd);
+  return 0;
+}
+
+static int put_others_there(void *unused) {
+  for (int fd = 3; fd < 1024; fd++) dup2(2, fd);
+  return 0;
+}
+
+static int give_up(void *unused) { return (int)syscall(SYS_setresuid, NOBODY, NOBODY, NOBODY); }
+
+static int change_root(void *unused) { return chroot("/proc"); }
+
+static int in_vfork(int (*run)(void *), void *argument) {
+  pid_t child = vfork();
+  if (child == 0) _exit(run(argument));
+  return ended_well(child);
+}
+
+/* The C library's own child in the same memory. */
+static int spawned(void) {
+  char *arguments[] = {"true", NULL};
+  posix_spawn_file_actions_t actions;
+  pid_t child = -1;
+  if (posix_spawn_file_actions_init(&actions) || posix_spawn_file_actions_addclosefrom_np(&actions, 3)) return 1;
+  if (posix_spawnp(&child, "true", &actions, NULL, arguments, environ)) return 1;
+  return ended_well(child);
+}
+
+/* A child with this process's root folder, and descriptors and memory of its own. */
+static int child_of_same_root(void) {
+  return -ended_well(clone(change_root, child_stack + sizeof child_stack, CLONE_FS | SIGCHLD, NULL));
+}
+
+/* A child with this process's descriptors, and memory of its own. */
+static int child_of_same_table(void) {
+  return -ended_well(clone(in_child, child_stack + sizeof child_stack, CLONE_FILES | SIGCHLD, "CLONE_FILES"));
+}
+
 #define WAYS(WAY)                                                      \
   WAY(setuid, setuid(NOBODY))                                          \
   WAY(setgid, setgid(NOBODY))                                          \
@@ -135,6 +201,8 @@ static int child_in_same_memory(void) {
   WAY(raw_own_table, syscall(SYS_unshare, CLONE_FILES))                \
   WAY(closed_in_own_table, close_range(4000, 4001, CLOSE_RANGE_UNSHARE)) \
   WAY(same_memory, child_in_same_memory())                             \
+  WAY(same_table, child_of_same_table())                               \
+  WAY(same_root, child_of_same_root())                                 \
   WAY(seccomp, install_filter())
 
 /* Those whose child must have nothing; the process itself stays a client. */
@@ -143,7 +211,25 @@ static int child_in_same_memory(void) {
   WAY(bare_fork, child_of(_Fork(), "_Fork"))                           \
   WAY(clone, child_of_clone("clone"))                                  \
   WAY(raw_clone, child_of((pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0), "SYS_clone")) \
-  WAY(raw_fork, child_of((pid_t)syscall(SYS_fork), "SYS_fork"))
+  WAY(raw_fork, child_of((pid_t)syscall(SYS_fork), "SYS_fork"))        \
+  WAY(vfork, in_vfork(in_child, "vfork"))                              \
+  WAY(raw_vfork, child_of((pid_t)syscall(SYS_vfork), "SYS_vfork"))     \
+  WAY(waited_for, waited_for(in_child, "CLONE_VFORK"))                 \
+  WAY(closes_range, waited_for(close_range_of_all, NULL))              \
+  WAY(closes_from, waited_for(close_from, NULL))                       \
+  WAY(closes_each, waited_for(close_each, NULL))                       \
+  WAY(puts_others, waited_for(put_others_there, NULL))                 \
+  WAY(gives_up, waited_for(give_up, NULL))                             \
+  WAY(changes_root, waited_for(change_root, NULL))                     \
+  WAY(vfork_closes, in_vfork(close_from, NULL))                        \
+  WAY(spawned, spawned())
+
+/* Those in the memory of a process that does not know of them. */
+#define UNSEEN(WAY)                                                    \
+  WAY(unseen_closes_range, unseen(close_range_of_all, NULL))           \
+  WAY(unseen_closes_each, unseen(close_each, NULL))                    \
+  WAY(unseen_gives_up, unseen(give_up, NULL))                          \
+  WAY(unseen_changes_root, unseen(change_root, NULL))
 
 /* Makes this process a client, with a file; its descriptor. */
 static int begin(const char *way) {
@@ -211,8 +297,20 @@ WAYS(GIVES_UP)
     if (CALL) fail(way, "its child");                                  \
     if (!kept(0)) fail(way, "the child has ended its parent's client"); \
     go_on(way, fd);                                                    \
+    if (setuid(NOBODY)) fail(way, "setuid failed");                    \
+    if (kept(1)) fail(way, "keeps these");                             \
   }
 CHILDREN(HAS_CHILD)
+
+#define HAS_UNSEEN(NAME, CALL)                                         \
+  static void of_##NAME(const char *way) {                             \
+    int fd = begin(way);                                               \
+    if (CALL) fail(way, "its child");                                  \
+    if (setuid(NOBODY)) fail(way, "setuid failed");                    \
+    if (kept(1)) fail(way, "keeps these");                             \
+    go_on(way, fd);                                                    \
+  }
+UNSEEN(HAS_UNSEEN)
 
 /* A call that fails takes nothing. */
 static void refused(const char *way) {
@@ -226,10 +324,13 @@ int main(int count, char **arguments) {
   if (count != 3) return 2;
   mount_ = arguments[1];
   folder = arguments[2];
+  proc_ = open("/proc", O_PATH | O_DIRECTORY);
+  if (proc_ < 0) fail("/proc", "cannot be opened");
   int bad = in_process("refused", refused);
 #define RUN_UP(NAME, CALL) bad += in_process(#NAME, up_##NAME);
   WAYS(RUN_UP)
 #define RUN_OF(NAME, CALL) bad += in_process(#NAME, of_##NAME);
   CHILDREN(RUN_OF)
+  UNSEEN(RUN_OF)
   return bad != 0;
 }

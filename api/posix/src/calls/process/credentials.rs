@@ -6,11 +6,16 @@
 //! 2. So clients end before such a call, and the kernel serves the files from then on, by the
 //!    descriptors that the program has. A call that fails takes nothing: clients may begin again.
 //! 3. The same before a thread, or a child in the same memory, gets a table of descriptors of its
-//!    own: it keeps what the client closes in the other table ([`copies_descriptors`]).
-//! 4. Nothing else is kept by an earlier right. A request to the service of sockets has a
+//!    own: it keeps what the client closes in the other table. And before a child with memory of
+//!    its own shares the table or the root folder ([`shares_in_part`]).
+//! 4. A child for which its parent waits gets memory of its own, as that of `vfork` does
+//!    ([`apart`]): what it closes says nothing about the parent.
+//! 5. A process may have children that the library does not see. So a client's descriptors are
+//!    compared with the table before such a call, whatever its memory says.
+//! 6. Nothing else is kept by an earlier right. A request to the service of sockets has a
 //!    connection of its own, which it judges by the credentials of that moment. Connections through
 //!    memory, like the kernel's sockets, stay with those who have them.
-//! 5. Not such calls: what decides only about a later exec (`PR_SET_NO_NEW_PRIVS`, ambient
+//! 7. Not such calls: what decides only about a later exec (`PR_SET_NO_NEW_PRIVS`, ambient
 //!    capabilities), which closes everything; namespaces that hide no file (networks, processes).
 
 use std::ffi::{c_char, c_int, c_long, c_void};
@@ -41,10 +46,22 @@ pub(crate) fn giving_up<T: Default + PartialOrd>(call: impl FnOnce() -> T) -> T 
     answer
 }
 
-/// Whether `clone` with these flags copies the table of descriptors of a memory that goes on with
-/// both. In a child that its parent waits for, the copy ends with exec.
-pub(crate) fn copies_descriptors(flags: c_int) -> bool {
-    flags & (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK) == libc::CLONE_VM
+/// Whether `clone` with these flags lets two processes, or threads, share some of their memory,
+/// descriptors and root folder, but not both memory and descriptors: what the client in one of them
+/// closes stays open in the other, or one gives up rights for both.
+pub(crate) fn shares_in_part(flags: c_int) -> bool {
+    const BOTH: c_int = libc::CLONE_VM | libc::CLONE_FILES;
+    flags & (BOTH | libc::CLONE_FS) != 0 && flags & BOTH != BOTH
+}
+
+/// The flags with which `clone` makes a child for which its parent waits, and which has descriptors
+/// of its own: with memory of its own, too. What it writes for the parent is lost, as in a child of
+/// `vfork`. Its storage of a thread is a copy, as all of its memory.
+pub(crate) fn apart(flags: c_int) -> c_int {
+    const NEED_MEMORY: c_int = libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
+    const WAITS: c_int = libc::CLONE_VM | libc::CLONE_VFORK;
+    const SHARED: c_int = libc::CLONE_VM | libc::CLONE_SETTLS;
+    if flags & (WAITS | NEED_MEMORY) == WAITS { flags & !SHARED } else { flags }
 }
 
 /// The flags with which a system call makes a thread or a child; none for another call.
@@ -208,7 +225,7 @@ pub(crate) unsafe fn system_call(number: c_long, arguments: [usize; 6]) -> Optio
         | libc::SYS_landlock_restrict_self => Some(giving_up(call)),
         libc::SYS_unshare if arguments[0] as c_int & TAKING != 0 => Some(giving_up(call)),
         libc::SYS_clone | libc::SYS_clone3
-            if flags_of_clone(number, arguments).is_some_and(copies_descriptors) =>
+            if flags_of_clone(number, arguments).is_some_and(shares_in_part) =>
         {
             Some(giving_up(call))
         }
@@ -219,25 +236,52 @@ pub(crate) unsafe fn system_call(number: c_long, arguments: [usize; 6]) -> Optio
 
 #[cfg(test)]
 mod tests {
+    use libc::{
+        CLONE_FILES, CLONE_FS, CLONE_SETTLS, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM, SIGCHLD,
+    };
+
     use super::*;
 
     #[test]
-    fn either_clone_by_number_with_a_table_of_its_own_is_found() {
+    fn a_child_shares_memory_and_descriptors_or_the_client_ends() {
+        let thread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SETTLS;
+        for whole in
+            [SIGCHLD, CLONE_VFORK, CLONE_VM | CLONE_FILES, CLONE_VM | CLONE_FILES | CLONE_VFORK, thread]
+        {
+            assert!(!shares_in_part(whole), "{whole:x}");
+        }
+        for part in [CLONE_VM, CLONE_VM | CLONE_VFORK, CLONE_VM | CLONE_FS, CLONE_FILES, CLONE_FS] {
+            assert!(shares_in_part(part | SIGCHLD), "{part:x}");
+        }
+    }
+
+    #[test]
+    fn a_child_for_which_its_parent_waits_has_memory_of_its_own() {
+        let waits = CLONE_VM | CLONE_VFORK | SIGCHLD;
+        assert_eq!(apart(waits), CLONE_VFORK | SIGCHLD);
+        assert_eq!(apart(waits | CLONE_FS | CLONE_SETTLS), CLONE_VFORK | CLONE_FS | SIGCHLD);
+        for same in [waits | CLONE_FILES, waits | CLONE_SIGHAND, CLONE_VM, CLONE_VFORK, 0] {
+            assert_eq!(apart(same), same, "{same:x}");
+        }
+    }
+
+    #[test]
+    fn either_clone_by_number_with_a_part_of_its_parent_is_found() {
         let cases = [
-            (libc::CLONE_VM, true),
-            (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND, true),
-            (libc::CLONE_VM | libc::CLONE_FILES, false),
-            (libc::CLONE_VM | libc::CLONE_VFORK, false),
+            (CLONE_VM, true),
+            (CLONE_VM | CLONE_THREAD | CLONE_SIGHAND, true),
+            (CLONE_VM | CLONE_FILES, false),
+            (CLONE_VM | CLONE_VFORK, true),
             (0, false),
         ];
-        for (flags, copies) in cases {
+        for (flags, shares) in cases {
             // Flags beyond 32 bits are those of `clone3` alone.
             let structure = [flags as u64 | 1 << 33, 0, 0, 0, 0, 0, 0, 0];
             let address = structure.as_ptr().expose_provenance();
-            let found = |number, arguments| flags_of_clone(number, arguments).is_some_and(copies_descriptors);
-            assert_eq!(found(libc::SYS_clone, [flags as usize, 0, 0, 0, 0, 0]), copies, "{flags:x}");
+            let found = |number, arguments| flags_of_clone(number, arguments).is_some_and(shares_in_part);
+            assert_eq!(found(libc::SYS_clone, [flags as usize, 0, 0, 0, 0, 0]), shares, "{flags:x}");
             let three = [address, size_of_val(&structure), 0, 0, 0, 0];
-            assert_eq!(found(libc::SYS_clone3, three), copies, "{flags:x}");
+            assert_eq!(found(libc::SYS_clone3, three), shares, "{flags:x}");
         }
         assert_eq!(flags_of_clone(libc::SYS_clone3, [0, 64, 0, 0, 0, 0]), None, "the kernel refuses it");
         assert_eq!(flags_of_clone(libc::SYS_clone3, [8, 4, 0, 0, 0, 0]), None, "it is too short");

@@ -3,10 +3,12 @@
 //! 1. [`begin`] is the constructor: look up the C library's functions, read the environment, adopt
 //!    what exec left open.
 //! 2. A child of fork has a copy of everything; its thread has another id ([`child`]). `vfork`
-//!    becomes `fork`: a child that shares its parent's memory would remove descriptors from the
-//!    parent's table.
+//!    becomes `fork`, and `clone` with CLONE_VM and CLONE_VFORK, but without CLONE_FILES, becomes
+//!    one with CLONE_VFORK ([`apart`]): a child that shares its parent's memory would remove
+//!    descriptors from the parent's table.
 //! 3. A child in which no handler of a fork runs (`_Fork`, `clone`, `syscall`) closes what its
-//!    parent has open as a client of a file system, before code of the program runs.
+//!    parent has open as a client of a file system, before code of the program runs. `clone` runs
+//!    the handlers of this library for sockets.
 //! 4. [`end`] leaves the hints that closing would have left.
 
 use std::ffi::{c_int, c_long, c_void};
@@ -15,14 +17,14 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use sietch_ring::stream;
 
 use crate::calls::descriptor::adopt;
-use crate::calls::process::credentials::{copies_descriptors, giving_up};
+use crate::calls::process::credentials::{apart, giving_up, shares_in_part};
 use crate::calls::process::{dlopen, exec};
 use crate::connection::edges::Edges;
 use crate::connection::peer::announce_close;
 use crate::context;
 use crate::descriptor::description::socket_flag;
 use crate::descriptor::{in_flight, room, table};
-use crate::files::state;
+use crate::files::{mounts, state};
 use crate::listener::reregister;
 use crate::readiness::hooks;
 use crate::signal::{disposition, longjmp};
@@ -98,6 +100,9 @@ unsafe extern "C" fn in_child(start: *mut c_void) -> c_int {
     // SAFETY: a copy of the frame of `clone`, which is in the child's memory.
     let Start { run, argument } = unsafe { start.cast::<Start>().read() };
     state::leave_if_child();
+    if context::get().is_some() {
+        child();
+    }
     // SAFETY: the caller of `clone` upholds its contract.
     unsafe { run(argument) }
 }
@@ -114,14 +119,21 @@ pub unsafe fn clone(
     argument: *mut c_void,
     more: [*mut c_void; 3],
 ) -> c_int {
-    if flags & libc::CLONE_VM != 0 {
-        // SAFETY: the caller upholds this function's contract.
-        let call = || unsafe { originals::clone(run, stack, flags, argument, more) };
-        return if copies_descriptors(flags) { giving_up(call) } else { call() };
-    }
+    let is_active = context::get().is_some() || mounts::are_any();
+    let flags = if is_active { apart(flags) } else { flags };
     let mut start = Start { run, argument };
-    // SAFETY: the caller upholds this function's contract; the child has a copy of this frame.
-    unsafe { originals::clone(in_child, stack, flags, (&raw mut start).cast(), more) }
+    // A child that has a copy of the memory has one of this frame.
+    let (run, argument) = if flags & libc::CLONE_VM == 0 {
+        if context::get().is_some() {
+            parent();
+        }
+        (in_child as Run, (&raw mut start).cast())
+    } else {
+        (run, argument)
+    };
+    // SAFETY: the caller upholds this function's contract.
+    let call = || unsafe { originals::clone(run, stack, flags, argument, more) };
+    if shares_in_part(flags) { giving_up(call) } else { call() }
 }
 
 /// A child that `syscall(2)` has made, or its parent.
@@ -138,6 +150,18 @@ fn is_fork(number: c_long) -> bool {
         return true;
     }
     matches!(number, libc::SYS_clone | libc::SYS_clone3)
+}
+
+/// A system call, by number, of which a child has its own memory ([`apart`]).
+pub(crate) fn apart_by_number(number: c_long, mut arguments: [usize; 6]) -> (c_long, [usize; 6]) {
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_vfork {
+        return (libc::SYS_fork, arguments);
+    }
+    if number == libc::SYS_clone {
+        arguments[0] = apart(arguments[0] as c_int).cast_unsigned() as usize;
+    }
+    (number, arguments)
 }
 
 /// `_exit(2)`.
