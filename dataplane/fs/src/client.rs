@@ -459,7 +459,6 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 self.tries.waited.room.commits += 1;
                 continue;
             };
-            self.digested(position);
             // A full pool takes few records at a time, so many digests may come before.
             self.tries.waited.room.commits += u32::from(position >= end);
         }
@@ -493,8 +492,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 }
                 Err(AppendError::Full) => {
                     self.service.logged(self.log.next_position());
-                    let position = self.wait_for_digest()?.ok_or(Errno::NOSPC)?;
-                    self.digested(position);
+                    self.wait_for_digest()?.ok_or(Errno::NOSPC)?;
                 }
                 Err(AppendError::Invalid(_)) => return Err(Errno::INVAL),
             }
@@ -539,8 +537,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 continue;
             }
             self.service.logged(self.log.next_position());
-            let Some(position) = self.wait_for_digest()? else { break };
-            self.digested(position);
+            if self.wait_for_digest()?.is_none() {
+                break;
+            }
         }
         Ok(())
     }

@@ -8,9 +8,11 @@
 //!    back those before it in that order. So clients never wait for each other in a circle. It does
 //!    give them back when a revocation is urgent, and begins anew: what it waits for may be held by
 //!    a client that does not answer.
-//! 3. Leases stay after the operation. Between operations, and while it waits, the client answers
-//!    revocations ([`Client::answer`]): it names the end of its log, and says whether the inode is
-//!    still open here.
+//! 3. Leases stay after the operation. Between operations, and while it waits for one, the client
+//!    answers revocations ([`Client::answer`]): it names the end of its log, and says whether the
+//!    inode is still open here. An operation that waits for the digest or for room has all of its
+//!    leases. It keeps them until a revocation is urgent, and then stops and runs again
+//!    ([`Client::answer_within`]), unless it has changed something by then.
 //! 4. With a grant the client changes to the newest root, and drops from its overlay what that has.
 //!    So it sees what others did, and never a state of its own from before.
 //! 5. A new inode needs no request: its number belongs to this client. A revocation may name such a
@@ -220,6 +222,24 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
     }
 
+    /// Takes messages of the service in an operation that waits.
+    ///
+    /// # Errors
+    /// A lease had to be released: the operation returns, and runs again.
+    pub(super) fn answer_within(&mut self) -> Result<(), Errno> {
+        if !S::IS_SHARED {
+            return Ok(());
+        }
+        self.answer(true);
+        self.check_going()?;
+        if self.leases.has_committed || !self.leases.deferred.iter().any(|revocation| revocation.is_urgent) {
+            return Ok(());
+        }
+        self.reconsider();
+        self.leases.is_stopped = true;
+        Err(Errno::AGAIN)
+    }
+
     /// Answers a revocation, at once or after the operation that needs the lease.
     fn revoked(&mut self, revocation: Revocation) {
         let Revocation { inode, serial, may_share, is_urgent } = revocation;
@@ -345,8 +365,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             self.leases.has_asked_room = true;
         }
         loop {
-            self.answer(true);
-            self.check_going()?;
+            self.answer_within()?;
             if let Some(is_there) = self.leases.room.take() {
                 self.leases.has_asked_room = false;
                 self.progress();

@@ -274,19 +274,14 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     ) -> Result<(), Errno> {
         self.service.logged(self.log.next_position());
         loop {
-            let Some(position) = self.wait_for_digest()? else {
+            if self.wait_for_digest()?.is_none() {
                 self.charges.all_digested();
                 self.progress();
                 // What is left in the overlay is not digested.
                 self.drop_digested(u64::MAX);
                 return Ok(());
-            };
-            self.digested(position);
-            self.drop_digested(u64::MAX);
-            if S::IS_SHARED {
-                self.answer(true);
-                self.check_going()?;
             }
+            self.drop_digested(u64::MAX);
             if is_enough(self)? {
                 return Ok(());
             }

@@ -34,22 +34,28 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         retry.or(pause).map(|pending| (waited, pending))
     }
 
-    /// Waits until the log is digested further; `None` when all of it is.
+    /// Waits until the log is digested further, and takes notice; `None` when all of it is.
     ///
     /// # Errors
-    /// As of [`Service::wait`]. `EAGAIN`: the operation is tried again.
+    /// As of [`Service::wait`]. `EAGAIN`: the operation ends, and runs again.
     pub(super) fn wait_for_digest(&mut self) -> Result<Option<u64>, Errno> {
-        if !self.tries.may_repeat() {
-            return self.service.wait();
-        }
-        match self.service.begin_wait()? {
-            DigestWait::Digested(position) => Ok(Some(position)),
-            DigestWait::Complete => Ok(None),
-            DigestWait::Pending(pending) => {
-                self.tries.retry = Some(pending);
-                Err(Errno::AGAIN)
+        let position = if self.tries.may_repeat() {
+            match self.service.begin_wait()? {
+                DigestWait::Digested(position) => Some(position),
+                DigestWait::Complete => None,
+                DigestWait::Pending(pending) => {
+                    self.tries.retry = Some(pending);
+                    return Err(Errno::AGAIN);
+                }
             }
+        } else {
+            self.service.wait()?
+        };
+        if let Some(position) = position {
+            self.digested(position);
         }
+        self.answer_within()?;
+        Ok(position)
     }
 
     /// Runs a part of an operation that may be done again.
@@ -57,9 +63,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         &mut self,
         part: impl FnOnce(&mut Self) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        let had_logged = self.tries.has_logged;
+        let (had_logged, had_committed) = (self.tries.has_logged, self.leases.has_committed);
         let result = part(self);
-        self.tries.has_logged = had_logged;
+        (self.tries.has_logged, self.leases.has_committed) = (had_logged, had_committed);
         result
     }
 

@@ -8,4 +8,5 @@ mod programs;
 mod quotas;
 mod room;
 mod turns;
+mod urgent;
 mod world;

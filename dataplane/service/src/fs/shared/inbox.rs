@@ -160,6 +160,16 @@ impl Inbox {
         self.wait(end, |_| (self.progresses.load(Ordering::Acquire) != seen).then_some(()))
     }
 
+    /// As [`Inbox::wait_progress`], or until a revocation is urgent. That stays here.
+    pub(super) fn wait_digest(&self, seen: u64, end: Instant) -> Result<Option<()>, Errno> {
+        let is_urgent =
+            |message: &Message| matches!(message, Message::Revoked(revocation) if revocation.is_urgent);
+        self.wait(end, |state| {
+            let has_progress = self.progresses.load(Ordering::Acquire) != seen;
+            (has_progress || state.messages.iter().any(is_urgent)).then_some(())
+        })
+    }
+
     /// The log is digested up to this position, a MiB in so many nanoseconds.
     pub(super) fn pace(&self) -> (u64, u64) {
         let state = self.state();

@@ -74,6 +74,8 @@ pub struct Remote {
     syncs: Option<Syncs>,
     /// Number of the progress that is known here.
     seen: u64,
+    /// The log is digested up to here.
+    digested: u64,
     /// The log has no record before this position that is not digested.
     read: u64,
     budget: u64,
@@ -370,6 +372,7 @@ impl Remote {
             .map_err(|error| failed(&error.to_string()))?;
         let remote = Self {
             seen: 0,
+            digested: progress.digested,
             read: progress.read,
             budget: progress.budget,
             returns: 0,
@@ -542,7 +545,8 @@ impl Remote {
         // A budget from before room was returned is too large.
         self.budget =
             if progress.returns == self.returns { progress.budget } else { self.budget.min(progress.budget) };
-        Some(progress.digested)
+        self.digested = progress.digested;
+        Some(self.digested)
     }
 }
 
@@ -629,8 +633,9 @@ impl Service<Mapped> for Remote {
         self.reported = self.logged;
         self.send(&Request::Wait(self.logged));
         let seen = self.seen;
-        self.wait_for(|inbox, end| inbox.wait_progress(seen, end))?;
-        Ok(self.poll())
+        self.wait_for(|inbox, end| inbox.wait_digest(seen, end))?;
+        // A lease that is to be released at once does not wait for a commit.
+        Ok(Some(self.poll().unwrap_or(self.digested)))
     }
 
     fn begin_wait(&mut self) -> Result<DigestWait, Errno> {

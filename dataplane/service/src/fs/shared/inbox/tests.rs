@@ -1,4 +1,4 @@
-//! What ends a pause.
+//! What ends a wait.
 
 use std::time::Duration;
 
@@ -47,4 +47,17 @@ fn a_pause_ends_when_the_service_does() {
 #[test]
 fn a_pause_ends_by_itself() {
     Inbox::new(progress(64)).pause(64, Duration::from_millis(1));
+}
+
+#[test]
+fn a_wait_for_the_digest_ends_when_a_revocation_is_urgent() {
+    let inbox = Inbox::new(progress(64));
+    let revoked = |is_urgent| Notice::Revoked { inode: 5, serial: 1, may_share: false, is_urgent };
+    inbox.deliver(revoked(false));
+    let seen = inbox.progress(0).expect("the first one").0;
+    assert_eq!(inbox.wait_digest(seen, Instant::now() + Duration::from_millis(1)), Ok(None));
+    std::thread::scope(|scope| {
+        scope.spawn(|| inbox.deliver(revoked(true)));
+        assert_eq!(inbox.wait_digest(seen, Instant::now() + LONG), Ok(Some(())));
+    });
 }
