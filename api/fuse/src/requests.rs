@@ -622,10 +622,13 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.run_as(&permitted(sender(request)), |state, caller| {
-            state.file_system.xattr(caller, inode(number), name.as_bytes())
-        });
-        reply_value(value, size, reply);
+        let (credentials, number, name) = (permitted(sender(request)), inode(number), owned(name));
+        // It changes nothing, but the usage of users is shown when it is digested.
+        let get = move |state: &mut State<F>| {
+            state.file_system.xattr(Caller { credentials: &credentials, now: now() }, number, &name)
+        };
+        let how = How { syncs: false, ..self.how(request) };
+        self.changes.run(how, get, move |value| reply_value(value.map_err(errno), size, reply));
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {

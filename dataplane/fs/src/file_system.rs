@@ -184,6 +184,8 @@ pub struct Waited {
     pub(crate) room: Awaited,
     /// For what its user has removed.
     pub(crate) quota: Awaited,
+    /// For the usage that it shows.
+    pub(crate) shown: Awaited,
 }
 
 /// Commits that were waited for.

@@ -240,6 +240,14 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         Err(Errno::AGAIN)
     }
 
+    /// Answers what is to be answered, in an operation that needs no lease any more.
+    pub(super) fn answer_all(&mut self) {
+        if S::IS_SHARED {
+            self.answer(false);
+            self.reconsider();
+        }
+    }
+
     /// Answers a revocation, at once or after the operation that needs the lease.
     fn revoked(&mut self, revocation: Revocation) {
         let Revocation { inode, serial, may_share, is_urgent } = revocation;

@@ -13,9 +13,14 @@
 //!    makes less of the user's, the client waits until the operation fits, or until all of its log
 //!    is digested and what was removed is free: then usage is exact. Only then it refuses. A user
 //!    who tries again and again makes nothing wait: nothing of this user is left in the log.
-//! 5. Who may set limits is shown exact usage: the client waits until all of its log is digested.
-//!    Other users are shown what is digested, so that they make nothing wait.
-//! 6. `chown` is allowed to user 0 alone, so it is never refused, and counts at the new owner.
+//! 5. A user that may set limits is shown exact usage: the client waits until what its log has is
+//!    digested, and what that freed is free. Where others go on to log, it waits for a few commits
+//!    more ([`SETTLING`]), not until they stop. Other users are shown what is digested: they make
+//!    nothing wait.
+//! 6. A limit holds from its digest on, which the client waits for. The try of a front end does
+//!    not: the kernel keeps all others from the root directory until the answer. To show the limit
+//!    then waits.
+//! 7. `chown` is allowed to user 0 alone, so it is never refused, and counts at the new owner.
 //!
 //! What it must never do: refuse because of records that are pointless by now; refuse what needs
 //! nothing, as to overwrite a block.
@@ -45,6 +50,9 @@ const LOOKED_AT: u64 = 1024;
 /// Commits that an operation waits for when all that was logged before it is digested, at most:
 /// what its user has removed is free after some of them. Others log meanwhile, without an end.
 const QUOTA_WAITS: u32 = 1024;
+/// Commits that are waited for before usage is shown, when all that was logged before is digested
+/// and others log more.
+const SETTLING: u32 = 2;
 const BLOCK_BYTES: u64 = BLOCK as u64;
 
 /// What an operation needs of its owner's quota.
@@ -257,13 +265,24 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         })
     }
 
-    /// Waits until all of the log is digested, and what it freed is free: for a few commits.
+    /// Waits until all that the log has is digested, and what it freed is free: for a few commits.
+    /// What the operation looked up before may change meanwhile.
     fn digest_all(&mut self) -> Result<(), Errno> {
-        let (end, mut waits) = (self.log.next_position(), 0);
+        let end = self.tries.waited.shown.since(self.log.next_position());
+        if self.has_settled(end) {
+            return Ok(());
+        }
         self.digest_until(&mut |client| {
-            waits += u32::from(client.digested >= end);
-            Ok(waits == ROOM_WAITS)
+            client.tries.waited.shown.commits += u32::from(client.digested >= end);
+            client.answer_all();
+            Ok(client.has_settled(end))
         })
+    }
+
+    /// Whether usage can be shown of the log up to `end`.
+    fn has_settled(&self, end: u64) -> bool {
+        let most = if self.log.next_position() > end { SETTLING } else { ROOM_WAITS };
+        self.tries.waited.shown.commits >= most
     }
 
     /// Waits until all of the log is digested, and what it freed is free, or until it is enough. A
@@ -382,7 +401,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     }
 
     /// Sets a limit, which is there if it is not "none": by user 0, or the owner of the root
-    /// directory. It holds for this client when this returns.
+    /// directory. It holds for this client when this returns; in a try, when it is digested.
     pub(super) fn set_limit(
         &mut self,
         caller: Caller<'_>,
@@ -405,7 +424,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         // No longer than two numbers.
         let change = Change::SetXattr { inode: InodeNumber::ROOT, name, length: value.len() as u32 };
         self.commit_with(caller.now, change, value)?;
-        self.digest_all()
+        if self.tries.is_on { Ok(()) } else { self.digest_all() }
     }
 
     /// What one user has, or a list of users: with all that is logged, for who may set limits.

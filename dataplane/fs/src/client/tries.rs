@@ -22,7 +22,7 @@ use crate::file_system::{Pending, Waited};
 impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn start_try(&mut self, waited: Waited) {
         let mut waited = waited;
-        for awaited in [&mut waited.room, &mut waited.quota] {
+        for awaited in [&mut waited.room, &mut waited.quota, &mut waited.shown] {
             // There was a commit since the last try.
             awaited.commits += u32::from(awaited.end.is_some_and(|end| self.digested >= end));
         }

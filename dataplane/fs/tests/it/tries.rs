@@ -11,7 +11,7 @@ use sietch_fs::file_system::{
 use sietch_fs::inode::{InodeNumber, Kind};
 use sietch_fs::log::LogWriter;
 use sietch_fs::name::NameKey;
-use sietch_fs::quota::{attribute, limit_value};
+use sietch_fs::quota::{attribute, limit_value, read_line};
 use sietch_fs::{Client, Fault, FileSystem as _, Inline};
 use sietch_sim::Memory;
 
@@ -28,6 +28,8 @@ struct Stalled {
     /// Waits within an operation.
     waits: u32,
     digests: bool,
+    /// So many commits come, where it does not digest.
+    commits: u32,
 }
 
 struct Nothing;
@@ -53,9 +55,10 @@ impl Service<Memory> for Stalled {
     }
 
     fn begin_wait(&mut self) -> Result<DigestWait, Errno> {
-        if !self.digests {
+        if !self.digests && self.commits == 0 {
             return Ok(DigestWait::Pending(Box::new(Nothing)));
         }
+        self.commits = self.commits.saturating_sub(1);
         Ok(self.inline.wait()?.map_or(DigestWait::Complete, DigestWait::Digested))
     }
 
@@ -92,7 +95,7 @@ impl Files {
         media.format(NameKey([7; 16]));
         let (digest, writer, identity) = media.recover(LOG.log).expect("a file system");
         let inline = Inline::new(digest, media.log.clone(), identity).expect("media that work");
-        let service = Stalled { inline, waits: 0, digests: false };
+        let service = Stalled { inline, waits: 0, digests: false, commits: 0 };
         let mut client = Client::new(service, writer, LOG.log);
         let root = Credentials::root();
         let caller = Caller { credentials: &root, now: BIRTH };
@@ -240,5 +243,53 @@ fn a_user_at_its_limit_waits_for_what_it_removed_and_others_do_not() {
     files.digests(true);
     assert_eq!(files.append(&mut waited, handle, &bytes), (Ok(0), false));
     assert_eq!(files.append(&mut Waited::default(), handle, &bytes), (Err(Errno::DQUOT), false));
+    files.whole();
+}
+
+/// Others go on to log meanwhile.
+#[test]
+fn reading_usage_waits_without_the_client_and_for_few_commits() {
+    let mut files = Files::new(4 << 20, 100);
+    let (_, handle) = files.file(b"file");
+    files.append(&mut Waited::default(), handle, &[1; BLOCK as usize]).0.expect("room");
+    let (root, name, mut waited) = (Credentials::root(), attribute(OWNER), Waited::default());
+    let read = |client: &mut Client<Stalled, Memory>, _: Caller<'_>| {
+        client.xattr(Files::caller(&root), ROOT, name.as_bytes())
+    };
+    for _ in 0..10 {
+        assert_eq!(files.attempt(&mut waited, read), (Err(Errno::AGAIN), true));
+    }
+    let mut commits = 0;
+    let line = loop {
+        files.append(&mut Waited::default(), handle, &[1; BLOCK as usize]).0.expect("room");
+        files.client.service().commits = 1;
+        commits += 1;
+        match files.attempt(&mut waited, read) {
+            (Ok(line), false) => break String::from_utf8(line).expect("text"),
+            other => assert_eq!(other, (Err(Errno::AGAIN), true)),
+        }
+        assert!(commits < 8, "it waits until others stop");
+    };
+    let used = read_line(line.trim_end()).expect("a line").1.used;
+    assert!(used.blocks >= 1 && used.inodes == 1, "{used:?}");
+    files.whole();
+}
+
+/// The kernel keeps all others from the root directory until the answer.
+#[test]
+fn setting_a_limit_in_a_try_does_not_wait_for_its_digest() {
+    let mut files = Files::new(4 << 20, 100);
+    let (root, name, value) = (Credentials::root(), attribute(OWNER), limit_value(7 * BLOCK, 0));
+    let set = |client: &mut Client<Stalled, Memory>, _: Caller<'_>| {
+        client.set_xattr(Files::caller(&root), ROOT, name.as_bytes(), value.as_bytes(), XattrMode::Set)
+    };
+    assert_eq!(files.attempt(&mut Waited::default(), set), (Ok(()), false));
+    files.digests(true);
+    let read = |client: &mut Client<Stalled, Memory>, _: Caller<'_>| {
+        client.xattr(Files::caller(&root), ROOT, name.as_bytes())
+    };
+    let line = files.attempt(&mut Waited::default(), read).0.expect("root may");
+    let line = String::from_utf8(line).expect("text");
+    assert_eq!(read_line(line.trim_end()).expect("a line").1.limit.blocks, 7);
     files.whole();
 }
