@@ -13,6 +13,12 @@ pub(crate) fn errno(error: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(error.raw_os_error())
 }
 
+/// The error of an operation on an inode that the kernel names by its number alone: where another
+/// client has removed it, the number is stale, and the kernel looks the name up again.
+pub(crate) fn stale(error: Errno) -> Errno {
+    if error == Errno::NOENT { Errno::STALE } else { error }
+}
+
 /// The inode that the kernel calls by this number: the root is 1 on both sides.
 pub(crate) fn inode(number: INodeNo) -> InodeNumber {
     InodeNumber(number.0)

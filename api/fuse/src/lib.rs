@@ -21,8 +21,9 @@
 //! 5. **Appends** go to the end that the file system knows; the kernel's offset may be old. If the
 //!    two differ, the kernel's pages of that file are invalidated, by a thread that nothing waits
 //!    for.
-//! 6. An inode that the kernel knows is retained ([`FileSystem::retain`]) until the kernel forgets
-//!    it. What the kernel still has at the end is released.
+//! 6. An inode that the kernel knows is noted ([`FileSystem::know`]) until the kernel forgets it.
+//!    What the kernel still has at the end is forgotten. That does not keep what another client
+//!    removes: its number is stale then (`ESTALE`), unless a file is open.
 //! 7. If the file system panics, the caller gets EIO, as does every later request: its state cannot
 //!    be trusted any more. The mount can still be unmounted.
 //!
@@ -41,7 +42,7 @@
 //! `turns`, `replies`; `session`, `waiting`; `state`; `changes`, `flush`, `listing`, `operations`;
 //! `requests`; `mount`.
 //!
-//! [`FileSystem::retain`]: sietch_fs::FileSystem::retain
+//! [`FileSystem::know`]: sietch_fs::FileSystem::know
 #![forbid(unsafe_code)]
 
 mod attributes;

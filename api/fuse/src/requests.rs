@@ -36,7 +36,7 @@ use sietch_fs::lease::Mode;
 use sietch_fs::limits::MAX_RECORD_DATA;
 use sietch_fs::name::{Cookie, MAX_NAME};
 
-use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, now, permissions};
+use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, now, permissions, stale};
 use crate::changes::{Changes, How};
 use crate::listing::{in_turns, list, list_with_attributes};
 use crate::operations::{
@@ -220,7 +220,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        let found = self.run(request, |state| state.file_system.attributes(inode(number)));
+        let found = self.run(request, |state| state.file_system.attributes(inode(number)).map_err(stale));
         reply_attributes(found, self.keep, reply);
     }
 
@@ -253,7 +253,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let handle = handle.map(|handle| Handle(handle.0));
         let who = sender(request);
         let set = move |state: &mut State<F>, caller: Caller<'_>| {
-            set_attributes(state, caller, who, number, handle, change)
+            set_attributes(state, caller, who, number, handle, change).map_err(stale)
         };
         let hides = change.mtime.is_some() && self.service.is_some();
         let (keep, stale) = (self.keep, Arc::clone(&self.stale));
@@ -268,7 +268,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
-        match self.run(request, |state| state.file_system.read_link(inode(number))) {
+        match self.run(request, |state| state.file_system.read_link(inode(number)).map_err(stale)) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
         }
@@ -369,9 +369,9 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let (who, mode) = (sender(request), open_mode(flags));
         let open = move |state: &mut State<F>, caller: Caller<'_>| {
             if mode.truncate && who.uid != 0 {
-                clear_set_id(state, caller, who, number)?;
+                clear_set_id(state, caller, who, number).map_err(stale)?;
             }
-            let handle = state.file_system.open(caller, inode(number), mode)?;
+            let handle = state.file_system.open(caller, inode(number), mode).map_err(stale)?;
             Ok(state.opened(handle))
         };
         let cached = cache_mode(flags, self.appends_directly);
@@ -521,7 +521,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let opened = self.run_as(&permitted(sender(request)), |state, caller| {
             let mode = OpenMode { read: true, ..OpenMode::default() };
-            let handle = state.file_system.open(caller, inode(number), mode)?;
+            let handle = state.file_system.open(caller, inode(number), mode).map_err(stale)?;
             Ok(state.opened(handle))
         });
         match opened {
@@ -616,7 +616,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         };
         let (number, name, value) = (inode(number), owned(name), Box::<[u8]>::from(value));
         let set = move |state: &mut State<F>, caller: Caller<'_>| {
-            state.file_system.set_xattr_step(caller, number, &name, &value, mode)
+            state.file_system.set_xattr_step(caller, number, &name, &value, mode).map_err(stale)
         };
         self.change_in_turns(request, set, reply);
     }
@@ -625,7 +625,8 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let (credentials, number, name) = (permitted(sender(request)), inode(number), owned(name));
         // It changes nothing, but the usage of users is shown when it is digested.
         let get = move |state: &mut State<F>| {
-            state.file_system.xattr(Caller { credentials: &credentials, now: now() }, number, &name)
+            let caller = Caller { credentials: &credentials, now: now() };
+            state.file_system.xattr(caller, number, &name).map_err(stale)
         };
         let how = How { syncs: false, ..self.how(request) };
         self.changes.run(how, get, move |value| reply_value(value.map_err(errno), size, reply));
@@ -640,7 +641,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         };
         while let Some(at) = from {
             let step = self.run_as(&credentials, |state, caller| {
-                state.file_system.xattr_names_step(caller, inode(number), at, &mut take)
+                state.file_system.xattr_names_step(caller, inode(number), at, &mut take).map_err(stale)
             });
             match step {
                 Ok(next) => from = next,
@@ -653,7 +654,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (number, name) = (inode(number), owned(name));
         let remove = move |state: &mut State<F>, caller: Caller<'_>| {
-            state.file_system.remove_xattr(caller, number, &name)
+            state.file_system.remove_xattr(caller, number, &name).map_err(stale)
         };
         self.change(request, remove, move |removed| reply_empty(removed, reply));
     }
@@ -662,7 +663,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         // The kernel checks permissions itself, and does not ask.
         let wanted = (mask.bits() & 7) as u8;
         let checked = self.run_as(&own(request), |state, caller| {
-            state.file_system.check_access(caller, inode(number), wanted)
+            state.file_system.check_access(caller, inode(number), wanted).map_err(stale)
         });
         reply_empty(checked, reply);
     }

@@ -33,7 +33,7 @@ impl<F: FileSystem> State<F> {
 
     /// Keeps an inode for the kernel, to which a reply says its number.
     pub(crate) fn retain(&mut self, shown: Attributes) -> Result<Attributes, Errno> {
-        self.file_system.retain(shown.inode)?;
+        self.file_system.know(shown.inode)?;
         *self.references.entry(shown.inode).or_default() += 1;
         Ok(shown)
     }
@@ -47,7 +47,7 @@ impl<F: FileSystem> State<F> {
             self.references.remove(&inode);
             self.mapped.remove(&inode);
         }
-        self.file_system.release(inode, count);
+        self.file_system.forget(inode, count);
     }
 
     /// Notes that programs map an inode, and takes it from every client that does not know.
@@ -86,7 +86,7 @@ impl<F: FileSystem> State<F> {
             self.file_system.close(handle);
         }
         for (inode, count) in std::mem::take(&mut self.references) {
-            self.file_system.release(inode, count);
+            self.file_system.forget(inode, count);
         }
     }
 }

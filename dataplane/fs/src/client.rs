@@ -10,8 +10,8 @@
 //!    large. Until then base and overlay say the same.
 //! 4. Room for data is promised before it is used: what is in the log and not digested is counted,
 //!    and an operation that would not fit gets `ENOSPC`. Removing always works.
-//! 5. An inode whose last name goes is freed by a record of its own, when the last handle and
-//!    reference are gone. After a crash, recovery does it.
+//! 5. An inode whose last name goes is freed by a record of its own, when nothing keeps it any more
+//!    ([`references`]). After a crash, recovery does it.
 //!
 //! 6. Where other clients have logs too, an operation runs under [`leases`].
 //! 7. Where users have limits, [`quota`] checks what an operation adds.
@@ -30,6 +30,7 @@ mod moved;
 mod names;
 mod operations;
 mod quota;
+mod references;
 mod tries;
 mod xattr_names;
 mod xattrs;
@@ -57,6 +58,7 @@ use charges::Charges;
 use current_try::{FOLLOWING, Try};
 use held::Leases;
 use moved::Moved;
+use references::References;
 use xattr_names::XattrNames;
 
 /// The part of a pool that stays free for what removing and digesting need, and its bounds in
@@ -242,7 +244,7 @@ pub struct Client<S, M: Medium> {
     handles: HashMap<Handle, Open, RandomState>,
     next_handle: u64,
     /// Handles and references of each inode that has some.
-    references: HashMap<InodeNumber, u64, RandomState>,
+    references: HashMap<InodeNumber, References, RandomState>,
     /// Files without a name that may still get one.
     linkable: HashSet<InodeNumber, RandomState>,
     /// Files that are known to have no capabilities.
@@ -562,7 +564,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// Frees an inode that has neither names nor references.
     fn free_if_unused(&mut self, now: Timestamp, inode: InodeNumber) -> Result<(), Errno> {
-        if self.references.contains_key(&inode) {
+        if self.keeps_removed(inode) {
             return Ok(());
         }
         let found = self.see(|overlay, base| overlay.inode(base, inode))?;
@@ -582,7 +584,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
         self.handles.insert(handle, Open { inode, mode });
-        *self.references.entry(inode).or_default() += 1;
+        self.references.entry(inode).or_default().kept += 1;
         handle
     }
 
@@ -590,13 +592,31 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         self.handles.get(&handle).copied().ok_or(Errno::BADF)
     }
 
-    fn drop_references(&mut self, inode: InodeNumber, count: u64) {
+    /// Whether the inode stays here after its last name.
+    fn keeps_removed(&self, inode: InodeNumber) -> bool {
+        self.references.get(&inode).is_some_and(|references| references.keep_removed(S::IS_SHARED))
+    }
+
+    /// After an operation that removed a name of an inode.
+    fn removed(&mut self, now: Timestamp, inode: InodeNumber) -> Result<(), Errno> {
+        if self.references.contains_key(&inode) {
+            let found = self.see(|overlay, base| overlay.inode(base, inode))?;
+            if let Some(references) = self.references.get_mut(&inode) {
+                references.is_removed_here = found.is_some_and(|found| found.links == 0);
+            }
+        }
+        self.free_if_unused(now, inode)
+    }
+
+    /// Handles or references of an inode go.
+    fn drop_references(&mut self, inode: InodeNumber, take: impl FnOnce(&mut References)) {
         let Some(references) = self.references.get_mut(&inode) else { return };
-        *references = references.saturating_sub(count);
-        if *references > 0 {
+        take(references);
+        if references.is_empty() {
+            self.references.remove(&inode);
+        } else if references.keep_removed(S::IS_SHARED) {
             return;
         }
-        self.references.remove(&inode);
         if !self.holds(inode) {
             self.closed(inode);
             return;

@@ -375,6 +375,21 @@ pub trait FileSystem {
     /// Takes `count` references back.
     fn release(&mut self, inode: InodeNumber, count: u64);
 
+    /// As [`FileSystem::retain`], for a kernel that has the inode's number. Where another client of
+    /// a shared file system removes the last name, this keeps nothing: later operations return
+    /// `ENOENT`.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    fn know(&mut self, inode: InodeNumber) -> Result<(), Errno> {
+        self.retain(inode)
+    }
+
+    /// Takes `count` calls of [`FileSystem::know`] back.
+    fn forget(&mut self, inode: InodeNumber, count: u64) {
+        self.release(inode, count);
+    }
+
     /// Waits until this client has a lease on an inode. Another may take it back at any time.
     ///
     /// # Errors

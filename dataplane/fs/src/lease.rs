@@ -135,6 +135,6 @@ pub struct Release {
     pub shares: bool,
     /// The end of its log: no later record needs the lease.
     pub position: u64,
-    /// It has the inode open.
+    /// It keeps the inode although its last name goes.
     pub is_referenced: bool,
 }

@@ -10,14 +10,14 @@
 //!    a client that does not answer.
 //! 3. Leases stay after the operation. Between operations, and while it waits for one, the client
 //!    answers revocations ([`Client::answer`]): it names the end of its log, and says whether the
-//!    inode is still open here. An operation that waits for the digest or for room has all of its
+//!    inode stays here without a name. An operation that waits for the digest or for room has all of its
 //!    leases. It keeps them until a revocation is urgent, and then stops and runs again
 //!    ([`Client::answer_within`]), unless it has changed something by then.
 //! 4. With a grant the client changes to the newest root, and drops from its overlay what that has.
 //!    So it sees what others did, and never a state of its own from before.
 //! 5. A new inode needs no request: its number belongs to this client. A revocation may name such a
 //!    number before it was used: then it is not used.
-//! 6. The last reference to an inode without a name frees it if this client has it alone. Otherwise
+//! 6. The end of what keeps an inode without a name frees it if this client has it alone. Otherwise
 //!    the service does, which knows who else has it open.
 //!
 //! What it must never do: release a lease while an operation runs; make a record without the leases
@@ -278,7 +278,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             self.without_capabilities.remove(&inode);
             self.xattr_names.forget(inode);
         }
-        let is_referenced = self.references.contains_key(&inode);
+        let is_referenced = self.keeps_removed(inode);
         if !shares {
             if is_referenced {
                 self.leases.known_open.insert(inode);

@@ -232,7 +232,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         }
         let place = Place { directory, cookie: entry.cookie, name };
         self.commit(caller.now, Change::Unlink { inode: entry.inode, place }, &[])?;
-        self.free_if_unused(caller.now, entry.inode)
+        self.removed(caller.now, entry.inode)
     }
 
     pub(super) fn move_entry(
@@ -301,7 +301,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         };
         self.commit_with(caller.now, change, &[])?;
         match replaced {
-            Some(replaced) if !exchange => self.free_if_unused(caller.now, replaced.inode)?,
+            Some(replaced) if !exchange => self.removed(caller.now, replaced.inode)?,
             _ => {}
         }
         Ok(true)

@@ -130,18 +130,32 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
 
     fn close(&mut self, handle: Handle) {
         if let Some(open) = self.handles.remove(&handle) {
-            self.drop_references(open.inode, 1);
+            self.drop_references(open.inode, |references| references.kept -= 1);
         }
     }
 
     fn retain(&mut self, inode: InodeNumber) -> Result<(), Errno> {
         self.operation(|client| client.inode(inode))?;
-        *self.references.entry(inode).or_default() += 1;
+        self.references.entry(inode).or_default().kept += 1;
         Ok(())
     }
 
     fn release(&mut self, inode: InodeNumber, count: u64) {
-        self.drop_references(inode, count);
+        self.drop_references(inode, |references| {
+            references.kept = references.kept.saturating_sub(count);
+        });
+    }
+
+    fn know(&mut self, inode: InodeNumber) -> Result<(), Errno> {
+        self.operation(|client| client.inode(inode))?;
+        self.references.entry(inode).or_default().known += 1;
+        Ok(())
+    }
+
+    fn forget(&mut self, inode: InodeNumber, count: u64) {
+        self.drop_references(inode, |references| {
+            references.known = references.known.saturating_sub(count);
+        });
     }
 
     fn hold(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {

@@ -1,6 +1,7 @@
 //! Which clients have an inode open although they have no lease on it.
 //!
-//! A mount has each inode open that the kernel knows: millions after a search through a large tree.
+//! That is what is open, and what a client removed while its kernel still uses it: millions, if
+//! programs have as many files open.
 //! Inodes that are made one after the other have numbers that follow each other, so a client has
 //! sets of 64 numbers.
 
@@ -102,8 +103,7 @@ mod tests {
         assert_eq!((references.len(), references.clients.len()), (0, 0));
     }
 
-    /// A search through a tree of a few million files, which a mount keeps as long as the kernel
-    /// does.
+    /// As many as programs may have open.
     #[test]
     fn millions_of_inodes_are_no_reason_to_end_a_client() {
         const INODES: u64 = 3 << 20;

@@ -231,6 +231,68 @@ fn a_file_without_a_name_that_its_maker_gave_up_is_freed() {
     world.result().expect("it goes on");
 }
 
+/// A kernel that merely knows a file is never told that another client removed it, and would keep
+/// it, with the room and the quota of its owner, for as long as it likes.
+#[test]
+fn what_a_kernel_knows_does_not_stay_when_another_client_removes_it_unless_it_is_open() {
+    let world = world(2);
+    let root = Credentials::root();
+    let exists = |inode| {
+        world.settle();
+        world.core.borrow_mut().digest_mut().base().inode(inode).expect("no fault").is_some()
+    };
+    let make = |name: &[u8]| once(&world, 0, |client| client.create(caller(&root), ROOT, name, &FILE)).inode;
+    let unlink = |name: &[u8]| once(&world, 0, |client| client.unlink(caller(&root), ROOT, name));
+
+    let known = make(b"known");
+    once(&world, 1, |client| client.know(known));
+    unlink(b"known");
+    assert!(!exists(known));
+    assert_eq!(world.call(1, |client| client.attributes(known)), Err(Errno::NOENT));
+    once(&world, 1, |client| {
+        client.forget(known, 1);
+        Ok(())
+    });
+
+    let open = make(b"open");
+    once(&world, 1, |client| client.know(open));
+    let handle = once(&world, 1, |client| client.open(caller(&root), open, READ_WRITE));
+    unlink(b"open");
+    assert!(exists(open));
+    // With a lease again, so that the client frees it itself.
+    once(&world, 1, |client| client.write(caller(&root), handle, WriteAt::End, b"still there"));
+    once(&world, 1, |client| {
+        client.close(handle);
+        Ok(())
+    });
+    assert!(!exists(open));
+    world.result().expect("both go on");
+}
+
+/// A kernel drops what is removed through it, unless a program uses it: as a working directory.
+#[test]
+fn what_a_kernel_knows_stays_when_its_own_client_removes_it() {
+    let world = world(2);
+    let root = Credentials::root();
+    let made = once(&world, 0, |client| client.create(caller(&root), ROOT, b"file", &FILE)).inode;
+    once(&world, 0, |client| client.know(made));
+    once(&world, 0, |client| client.link(caller(&root), made, ROOT, b"second"));
+    once(&world, 0, |client| client.unlink(caller(&root), ROOT, b"file"));
+    once(&world, 0, |client| client.unlink(caller(&root), ROOT, b"second"));
+    // Another client that asks for it changes nothing.
+    assert_eq!(once(&world, 1, |client| client.attributes(made)).links, 0);
+    world.settle();
+    assert_eq!(once(&world, 0, |client| client.attributes(made)).links, 0);
+    once(&world, 0, |client| {
+        client.forget(made, 1);
+        Ok(())
+    });
+    world.settle();
+    let left = world.core.borrow_mut().digest_mut().base().inode(made);
+    assert_eq!(left.expect("no fault").map(|found| found.links), None);
+    world.result().expect("both go on");
+}
+
 /// A refusal is of the request for one inode: an operation that waits for another one goes on.
 #[test]
 fn a_refused_lease_is_reported_to_the_operation_that_needs_it() {
