@@ -11,7 +11,10 @@
 //!    kernel would drop the pages. If the service does not answer, or says that the operation is to
 //!    be called again, the write is tried again each [`AGAIN`], until the service answers or is
 //!    gone. Bytes and reply are kept meanwhile: of as many requests as the kernel has under way.
-//! 5. Each of these four waits has a thread ([`crate::waiting`]): those that read requests never
+//! 5. What waits for room is kept, with its data, in this process: of one user no more than
+//!    [`crate::budget`] allows. What goes beyond gets ENOMEM. Pages that the kernel writes back are
+//!    never refused: they would be lost, and the kernel bounds them itself.
+//! 6. Each of these four waits has a thread ([`crate::waiting`]): those that read requests never
 //!    wait for a medium. A request that does not wait is answered by the thread that read it.
 //!
 //! What it must never do: wait with a turn; try an operation again that was done; wait for a sync
@@ -24,12 +27,15 @@ use rustix::io::Errno;
 use sietch_fs::FileSystem;
 use sietch_fs::file_system::{SyncPoint, Waited, sync_to};
 
+use crate::budget::{Budget, Share};
 use crate::state::{Shared, State, Tried};
 use crate::turns::User;
 use crate::waiting::Waiting;
 
 /// How long a write of pages waits before it is tried again.
 const AGAIN: Duration = Duration::from_millis(250);
+/// What a request keeps while it waits, besides its data: names, and the answer.
+pub(crate) const KEPT: usize = 1 << 10;
 
 /// The threads that wait.
 #[derive(Default)]
@@ -42,6 +48,8 @@ pub(crate) struct Waits {
     pub(crate) syncs: Waiting,
     /// For the service, of pages that the kernel writes back.
     pub(crate) write_back: Waiting,
+    /// What may be kept for requests that wait for room.
+    budget: Arc<Budget>,
 }
 
 impl Waits {
@@ -69,7 +77,7 @@ impl<F> Clone for Changes<F> {
 }
 
 /// How a request is answered.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
     /// Whose request it is.
     pub(crate) user: User,
@@ -77,6 +85,8 @@ pub(crate) struct How {
     pub(crate) syncs: bool,
     /// No program gets the error.
     pub(crate) is_write_back: bool,
+    /// Bytes that are kept while it waits.
+    pub(crate) kept: usize,
 }
 
 impl How {
@@ -106,12 +116,30 @@ impl<F: FileSystem + Send + 'static> Changes<F> {
         self.go_on(how, tried, operation, answer);
     }
 
+    /// A share of what is kept for the request's user, which it may have already.
+    fn share(&self, how: How, share: Option<Share>) -> Result<Option<Share>, Errno> {
+        if how.is_write_back || share.is_some() {
+            return Ok(share);
+        }
+        Budget::take(&self.waits.budget, how.user, how.kept).map(Some).ok_or(Errno::NOMEM)
+    }
+
     /// As [`Changes::run`], for an operation with several steps, each in a turn of its own. The
-    /// last one returns `true`. `waited` is what the next one has waited for.
+    /// last one returns `true`.
     pub(crate) fn run_in_turns(
         &self,
         how: How,
-        mut waited: Waited,
+        step: impl FnMut(&mut State<F>) -> Result<bool, Errno> + Send + 'static,
+        answer: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        self.go_on_in_turns(how, (Waited::default(), None), step, answer);
+    }
+
+    /// As [`Changes::run_in_turns`], after what the next step has waited for.
+    fn go_on_in_turns(
+        &self,
+        how: How,
+        (mut waited, share): (Waited, Option<Share>),
         mut step: impl FnMut(&mut State<F>) -> Result<bool, Errno> + Send + 'static,
         answer: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
@@ -119,13 +147,18 @@ impl<F: FileSystem + Send + 'static> Changes<F> {
             match self.shared.attempt(how.user, waited, &mut step) {
                 Tried::Done(Ok(false), _) => waited = Waited::default(),
                 Tried::Done(result, pause) => {
-                    return self.go_on(how, Tried::Done(result.map(|_| ()), pause), |_| Ok(()), answer);
+                    let done = Tried::Done(result.map(|_| ()), pause);
+                    return self.go_on(how, done, |_| Ok(()), answer);
                 }
                 Tried::Waits(waited, mut pending) => {
+                    let share = match self.share(how, share) {
+                        Ok(share) => share,
+                        Err(errno) => return answer(Err(errno)),
+                    };
                     let changes = self.clone();
                     let again = move || {
                         pending.wait();
-                        changes.run_in_turns(how, waited, step, answer);
+                        changes.go_on_in_turns(how, (waited, share), step, answer);
                     };
                     return self.waits.room.push(how.user, Box::new(again));
                 }
@@ -138,16 +171,32 @@ impl<F: FileSystem + Send + 'static> Changes<F> {
         &self,
         how: How,
         tried: Tried<T>,
+        operation: impl FnMut(&mut State<F>) -> Result<T, Errno> + Send + 'static,
+        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
+    ) {
+        self.go_on_with(how, None, tried, operation, answer);
+    }
+
+    /// As [`Changes::go_on`], for a request that may have its share of what is kept.
+    fn go_on_with<T: Send + 'static>(
+        &self,
+        how: How,
+        share: Option<Share>,
+        tried: Tried<T>,
         mut operation: impl FnMut(&mut State<F>) -> Result<T, Errno> + Send + 'static,
         answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
     ) {
         let changes = self.clone();
         match tried {
             Tried::Waits(waited, mut pending) => {
+                let share = match self.share(how, share) {
+                    Ok(share) => share,
+                    Err(errno) => return answer(Err(errno)),
+                };
                 let again = move || {
                     pending.wait();
                     let tried = changes.shared.attempt(how.user, waited, &mut operation);
-                    changes.go_on(how, tried, operation, answer);
+                    changes.go_on_with(how, share, tried, operation, answer);
                 };
                 self.waits.room.push(how.user, Box::new(again));
             }

@@ -39,13 +39,14 @@
 //! from a cache of its own.
 //!
 //! The layers, lowest first: `attributes`, `options`, `error`; `mount_point`, `set_id`, `stale`,
-//! `turns`, `replies`; `session`, `waiting`; `state`; `changes`, `flush`, `listing`, `operations`;
+//! `turns`, `replies`; `session`, `waiting`, `budget`; `state`; `changes`, `flush`, `listing`, `operations`;
 //! `requests`; `mount`.
 //!
 //! [`FileSystem::know`]: sietch_fs::FileSystem::know
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod budget;
 mod changes;
 mod error;
 mod flush;

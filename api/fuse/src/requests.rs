@@ -37,7 +37,7 @@ use sietch_fs::limits::MAX_RECORD_DATA;
 use sietch_fs::name::{Cookie, MAX_NAME};
 
 use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, now, permissions, stale};
-use crate::changes::{Changes, How};
+use crate::changes::{Changes, How, KEPT};
 use crate::listing::{in_turns, list, list_with_attributes};
 use crate::operations::{
     COPY_STEP, MAX_COPY, allocation, cache_mode, clear_set_id, content_changer, copy, has, open_mode,
@@ -107,33 +107,34 @@ impl<F: FileSystem + Send + 'static> Requests<F> {
     /// answers: later, if it waits.
     fn change<T: Send + 'static>(
         &self,
-        request: &Request,
+        (request, how): (&Request, How),
         mut operation: impl FnMut(&mut State<F>, Caller<'_>) -> Result<T, Errno> + Send + 'static,
         answer: impl FnOnce(Result<T, fuser::Errno>) + Send + 'static,
     ) {
         let credentials = permitted(sender(request));
         let run =
             move |state: &mut State<F>| operation(state, Caller { credentials: &credentials, now: now() });
-        self.changes.run(self.how(request), run, move |result| answer(result.map_err(errno)));
+        self.changes.run(how, run, move |result| answer(result.map_err(errno)));
     }
 
     /// As [`Requests::change`], for an operation that is done in steps: other users have the file
     /// system in between. The last step returns `true`.
     fn change_in_turns(
         &self,
-        request: &Request,
+        (request, how): (&Request, How),
         mut step: impl FnMut(&mut State<F>, Caller<'_>) -> Result<bool, Errno> + Send + 'static,
         reply: ReplyEmpty,
     ) {
         let credentials = permitted(sender(request));
         let step = move |state: &mut State<F>| step(state, Caller { credentials: &credentials, now: now() });
         let answer = move |done: Result<(), Errno>| reply_empty(done.map_err(errno), reply);
-        self.changes.run_in_turns(self.how(request), Waited::default(), step, answer);
+        self.changes.run_in_turns(how, step, answer);
     }
 
     /// How a program's request is answered.
     fn how(&self, request: &Request) -> How {
-        How { user: Some(request.uid()), syncs: self.syncs, is_write_back: false }
+        let user = Some(request.uid());
+        How { user, syncs: self.syncs, is_write_back: false, kept: KEPT }
     }
 
     /// Makes durable what any client has changed of an inode: that of another one is when its lease
@@ -164,7 +165,7 @@ impl<F: FileSystem + Send + 'static> Requests<F> {
             state.retain(shown)
         };
         let keep = self.keep;
-        self.change(request, make, move |made| reply_entry(made, keep, reply));
+        self.change((request, self.how(request)), make, move |made| reply_entry(made, keep, reply));
     }
 }
 
@@ -257,7 +258,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         };
         let hides = change.mtime.is_some() && self.service.is_some();
         let (keep, stale) = (self.keep, Arc::clone(&self.stale));
-        self.change(request, set, move |set| {
+        self.change((request, self.how(request)), set, move |set| {
             if hides {
                 // The kernel finds by size and mtime that a client has changed a file: one that is
                 // set back hides it.
@@ -312,7 +313,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let (parent, name) = (inode(parent), owned(name));
         let unlink =
             move |state: &mut State<F>, caller: Caller<'_>| state.file_system.unlink(caller, parent, &name);
-        self.change(request, unlink, move |removed| reply_empty(removed, reply));
+        self.change((request, self.how(request)), unlink, move |removed| reply_empty(removed, reply));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -320,7 +321,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let remove = move |state: &mut State<F>, caller: Caller<'_>| {
             state.file_system.remove_directory(caller, parent, &name)
         };
-        self.change(request, remove, move |removed| reply_empty(removed, reply));
+        self.change((request, self.how(request)), remove, move |removed| reply_empty(removed, reply));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -345,7 +346,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let rename = move |state: &mut State<F>, caller: Caller<'_>| {
             state.file_system.rename_step(caller, (from.0, &from.1), (to.0, &to.1), mode, &mut ways)
         };
-        self.change_in_turns(request, rename, reply);
+        self.change_in_turns((request, self.how(request)), rename, reply);
     }
 
     fn link(
@@ -362,7 +363,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             state.retain(shown)
         };
         let keep = self.keep;
-        self.change(request, link, move |linked| reply_entry(linked, keep, reply));
+        self.change((request, self.how(request)), link, move |linked| reply_entry(linked, keep, reply));
     }
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -380,7 +381,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             Err(errno) => reply.error(errno),
         };
         if mode.truncate {
-            self.change(request, open, answer);
+            self.change((request, self.how(request)), open, answer);
         } else {
             answer(self.run_as(&permitted(who), open));
         }
@@ -411,7 +412,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             Ok((state.retain(shown)?, state.opened(handle)))
         };
         let (keep, cached) = (self.keep, cache_mode(flags, self.appends_directly));
-        self.change(request, create, move |created| match created {
+        self.change((request, self.how(request)), create, move |created| match created {
             Ok((shown, handle)) => {
                 let (shown, handle) = (file_attributes(&shown), FileHandle(handle.0));
                 reply.created(&keep, &shown, Generation(0), handle, cached);
@@ -465,7 +466,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let user = (!from_cache).then_some(request.uid());
         // Not every kernel that has FUSE sends a request to sync after such a write.
         let syncs = self.syncs || (has(flags, OFlags::DSYNC) && !from_cache);
-        let how = How { user, syncs, is_write_back: from_cache };
+        let how = How { user, syncs, is_write_back: from_cache, kept: KEPT + data.len() };
         let (who, handle) = (sender(request), Handle(handle.0));
         let write = move |state: &mut State<F>, data: &[u8]| {
             let mut credentials = content_changer(state, who, number, !kill)?;
@@ -615,10 +616,11 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             return reply.error(fuser::Errno::EINVAL);
         };
         let (number, name, value) = (inode(number), owned(name), Box::<[u8]>::from(value));
+        let how = How { kept: KEPT + value.len(), ..self.how(request) };
         let set = move |state: &mut State<F>, caller: Caller<'_>| {
             state.file_system.set_xattr_step(caller, number, &name, &value, mode).map_err(stale)
         };
-        self.change_in_turns(request, set, reply);
+        self.change_in_turns((request, how), set, reply);
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -656,7 +658,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let remove = move |state: &mut State<F>, caller: Caller<'_>| {
             state.file_system.remove_xattr(caller, number, &name).map_err(stale)
         };
-        self.change(request, remove, move |removed| reply_empty(removed, reply));
+        self.change((request, self.how(request)), remove, move |removed| reply_empty(removed, reply));
     }
 
     fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
@@ -772,7 +774,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             let to = (Handle(to_handle.0), to_offset.saturating_add(copied));
             copy(state, caller, from, to, &mut buffer[..bytes]).map(|count| count as u64)
         };
-        let how = self.how(request);
+        let how = How { kept: KEPT + COPY_STEP as usize, ..self.how(request) };
         let mut copied = 0;
         let last = loop {
             let step = |state: &mut State<F>| piece(state, copied);

@@ -138,3 +138,52 @@ fn pages_of_a_mapping_are_written_when_the_service_answers_again() {
     assert_eq!(mounted.model.inside().unanswered, 0);
     assert_eq!(mounted.model.content("file", 2), [1, 0]);
 }
+
+/// What waits is kept in the mount's process, which all users share.
+#[test]
+fn writes_of_one_user_that_wait_are_bounded_and_pages_are_not_refused() {
+    /// As long as a request may be.
+    const LENGTH: usize = 1 << 20;
+    const KEPT: usize = 256;
+    let Some(mounted) = Mounted::new("bounded") else { return };
+    // In memory, because the kernel sends what is there.
+    let data: Arc<[u8]> = vec![7; LENGTH].into();
+    let page_file = File::options().read(true).write(true).create_new(true).open(mounted.path("page"));
+    let page_file = page_file.expect("created");
+    page_file.set_len(4096).expect("a size");
+    let gate = Arc::clone(&mounted.model.inside().gate);
+    let files: Vec<_> = (0..KEPT + 8)
+        .map(|number| File::create(mounted.path(number.to_string())).expect("created"))
+        .collect();
+    gate.close();
+    let open = Open(Arc::clone(&gate));
+    let (done, results) = mpsc::channel();
+    for file in files {
+        let (done, data) = (done.clone(), Arc::clone(&data));
+        let program = std::thread::Builder::new().stack_size(1 << 16);
+        let write = move || drop(done.send(file.write_at(&data, 0)));
+        program.spawn(write).expect("a thread");
+    }
+    for _ in 0..8 {
+        let refused = results.recv_timeout(10 * LIMIT).expect("it does not wait").expect_err("no room");
+        assert_eq!(refused.raw_os_error(), Some(Errno::NOMEM.raw_os_error()));
+    }
+    let flushing = std::thread::spawn(move || {
+        let page = SharedPage::of(&page_file);
+        page.write(0, 5);
+        page.try_flush()
+    });
+    assert!(is_served(&mounted));
+    assert!(!flushing.is_finished(), "pages are kept");
+    drop(open);
+    assert_eq!(flushing.join().expect("no panic"), Ok(()));
+    let mut refused = 0;
+    for _ in 0..KEPT {
+        let result = results.recv_timeout(60 * LIMIT).expect("it is done");
+        refused += usize::from(result.is_err());
+    }
+    assert!(refused <= 1, "{refused} of them, but for what their answers take");
+    // As many as before.
+    fs::write(mounted.path("last"), &data).expect("nothing is kept any more");
+    mounted.unmount().expect("its threads end");
+}
