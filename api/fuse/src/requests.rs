@@ -50,9 +50,10 @@ use crate::state::{State, Tried};
 
 /// Largest write and read: what one record of the log takes, so that a write is atomic.
 const MAX_TRANSFER: u32 = MAX_RECORD_DATA as u32;
-/// Requests of the kernel's own (read-ahead, write-back) that may be under way: enough to keep all
-/// threads busy.
-const MAX_BACKGROUND: u16 = 64;
+/// Requests that no thread of the kernel waits for (direct writes and reads, read-ahead,
+/// write-back) that may be under way. All users share them, and some wait here for long. So there
+/// are more than the requests of one user that are kept ([`crate::budget`]).
+const MAX_BACKGROUND: u16 = u16::MAX;
 thread_local! {
     /// What was read last, so that a read does not clear a new buffer each time.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -193,6 +194,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let _ = config.set_max_write(MAX_TRANSFER);
         let _ = config.set_max_readahead(MAX_TRANSFER);
         let _ = config.set_max_background(MAX_BACKGROUND);
+        let _ = config.set_congestion_threshold(MAX_BACKGROUND / 4 * 3);
         Ok(())
     }
 
