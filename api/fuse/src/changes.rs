@@ -14,20 +14,24 @@
 //! 5. What waits for room is kept, with its data, in this process: of one user no more than
 //!    [`crate::budget`] allows. What goes beyond gets ENOMEM. Pages that the kernel writes back are
 //!    never refused: they would be lost, and the kernel bounds them itself.
-//! 6. Each of these four waits has a thread ([`crate::waiting`]): those that read requests never
+//! 6. A request under the kernel's lock of a directory keeps all others from that directory. So it
+//!    waits only briefly for its user's limit, or for room in the pool ([`crate::lock_waits`]), and
+//!    in a queue without writes. Room in the log always comes, as fast as the media take it.
+//! 7. Each of these five waits has a thread ([`crate::waiting`]): those that read requests never
 //!    wait for a medium. A request that does not wait is answered by the thread that read it.
 //!
 //! What it must never do: wait with a turn; try an operation again that was done; wait for a sync
 //! that waits in the queue of the same thread.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use sietch_fs::FileSystem;
 use sietch_fs::file_system::{SyncPoint, Waited, sync_to};
 
 use crate::budget::{Budget, Share};
+use crate::lock_waits::LockWaits;
 use crate::state::{Shared, State, Tried};
 use crate::turns::User;
 use crate::waiting::Waiting;
@@ -42,6 +46,8 @@ pub(crate) const KEPT: usize = 1 << 10;
 pub(crate) struct Waits {
     /// For room.
     pub(crate) room: Waiting,
+    /// For room, under the lock of a directory.
+    pub(crate) names: Waiting,
     /// For the digest to keep up.
     pub(crate) pauses: Waiting,
     /// For the disk of the log.
@@ -50,13 +56,15 @@ pub(crate) struct Waits {
     pub(crate) write_back: Waiting,
     /// What may be kept for requests that wait for room.
     budget: Arc<Budget>,
+    lock_waits: LockWaits,
 }
 
 impl Waits {
     /// The threads, by name.
-    pub(crate) fn threads(&self) -> [(&'static str, &Waiting); 4] {
+    pub(crate) fn threads(&self) -> [(&'static str, &Waiting); 5] {
         [
             ("fuse-room", &self.room),
+            ("fuse-names", &self.names),
             ("fuse-pauses", &self.pauses),
             ("fuse-syncs", &self.syncs),
             ("fuse-write-back", &self.write_back),
@@ -85,6 +93,8 @@ pub(crate) struct How {
     pub(crate) syncs: bool,
     /// No program gets the error.
     pub(crate) is_write_back: bool,
+    /// The kernel has locked a directory until the answer: when the request came.
+    pub(crate) locked: Option<Instant>,
     /// Bytes that are kept while it waits.
     pub(crate) kept: usize,
 }
@@ -124,6 +134,17 @@ impl<F: FileSystem + Send + 'static> Changes<F> {
         Budget::take(&self.waits.budget, how.user, how.kept).map(Some).ok_or(Errno::NOMEM)
     }
 
+    /// The error of a request that waited for `waited`, and must not wait any longer.
+    fn refusal(&self, how: How, waited: Waited) -> Option<Errno> {
+        let (since, errno) = (how.locked?, waited.refusal()?);
+        self.waits.lock_waits.is_over(how.user, since).then_some(errno)
+    }
+
+    /// The queue of a request that waits for room.
+    fn room(&self, how: How) -> &Waiting {
+        if how.locked.is_some() { &self.waits.names } else { &self.waits.room }
+    }
+
     /// As [`Changes::run`], for an operation with several steps, each in a turn of its own. The
     /// last one returns `true`.
     pub(crate) fn run_in_turns(
@@ -151,6 +172,9 @@ impl<F: FileSystem + Send + 'static> Changes<F> {
                     return self.go_on(how, done, |_| Ok(()), answer);
                 }
                 Tried::Waits(waited, mut pending) => {
+                    if let Some(errno) = self.refusal(how, waited) {
+                        return answer(Err(errno));
+                    }
                     let share = match self.share(how, share) {
                         Ok(share) => share,
                         Err(errno) => return answer(Err(errno)),
@@ -160,7 +184,7 @@ impl<F: FileSystem + Send + 'static> Changes<F> {
                         pending.wait();
                         changes.go_on_in_turns(how, (waited, share), step, answer);
                     };
-                    return self.waits.room.push(how.user, Box::new(again));
+                    return self.room(how).push(how.user, Box::new(again));
                 }
             }
         }
@@ -189,6 +213,9 @@ impl<F: FileSystem + Send + 'static> Changes<F> {
         let changes = self.clone();
         match tried {
             Tried::Waits(waited, mut pending) => {
+                if let Some(errno) = self.refusal(how, waited) {
+                    return answer(Err(errno));
+                }
                 let share = match self.share(how, share) {
                     Ok(share) => share,
                     Err(errno) => return answer(Err(errno)),
@@ -198,7 +225,7 @@ impl<F: FileSystem + Send + 'static> Changes<F> {
                     let tried = changes.shared.attempt(how.user, waited, &mut operation);
                     changes.go_on_with(how, share, tried, operation, answer);
                 };
-                self.waits.room.push(how.user, Box::new(again));
+                self.room(how).push(how.user, Box::new(again));
             }
             Tried::Done(result, _) if how.is_written_again(&result) => {
                 let again = move || {

@@ -39,7 +39,7 @@
 //! from a cache of its own.
 //!
 //! The layers, lowest first: `attributes`, `options`, `error`; `mount_point`, `set_id`, `stale`,
-//! `turns`, `replies`; `session`, `waiting`, `budget`; `state`; `changes`, `flush`, `listing`, `operations`;
+//! `turns`, `replies`; `session`, `waiting`, `budget`, `lock_waits`; `state`; `changes`, `flush`, `listing`, `operations`;
 //! `requests`; `mount`.
 //!
 //! [`FileSystem::know`]: sietch_fs::FileSystem::know
@@ -51,6 +51,7 @@ mod changes;
 mod error;
 mod flush;
 mod listing;
+mod lock_waits;
 mod mount;
 mod mount_point;
 mod operations;

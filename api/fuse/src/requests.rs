@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
@@ -135,7 +135,12 @@ impl<F: FileSystem + Send + 'static> Requests<F> {
     /// How a program's request is answered.
     fn how(&self, request: &Request) -> How {
         let user = Some(request.uid());
-        How { user, syncs: self.syncs, is_write_back: false, kept: KEPT }
+        How { user, syncs: self.syncs, is_write_back: false, locked: None, kept: KEPT }
+    }
+
+    /// How a request is answered for which the kernel has locked a directory, or what may be one.
+    fn how_locked(&self, request: &Request) -> How {
+        How { locked: Some(Instant::now()), ..self.how(request) }
     }
 
     /// Makes durable what any client has changed of an inode: that of another one is when its lease
@@ -166,7 +171,7 @@ impl<F: FileSystem + Send + 'static> Requests<F> {
             state.retain(shown)
         };
         let keep = self.keep;
-        self.change((request, self.how(request)), make, move |made| reply_entry(made, keep, reply));
+        self.change((request, self.how_locked(request)), make, move |made| reply_entry(made, keep, reply));
     }
 }
 
@@ -315,7 +320,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let (parent, name) = (inode(parent), owned(name));
         let unlink =
             move |state: &mut State<F>, caller: Caller<'_>| state.file_system.unlink(caller, parent, &name);
-        self.change((request, self.how(request)), unlink, move |removed| reply_empty(removed, reply));
+        self.change((request, self.how_locked(request)), unlink, move |removed| reply_empty(removed, reply));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -323,7 +328,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let remove = move |state: &mut State<F>, caller: Caller<'_>| {
             state.file_system.remove_directory(caller, parent, &name)
         };
-        self.change((request, self.how(request)), remove, move |removed| reply_empty(removed, reply));
+        self.change((request, self.how_locked(request)), remove, move |removed| reply_empty(removed, reply));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -348,7 +353,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let rename = move |state: &mut State<F>, caller: Caller<'_>| {
             state.file_system.rename_step(caller, (from.0, &from.1), (to.0, &to.1), mode, &mut ways)
         };
-        self.change_in_turns((request, self.how(request)), rename, reply);
+        self.change_in_turns((request, self.how_locked(request)), rename, reply);
     }
 
     fn link(
@@ -365,7 +370,9 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             state.retain(shown)
         };
         let keep = self.keep;
-        self.change((request, self.how(request)), link, move |linked| reply_entry(linked, keep, reply));
+        self.change((request, self.how_locked(request)), link, move |linked| {
+            reply_entry(linked, keep, reply)
+        });
     }
 
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -414,7 +421,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             Ok((state.retain(shown)?, state.opened(handle)))
         };
         let (keep, cached) = (self.keep, cache_mode(flags, self.appends_directly));
-        self.change((request, self.how(request)), create, move |created| match created {
+        self.change((request, self.how_locked(request)), create, move |created| match created {
             Ok((shown, handle)) => {
                 let (shown, handle) = (file_attributes(&shown), FileHandle(handle.0));
                 reply.created(&keep, &shown, Generation(0), handle, cached);
@@ -468,7 +475,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let user = (!from_cache).then_some(request.uid());
         // Not every kernel that has FUSE sends a request to sync after such a write.
         let syncs = self.syncs || (has(flags, OFlags::DSYNC) && !from_cache);
-        let how = How { user, syncs, is_write_back: from_cache, kept: KEPT + data.len() };
+        let how = How { user, syncs, is_write_back: from_cache, locked: None, kept: KEPT + data.len() };
         let (who, handle) = (sender(request), Handle(handle.0));
         let write = move |state: &mut State<F>, data: &[u8]| {
             let mut credentials = content_changer(state, who, number, !kill)?;
@@ -618,7 +625,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             return reply.error(fuser::Errno::EINVAL);
         };
         let (number, name, value) = (inode(number), owned(name), Box::<[u8]>::from(value));
-        let how = How { kept: KEPT + value.len(), ..self.how(request) };
+        let how = How { kept: KEPT + value.len(), ..self.how_locked(request) };
         let set = move |state: &mut State<F>, caller: Caller<'_>| {
             state.file_system.set_xattr_step(caller, number, &name, &value, mode).map_err(stale)
         };
@@ -660,7 +667,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let remove = move |state: &mut State<F>, caller: Caller<'_>| {
             state.file_system.remove_xattr(caller, number, &name).map_err(stale)
         };
-        self.change((request, self.how(request)), remove, move |removed| reply_empty(removed, reply));
+        self.change((request, self.how_locked(request)), remove, move |removed| reply_empty(removed, reply));
     }
 
     fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {

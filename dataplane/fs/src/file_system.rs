@@ -188,6 +188,20 @@ pub struct Waited {
     pub(crate) shown: Awaited,
 }
 
+impl Waited {
+    /// For the limit of a user, of a file system that keeps no further account.
+    pub fn for_limit() -> Self {
+        let quota = Awaited { end: Some(0), commits: 0 };
+        Self { quota, ..Self::default() }
+    }
+
+    /// The error of the operation, if it is not tried again until what it waited for is there;
+    /// `None`: it waits for room in the log, which always comes.
+    pub fn refusal(&self) -> Option<Errno> {
+        if self.quota.end.is_some() { Some(Errno::DQUOT) } else { self.room.end.map(|_| Errno::NOSPC) }
+    }
+}
+
 /// Commits that were waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Awaited {

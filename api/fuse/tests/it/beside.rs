@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use sietch_fs::FileSystem;
@@ -84,7 +85,7 @@ pub(crate) struct Inside {
     pub(crate) unanswered: usize,
     /// Operations do not wait within, and one that has to wait was stopped by this.
     is_try: bool,
-    stopped: Option<Waiting>,
+    stopped: Option<(Waited, Box<dyn Pending>)>,
     pub(crate) model: Model,
     /// What the front end holds.
     pub(crate) retained: HashMap<InodeNumber, u64>,
@@ -95,6 +96,17 @@ pub(crate) struct Inside {
     pub(crate) appended_next: Option<Vec<u8>>,
     /// A user whose limit is reached: it writes nothing more.
     pub(crate) at_limit: Option<u32>,
+    /// A user whose removals are never free: what it creates waits for its limit.
+    pub(crate) waits_for_limit: Option<u32>,
+}
+
+/// A commit that frees nothing.
+struct Commit;
+
+impl Pending for Commit {
+    fn wait(&mut self) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// The model. Clones are the same one.
@@ -186,7 +198,12 @@ impl FileSystem for Beside {
             let new = NewInode { kind: Kind::File, mode: 0o600, device: 0, target: &[] };
             self.client(|model, caller| model.create(caller, directory, name, &new));
         }
-        self.inside().model.create(caller, directory, name, new)
+        let mut inside = self.inside();
+        if inside.waits_for_limit == Some(caller.credentials.uid) {
+            inside.stopped = Some((Waited::for_limit(), Box::new(Commit)));
+            return Err(Errno::AGAIN);
+        }
+        inside.model.create(caller, directory, name, new)
     }
 
     fn create_unnamed(
@@ -282,7 +299,7 @@ impl FileSystem for Beside {
         let stops = !inside.pauses;
         if let Some(mut waiting) = stops.then(|| Gate::arrive(&inside.gate)).flatten() {
             if inside.is_try {
-                inside.stopped = Some(waiting);
+                inside.stopped = Some((Waited::default(), Box::new(waiting)));
                 return Err(Errno::AGAIN);
             }
             drop(inside);
@@ -339,8 +356,8 @@ impl FileSystem for Beside {
         let mut inside = self.inside();
         inside.is_try = false;
         let pause = inside.pauses.then(|| Gate::arrive(&inside.gate)).flatten();
-        let stopped = inside.stopped.take().or(pause);
-        stopped.map(|stopped| (Waited::default(), Box::new(stopped) as Box<dyn Pending>))
+        let pause = pause.map(|pause| (Waited::default(), Box::new(pause) as Box<dyn Pending>));
+        inside.stopped.take().or(pause)
     }
 
     fn read_directory(

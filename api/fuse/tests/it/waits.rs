@@ -7,14 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use sietch_fuse::Options;
 
 use crate::beside::Gate;
-use crate::mounted::{Mounted, eventually};
+use crate::mounted::{Mounted, eventually, options};
 use crate::shared_page::SharedPage;
 
 /// More than threads that read requests.
@@ -137,6 +137,21 @@ fn pages_of_a_mapping_are_written_when_the_service_answers_again() {
     page.flush();
     assert_eq!(mounted.model.inside().unanswered, 0);
     assert_eq!(mounted.model.content("file", 2), [1, 0]);
+}
+
+/// Under the kernel's lock of the directory, so that others wait for it too.
+#[test]
+fn a_create_that_waits_for_its_limit_does_not_keep_the_directory_for_long() {
+    let Some(mounted) = Mounted::with("limit", &options()) else { return };
+    mounted.model.inside().waits_for_limit = Some(65534);
+    mounted.shell_as(0, 0, "", "chmod 1777 .");
+    for make in [": > new", "mkdir new", "ln -s x new"] {
+        let begin = Instant::now();
+        let said = mounted.shell_as(65534, 65534, "", &format!("({make}) 2>&1"));
+        assert!(said.contains("quota exceeded"), "{make}: {said}");
+        assert!(begin.elapsed() < Duration::from_secs(10), "{make}: {:?}", begin.elapsed());
+    }
+    mounted.unmount().expect("its threads end");
 }
 
 /// What waits is kept in the mount's process, which all users share.

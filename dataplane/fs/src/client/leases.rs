@@ -10,8 +10,8 @@
 //!    a client that does not answer.
 //! 3. Leases stay after the operation. Between operations, and while it waits for one, the client
 //!    answers revocations ([`Client::answer`]): it names the end of its log, and says whether the
-//!    inode stays here without a name. An operation that waits for the digest or for room has all of its
-//!    leases. It keeps them until a revocation is urgent, and then stops and runs again
+//!    inode stays here without a name. An operation that waits for the digest or for room has all
+//!    of its leases. It keeps them until a revocation is urgent, and then stops and runs again
 //!    ([`Client::answer_within`]), unless it has changed something by then.
 //! 4. With a grant the client changes to the newest root, and drops from its overlay what that has.
 //!    So it sees what others did, and never a state of its own from before.
