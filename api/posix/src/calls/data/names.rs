@@ -44,7 +44,7 @@ pub(super) fn check_received_message(name: *const c_void, length: socklen_t) -> 
     if !name.is_null() && is_negative(length) { Err(libc::EINVAL) } else { Ok(()) }
 }
 
-/// Tells a program that has received bytes that there is no name.
+/// Gives a program that has received bytes the length of no name.
 ///
 /// # Safety
 /// As `recvfrom(2)`.
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_for_a_name_is_checked_and_told_that_there_is_none() {
+    fn a_place_for_a_name_is_checked_and_gets_the_length_of_none() {
         let (name, mut length) = (name(), 16);
         // SAFETY: a length of this function, or none.
         let put = |length: *mut socklen_t| unsafe { put_none(&raw const name, length) };
