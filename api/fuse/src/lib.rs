@@ -39,8 +39,8 @@
 //! from a cache of its own.
 //!
 //! The layers, lowest first: `attributes`, `options`, `error`; `mount_point`, `set_id`, `stale`,
-//! `turns`, `replies`; `session`, `waiting`, `budget`, `lock_waits`; `state`; `changes`, `flush`, `listing`, `operations`;
-//! `requests`; `mount`.
+//! `turns`, `replies`; `session`, `waiting`, `budget`, `lock_waits`; `state`; `changes`, `flush`,
+//! `listing`, `operations`; `requests`; `mount`.
 //!
 //! [`FileSystem::know`]: sietch_fs::FileSystem::know
 #![forbid(unsafe_code)]

@@ -44,6 +44,11 @@ pub(crate) fn permitted(sender: Sender) -> Credentials {
     Credentials { uid: sender.uid, gid: sender.gid, groups: Vec::new(), is_privileged: true }
 }
 
+/// The caller, with the privilege that root has.
+pub(crate) fn own(request: &Request) -> Credentials {
+    Credentials { is_privileged: request.uid() == 0, ..permitted(sender(request)) }
+}
+
 pub(crate) fn sender(request: &Request) -> Sender {
     Sender { uid: request.uid(), gid: request.gid(), pid: request.pid() }
 }

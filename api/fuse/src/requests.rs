@@ -40,7 +40,7 @@ use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, 
 use crate::changes::{Changes, How, KEPT};
 use crate::listing::{in_turns, list, list_with_attributes};
 use crate::operations::{
-    COPY_STEP, MAX_COPY, allocation, cache_mode, clear_set_id, content_changer, copy, has, open_mode,
+    COPY_STEP, MAX_COPY, allocation, cache_mode, clear_set_id, content_changer, copy, has, open_mode, own,
     permitted, rename_mode, sender, set_attributes,
 };
 use crate::options::Options;
@@ -57,11 +57,6 @@ const MAX_BACKGROUND: u16 = u16::MAX;
 thread_local! {
     /// What was read last, so that a read does not clear a new buffer each time.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The caller, with the privilege that root has.
-fn own(request: &Request) -> Credentials {
-    Credentials { is_privileged: request.uid() == 0, ..permitted(sender(request)) }
 }
 
 /// Answers the kernel's requests.

@@ -231,7 +231,7 @@ fn a_file_without_a_name_that_its_maker_gave_up_is_freed() {
     world.result().expect("it goes on");
 }
 
-/// A kernel that merely knows a file is never told that another client removed it, and would keep
+/// A kernel that merely knows a file does not learn that another client removed it, and would keep
 /// it, with the room and the quota of its owner, for as long as it likes.
 #[test]
 fn what_a_kernel_knows_does_not_stay_when_another_client_removes_it_unless_it_is_open() {
