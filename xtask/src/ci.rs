@@ -3,11 +3,11 @@
 //! 1. formatting and the tidy rules,
 //! 2. clippy over every target, warnings are errors,
 //! 3. the licences and sources of dependencies ([`crate::deny`]), where cargo-deny is installed,
-//! 4. every test of the workspace, two programs at a time ([`crate::programs`]), and the examples
+//! 4. the documentation of every crate, warnings are errors,
+//! 5. every test of the workspace, two programs at a time ([`crate::programs`]), and the examples
 //!    in documentation. Seeds are the same each time, so that a landing fails for its own change;
 //!    `cargo xtask soak` draws fresh ones. The tests that depend on privileges run once more as an
 //!    ordinary user ([`crate::ordinary`]),
-//! 5. the documentation of every crate, warnings are errors,
 //! 6. the rings and doorbells under loom, rings and streams under Miri and ThreadSanitizer
 //!    ([`crate::sanitizers`]) where the nightly toolchain is installed,
 //! 7. instructions of the network's fast path, of durable appends and of the store's commands
@@ -16,10 +16,10 @@
 //!    installed,
 //! 9. generated files equal those that the program generates.
 //!
-//! Many tests wait for clocks rather than for the processor. Steps 5 to 7 measure no time, so they
-//! run in the background of step 4, at the lowest priority ([`BackgroundStep`]). The first failed
-//! step ends the run, which names it. By then all tests of that step, and the steps in its
-//! background, have run.
+//! Many tests wait for clocks rather than for the processor. Steps 6 and 7 measure no time, so they
+//! run in the background of the build and of step 5, at the lowest priority ([`BackgroundStep`]).
+//! The first failed step ends the run, which names it. By then all tests of that step, and the
+//! steps in its background, have run.
 
 use std::fs::File;
 use std::io;
@@ -39,11 +39,11 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         cargo(root, &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])
     })?;
     step("dependencies", || deny::run(root, deny::Missing::Skip))?;
-    let mut background =
-        Vec::from(["loom", "instructions", "miri", "threads"].map(|name| BackgroundStep::start(root, name)));
+    let background =
+        ["loom", "instructions", "miri", "threads"].map(|name| BackgroundStep::start(root, name));
     let tested = step("build", || build_workspace(root)).and_then(|()| {
-        // Earlier it would wait for the build, or the build for it: both use one target folder.
-        background.push(BackgroundStep::start(root, "doc"));
+        // Not beside the tests: it locks the target folder, and some of them build with cargo.
+        step("doc", || doc(root))?;
         step("tests", || tests(root))?;
         step("examples", || {
             cargo(root, &["test", "--workspace", "--doc", "--locked", "--no-fail-fast"], &[])
