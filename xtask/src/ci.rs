@@ -17,9 +17,9 @@
 //! 9. generated files equal those that the program generates.
 //!
 //! Many tests wait for clocks rather than for the processor. Steps 6 and 7 measure no time, so they
-//! run in the background of the build and of step 5, at the lowest priority ([`BackgroundStep`]).
-//! The first failed step ends the run, which names it. By then all tests of that step, and the
-//! steps in its background, have run.
+//! run in the background of all from the build on, at the lowest priority ([`BackgroundStep`]). The
+//! first failed step ends the run, which names it. By then all tests of that step, and the steps in
+//! its background, have run.
 
 use std::fs::File;
 use std::io;
@@ -48,15 +48,13 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         step("examples", || {
             cargo(root, &["test", "--workspace", "--doc", "--locked", "--no-fail-fast"], &[])
         })?;
-        step("tests as an ordinary user", || ordinary::run(root))
+        step("tests as an ordinary user", || ordinary::run(root))?;
+        step("guest", || guest::run(root, None))?;
+        step("generated files", || generate::run(root, generate::Mode::Check))
     });
     let finished = background.into_iter().map(|step| step.and_then(BackgroundStep::finish));
     let failed: Vec<String> = [tested].into_iter().chain(finished).filter_map(Result::err).collect();
-    if !failed.is_empty() {
-        return Err(failed.join("\n"));
-    }
-    step("guest", || guest::run(root, None))?;
-    step("generated files", || generate::run(root, generate::Mode::Check))
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
 /// Every test program of the workspace.
