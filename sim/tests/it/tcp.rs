@@ -141,7 +141,7 @@ fn transfer(seed: u64) -> u64 {
 
 #[test]
 fn connections_deliver_and_end_over_any_link() {
-    seeds::run("it tcp::connections_deliver", &DELIVER, Budget { seeds: 20_000, seconds: 15 }, |seed| {
+    seeds::run("it tcp::connections_deliver", &DELIVER, Budget { seeds: 20_000, seconds: 10 }, |seed| {
         transfer(seed);
     });
 }
@@ -676,5 +676,5 @@ fn matrix(seed: u64) {
 
 #[test]
 fn every_cell_of_the_matrix_holds() {
-    seeds::run("it tcp::every_cell", &MATRIX, Budget { seeds: 600, seconds: 15 }, matrix);
+    seeds::run("it tcp::every_cell", &MATRIX, Budget { seeds: 600, seconds: 10 }, matrix);
 }

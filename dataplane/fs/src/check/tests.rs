@@ -512,7 +512,7 @@ fn random_damage_of_the_medium_ends_in_a_report() {
     let (whole, _) = populated();
     let mut image = vec![0; BYTES];
     whole.load(0, &mut image);
-    let budget = Budget { seeds: 200, seconds: 8 };
+    let budget = Budget { seeds: 200, seconds: 5 };
     seeds::run("random_damage_of_the_medium_ends_in_a_report", &[], budget, |seed| {
         let mut random = Random::new(seed);
         let mut memory = Memory::new(BYTES);
@@ -537,7 +537,7 @@ fn random_items_end_in_a_report() {
     let (whole, made) = populated();
     let mut image = vec![0; BYTES];
     whole.load(0, &mut image);
-    let budget = Budget { seeds: 200, seconds: 8 };
+    let budget = Budget { seeds: 200, seconds: 5 };
     seeds::run("random_items_end_in_a_report", &[], budget, |seed| {
         let mut random = Random::new(seed);
         let mut memory = Memory::new(BYTES);

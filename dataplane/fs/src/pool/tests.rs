@@ -412,7 +412,7 @@ fn what_has_room_fits(seed: u64) {
 #[test]
 fn what_has_room_fits_in_a_full_pool() {
     let name = "pool::tests::what_has_room_fits_in_a_full_pool";
-    seeds::run(name, &[], Budget { seeds: 60, seconds: 8 }, what_has_room_fits);
+    seeds::run(name, &[], Budget { seeds: 60, seconds: 5 }, what_has_room_fits);
 }
 
 /// A tree of three levels. Ranges of it are emptied, so that first children of nodes go, and filled

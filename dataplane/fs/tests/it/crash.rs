@@ -202,7 +202,7 @@ fn power_loss_in_sequences_of_two_operations() {
 #[test]
 fn power_loss_in_random_programs() {
     let mix = Mix { users: &[User::Root], blind: 2, has_huge_offsets: false, ..Mix::ALL };
-    seeds::run("it crash::power_loss_in_random_programs", &[], Budget { seeds: 20, seconds: 12 }, |seed| {
+    seeds::run("it crash::power_loss_in_random_programs", &[], Budget { seeds: 20, seconds: 5 }, |seed| {
         let program = generate(seed, 40, &mix);
         let case = Case { program: &program, setup: 0, seed, log: LOG, ignores_fences: false };
         let most = if seeds::is_soak() { usize::MAX } else { 30 };
@@ -214,7 +214,7 @@ fn power_loss_in_random_programs() {
 #[test]
 fn power_loss_while_an_operation_waits_for_room_in_the_log() {
     let mix = Mix { users: &[User::Root], blind: 2, has_huge_offsets: false, ..Mix::DATA };
-    let budget = Budget { seeds: 20, seconds: 12 };
+    let budget = Budget { seeds: 20, seconds: 5 };
     seeds::run("power_loss_while_an_operation_waits_for_room_in_the_log", &[], budget, |seed| {
         let program = generate(seed, 60, &mix);
         let case = Case { program: &program, setup: 0, seed, log: SMALL_LOG, ignores_fences: false };

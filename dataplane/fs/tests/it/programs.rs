@@ -84,7 +84,7 @@ fn differs(program: &[Operation], seed: u64) -> Option<String> {
 }
 
 fn check(name: &str, mix: &Mix) {
-    seeds::run(name, &[], Budget { seeds: 150, seconds: 10 }, |seed| {
+    seeds::run(name, &[], Budget { seeds: 150, seconds: 5 }, |seed| {
         let whole = generate(seed, 120, mix);
         if differs(&whole, seed).is_some() {
             let least = minimise(&whole, &mut |program| differs(program, seed).is_some());

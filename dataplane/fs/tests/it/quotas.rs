@@ -498,7 +498,7 @@ fn refusals_are_exact_in_random_programs() {
     seeds::run(
         "it quotas::refusals_are_exact_in_random_programs",
         &[],
-        Budget { seeds: 30, seconds: 8 },
+        Budget { seeds: 30, seconds: 5 },
         |seed| {
             let mut random = Random::new(seed);
             let mut files = Files::sized(16 << 20, 256 << 10);

@@ -105,7 +105,7 @@ fn forged_pools_never_panic_and_always_end() {
     pool.commit(Counters::default()).expect("memory");
     let good = images(pool);
     let opened = std::sync::atomic::AtomicU64::new(0);
-    let budget = Budget { seeds: 1500, seconds: 8 };
+    let budget = Budget { seeds: 1500, seconds: 5 };
     seeds::run("lib pool::tests::hostile::forged", &[], budget, |seed| {
         let mut random = Random::new(seed);
         let mut images = good.clone();

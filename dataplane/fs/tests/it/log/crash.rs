@@ -145,7 +145,7 @@ fn every_boundary(seed: u64, faithful: bool) -> Result<(), String> {
 
 #[test]
 fn every_acknowledged_record_is_found_wherever_the_power_fails() {
-    let budget = Budget { seeds: 40, seconds: 8 };
+    let budget = Budget { seeds: 40, seconds: 5 };
     seeds::run("it log::crash::every_acknowledged", &[], budget, |seed| {
         if let Err(what) = every_boundary(seed, true) {
             panic!("{what}");

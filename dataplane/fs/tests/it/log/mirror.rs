@@ -250,7 +250,7 @@ fn every_boundary(seed: u64, ring: usize, physical: usize, flaw: Flaw) -> Result
 
 #[test]
 fn every_acknowledged_record_is_found_wherever_the_power_fails() {
-    let budget = Budget { seeds: 30, seconds: 8 };
+    let budget = Budget { seeds: 30, seconds: 5 };
     seeds::run("it log::mirror::every_acknowledged", &[], budget, |seed| {
         let physical = [512, 4096, 8192][seed as usize % 3];
         if let Err(what) = every_boundary(seed, RING, physical, Flaw::None) {

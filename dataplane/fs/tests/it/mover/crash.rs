@@ -110,7 +110,7 @@ fn check(program: &[Operation], seed: u64, fails: Fails, trees: &[Tree]) -> Resu
 fn power_loss_while_data_move_leaves_the_old_or_the_new() {
     let name = "it mover::crash::power_loss_while_data_move_leaves_the_old_or_the_new";
     let demoted = AtomicU64::new(0);
-    seeds::run(name, &[], Budget { seeds: 40, seconds: 12 }, |seed| {
+    seeds::run(name, &[], Budget { seeds: 40, seconds: 5 }, |seed| {
         let program = data_program(seed, 30, 24);
         let mut model = Model::with_root(KEY, 0o755, BIRTH);
         let trees = prefixes(&mut model, &program).expect("a program of the model");

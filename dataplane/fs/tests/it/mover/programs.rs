@@ -142,7 +142,7 @@ fn files_are_the_same_while_their_data_move() {
     use std::sync::Mutex;
     let all = Mutex::new(Moves::default());
     let name = "it mover::programs::files_are_the_same_while_their_data_move";
-    seeds::run(name, &[], Budget { seeds: 150, seconds: 10 }, |seed| {
+    seeds::run(name, &[], Budget { seeds: 150, seconds: 5 }, |seed| {
         let program = data_program(seed, 150, 130);
         let moves = differs(&program, seed)
             .unwrap_or_else(|found| panic!("seed {seed}: {}\n{found}", text(&program)));

@@ -77,7 +77,7 @@ fn enumerate(seed: u64, ignored: Option<Fence>, stride: u64, draws: u64) -> Verd
 
 #[test]
 fn power_loss_at_every_boundary_shows_a_committed_state() {
-    let budget = Budget { seeds: 20, seconds: 10 };
+    let budget = Budget { seeds: 20, seconds: 5 };
     seeds::run("it pool::crash::power_loss_at_every", &[1, 3], budget, |seed| {
         // Memory has a boundary for each line that is stored.
         let stride = if seed.is_multiple_of(2) { 41 } else { 1 };
@@ -131,7 +131,7 @@ fn nested(seed: u64, ignored: Option<Fence>) -> Verdict {
 
 #[test]
 fn power_loss_after_power_loss_shows_a_committed_state() {
-    let budget = Budget { seeds: 200, seconds: 8 };
+    let budget = Budget { seeds: 200, seconds: 5 };
     seeds::run("it pool::crash::power_loss_after", &[1, 2], budget, |seed| {
         nested(seed, None).expect("the promise");
     });

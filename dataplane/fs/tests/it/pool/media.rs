@@ -170,7 +170,7 @@ fn enumerate(seed: u64, ignored: Option<Fence>, stride: u64) -> Verdict {
 
 #[test]
 fn power_loss_while_the_media_change_leaves_those_of_before_or_of_after() {
-    let budget = Budget { seeds: 20, seconds: 10 };
+    let budget = Budget { seeds: 20, seconds: 5 };
     seeds::run("it pool::media::power_loss_while_the_media", &[1, 2, 3], budget, |seed| {
         // Memory has a boundary for each line that is stored.
         let stride = if seed.is_multiple_of(2) { 53 } else { 1 };

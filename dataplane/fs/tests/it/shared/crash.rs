@@ -43,7 +43,7 @@ fn boundaries(seed: u64, mix: Mix, operations: usize) -> Vec<(u64, u64)> {
 }
 
 fn check(name: &str, mix: Mix) {
-    seeds::run(name, &[], Budget { seeds: 60, seconds: 10 }, |seed| {
+    seeds::run(name, &[], Budget { seeds: 60, seconds: 5 }, |seed| {
         let operations = 50;
         let all = boundaries(seed, mix, operations);
         let mut dice = Random::new(seed);

@@ -431,7 +431,7 @@ fn releases_that_never_pass_on_do_not_pile_up() {
 /// Random records, for none of which it has the lease, and random messages: others always go on.
 #[test]
 fn hostile_records_and_releases_harm_no_other_client() {
-    let budget = Budget { seeds: 60, seconds: 10 };
+    let budget = Budget { seeds: 60, seconds: 5 };
     seeds::run(
         "it shared::hostile::hostile_records_and_releases_harm_no_other_client",
         &[],

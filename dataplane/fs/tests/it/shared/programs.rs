@@ -29,7 +29,7 @@ fn run(world: &World, operations: usize, deaths: u32) {
 }
 
 fn check(name: &str, mix: Mix, deaths: u32) {
-    seeds::run(name, &[], Budget { seeds: 100, seconds: 10 }, |seed| {
+    seeds::run(name, &[], Budget { seeds: 100, seconds: 5 }, |seed| {
         let clients = 2 + (seed % 3) as usize;
         let mut plan = Plan::new(clients, seed, mix);
         if seed % 5 == 0 {
@@ -66,7 +66,7 @@ fn random_programs_of_data_of_several_clients_behave_as_the_model() {
 
 /// Processes that die at any store of their log, and some that stop for ever.
 fn check_deaths(name: &str, mix: Mix) {
-    seeds::run(name, &[], Budget { seeds: 100, seconds: 10 }, |seed| {
+    seeds::run(name, &[], Budget { seeds: 100, seconds: 5 }, |seed| {
         let clients = 2 + (seed % 3) as usize;
         let mut plan = Plan::new(clients, seed, mix);
         plan.dies_alone = true;
@@ -115,7 +115,7 @@ fn clients_that_die_in_an_operation_or_stop_harm_no_other() {
 #[test]
 fn random_programs_on_small_logs_behave_as_the_model() {
     let name = "it shared::programs::random_programs_on_small_logs_behave_as_the_model";
-    seeds::run(name, &[], Budget { seeds: 100, seconds: 10 }, |seed| {
+    seeds::run(name, &[], Budget { seeds: 100, seconds: 5 }, |seed| {
         let mix = Mix { has_huge_offsets: false, ..Mix::DATA };
         let plan = Plan::new(3, seed, mix);
         let world = World::new(Plan { pool: 4 << 20, log: 64 << 10, ..plan });

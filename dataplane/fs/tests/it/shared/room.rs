@@ -286,7 +286,7 @@ fn run(seed: u64) -> Result<u64, String> {
 fn clients_that_compete_for_room_are_never_ended() {
     let name = "it shared::room::clients_that_compete_for_room_are_never_ended";
     let (seeds, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-    seeds::run(name, &[], Budget { seeds: 60, seconds: 8 }, |seed| match run(seed) {
+    seeds::run(name, &[], Budget { seeds: 60, seconds: 5 }, |seed| match run(seed) {
         Ok(calls) => {
             seeds::explored(1);
             seeds.fetch_add(1, Ordering::Relaxed);

@@ -142,7 +142,7 @@ fn run(seed: u64) -> Result<(), String> {
 
 #[test]
 fn clients_that_all_wait_at_once_get_on() {
-    let budget = Budget { seeds: 150, seconds: 10 };
+    let budget = Budget { seeds: 150, seconds: 5 };
     seeds::run("it shared::turns::clients_that_all_wait_at_once_get_on", &[], budget, |seed| {
         if let Err(cause) = run(seed) {
             panic!("{cause}");

@@ -41,7 +41,7 @@ fn history(seed: u64) {
 
 #[test]
 fn bytes_and_ends_arrive_over_any_link_and_beside_any_connections() {
-    seeds::run("tcp host", &[], Budget { seeds: 2_000, seconds: 12 }, history);
+    seeds::run("tcp host", &[], Budget { seeds: 2_000, seconds: 6 }, history);
 }
 
 /// One connection over a perfect link, with these plans.
