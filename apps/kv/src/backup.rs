@@ -34,8 +34,8 @@ pub use format::Header;
 
 use format::{Reader, Writer};
 
-/// A store that does not flush each reply writes its records within 20 ms. After this time the log
-/// has all that was acknowledged when the backup began.
+/// A store that does not flush each reply writes its records within 20 ms, unless it gets no
+/// processor or its disk is slow. The backup has every record that was written by then.
 const SETTLED: Duration = Duration::from_millis(100);
 
 /// Between two looks at a log that has ended for now.

@@ -1,5 +1,5 @@
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -316,37 +316,48 @@ fn command(random: &mut Random, number: u64) -> String {
 }
 
 /// Random commands run beside backups, in an area so small that the log is compacted all the time.
-/// Each backup is the state after some command that was not over when it began, and had begun when
-/// it ended.
+/// Each backup is the state after some command. That command is no earlier than the last one whose
+/// record was written within [`SETTLED`] of the beginning, and no later than the last one that had
+/// begun when the backup ended.
 #[test]
 fn a_backup_beside_random_commands_is_the_state_at_one_moment_of_its_own_time() {
+    const BACKUPS: usize = 12;
+    const COMPACTIONS: u64 = 2;
     for (durability, seed) in [(Durability::Always, 1), (Durability::Never, 2)] {
-        let scratch = Scratch::new(8 << 20);
+        let scratch = Scratch::new(1 << 20);
         let mut disk = scratch.open(true);
         Log::format(&mut disk, FormatOptions::new(11)).expect("large enough");
-        let (issued, acknowledged) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (issued, compactions) = (AtomicU64::new(0), AtomicU64::new(0));
         let over = AtomicBool::new(false);
         let mut backups = Vec::new();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
+        let writes = std::thread::scope(|scope| {
+            let store = scope.spawn(|| {
                 let (log, _) = Log::open(disk, persist::Options::default(), &mut |_| Ok(())).expect("a log");
-                serve(log, durability, seed, [&issued, &acknowledged], &over);
+                serve(log, durability, seed, [&issued, &compactions], &over)
             });
             let guard = Stop(&over);
-            for _ in 0..12 {
-                let after = acknowledged.load(Ordering::SeqCst);
+            let (mut before, mut progress) = (0, Instant::now());
+            while backups.len() < BACKUPS || compactions.load(Ordering::SeqCst) < COMPACTIONS {
+                assert!(!store.is_finished() && progress.elapsed() < PATIENCE, "it stands still at {before}");
+                let settled = Instant::now() + SETTLED;
                 let mut image = Image::of_log(&mut || Ok(scratch.open(false))).expect("a running store");
-                let before = issued.load(Ordering::SeqCst);
+                let number = issued.load(Ordering::SeqCst);
+                if number > before {
+                    (before, progress) = (number, Instant::now());
+                }
                 let copy = read(&written(&mut image)).expect("its own backup");
-                backups.push((after, copy, before));
+                backups.push((settled, copy, before));
             }
             drop(guard);
+            store.join().expect("the store ends when it is to")
         });
         let mut model = store(&[]);
         let client = model.shard.connect(NOWHERE, NOWHERE, NOW).expect("there is room");
         let (mut random, mut done) = (Random::new(seed), 0);
-        for (after, mut copy, before) in backups {
+        for (settled, mut copy, before) in backups {
             let number = copy_number(&mut copy);
+            let written = writes.iter().take_while(|(seen, _)| *seen < settled).last();
+            let after = written.map_or(0, |(_, number)| *number);
             assert!((after..=before).contains(&number), "{durability:?}: {after}, {number}, {before}");
             while done < number {
                 done += 1;
@@ -354,7 +365,6 @@ fn a_backup_beside_random_commands_is_the_state_at_one_moment_of_its_own_time() 
             }
             assert!(contents(&mut copy) == contents(&mut model), "{durability:?}: after command {number}");
         }
-        assert!(done > 500, "the store ran meanwhile: {done}");
     }
 }
 
@@ -377,14 +387,15 @@ fn copy_number(image: &mut Image) -> u64 {
     elements.first().map_or(0, |text| String::from_utf8_lossy(text).parse().expect("a number"))
 }
 
-/// Runs random commands, one after the other, until it is to stop.
+/// Runs random commands, one after the other, until it is to stop. Returns which commands had been
+/// written, and when that was seen.
 fn serve(
     log: Log<BlockingQueue>,
     durability: Durability,
     seed: u64,
-    [issued, acknowledged]: [&AtomicU64; 2],
+    [issued, compactions]: [&AtomicU64; 2],
     over: &AtomicBool,
-) {
+) -> Vec<(Instant, u64)> {
     let mut shard = Shard::new(Settings { durability, ..Settings::default() }, seed);
     shard.enable_journal(true);
     let client = shard.connect(NOWHERE, NOWHERE, NOW).expect("it is alone");
@@ -393,6 +404,9 @@ fn serve(
     let (mut random, mut number, begun) = (Random::new(seed), 0, Instant::now());
     // The clock of keys stands still: nothing expires here.
     let now = || Now { monotonic_ns: 1 + begun.elapsed().as_nanos() as u64, ..NOW };
+    // Commands whose records may wait to be written, each with the log's last record then.
+    let mut unwritten = VecDeque::new();
+    let mut writes = Vec::new();
     while !over.load(Ordering::SeqCst) {
         number += 1;
         issued.store(number, Ordering::SeqCst);
@@ -407,8 +421,19 @@ fn serve(
                 break;
             }
         }
-        acknowledged.store(number, Ordering::SeqCst);
+        // A reply leaves behind the append of its record. With `always` that is durable, too.
+        unwritten.push_back((log_writer.log().last(), number));
+        compactions.store(log_writer.log().metrics().snapshots, Ordering::SeqCst);
+        let written = log_writer.log().written();
+        let mut seen = None;
+        while let Some((_, number)) = unwritten.pop_front_if(|(last, _)| *last <= written) {
+            seen = Some(number);
+        }
+        writes.extend(seen.map(|number| (Instant::now(), number)));
+        let acknowledged = unwritten.is_empty() || durability != Durability::Always;
+        assert!(acknowledged || over.load(Ordering::SeqCst), "command {number} was not written");
     }
+    writes
 }
 
 /// A store that writes while it is read.

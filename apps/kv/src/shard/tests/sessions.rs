@@ -266,7 +266,8 @@ fn many_keys_are_awaited_watched_and_served_in_linear_time() {
     const KEYS: usize = 100_000;
     let mut bench = Bench::new();
     let (waiting, other) = (bench.connect(), bench.connect());
-    let started = std::time::Instant::now();
+    let processor = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).tv_sec;
+    let started = processor();
     let keys: String = (0..KEYS).map(|key| format!(" k{key}")).collect();
     let send = |bench: &mut Bench, client, command: &str| {
         bench.shard.feed(client, format!("{command}\r\n").as_bytes(), bench.now);
@@ -277,7 +278,8 @@ fn many_keys_are_awaited_watched_and_served_in_linear_time() {
     let pairs: String = (0..KEYS).map(|key| format!(" k{key} 1")).collect();
     assert_eq!(send(&mut bench, other, &format!("MSET{pairs}")), "+OK\r\n");
     // A command that compares each key with all others takes a minute.
-    assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
+    let taken = processor() - started;
+    assert!(taken < 10, "{taken} seconds");
     bench.shard.disconnect(waiting);
 }
 
