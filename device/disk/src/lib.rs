@@ -40,7 +40,6 @@ mod file;
 pub mod memory;
 pub mod nvm;
 pub mod queue;
-mod reserve;
 mod select;
 pub mod superblock_copies;
 pub mod uring;
@@ -50,8 +49,8 @@ pub use features::Feature;
 pub use memory::MemoryQueue;
 pub use nvm::NvmQueue;
 pub use queue::{BLOCK, Buffer, Completion, DiskQueue, MAX_PARTS, Operation, Part, Priority, SubmitError};
-pub use reserve::reserve;
 pub use select::{AreaQueue, open_area, open_memory, open_parts, open_without_ring};
+pub use sietch_ring::reserve;
 pub use uring::UringQueue;
 
 /// Requests in flight by default: enough to saturate an NVMe device with 4 KiB writes, little

@@ -15,6 +15,7 @@
 //! - [`channel`]: values that move from one thread of this process to another.
 //! - [`socket_pair`]: pairs of sockets between processes that do not trust each other.
 //! - [`spin`]: how long an idle loop polls before it sleeps.
+//! - [`reserve()`]: space of a file, also where signals come all the time.
 //! - `shared_memory`: sealed memory that several ends map; the seam for Miri and ThreadSanitizer.
 //! - [`stream`]: a stream of bytes each way between two processes that share memory, as TCP has it.
 //! - [`pool`]: the owner of each buffer of a queue.
@@ -59,6 +60,8 @@ pub mod need_wakeup;
 pub mod owner;
 pub mod pool;
 #[cfg(not(loom))]
+mod reserve;
+#[cfg(not(loom))]
 mod shared_memory;
 #[cfg(not(loom))]
 pub mod socket_pair;
@@ -80,6 +83,8 @@ pub use mapping::{Mapping, UntrustedMapping};
 #[cfg(not(loom))]
 pub use owner::OwnerProcess;
 pub use pool::{BufferPool, Owner};
+#[cfg(not(loom))]
+pub use reserve::reserve;
 #[cfg(not(loom))]
 pub use split_ownership::{SplitOwnershipLayout, SplitOwnershipRing};
 pub use spsc::{Consumer, Producer, RingMemory};

@@ -13,11 +13,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
 use super::layout::{Common, Direction, HEADER, MAGIC, Names, PRIVATE, Producer, RegionSizes, moved, tail};
 use super::private::{Private, flag};
+use crate::reserve;
 use crate::shared_memory::{self, MapError, write};
 
 /// Whether a page of a memfd can be refused when it is first touched, which is SIGBUS: with
@@ -95,7 +96,7 @@ impl Memory {
             for direction in 0..2 {
                 let at = HEADER + direction * region_sizes.area() + (1 << region_sizes.smallest);
                 let bytes = 1_u64 << region_sizes.smallest;
-                rustix::fs::fallocate(&common, FallocateFlags::KEEP_SIZE, at as u64, bytes)?;
+                reserve(&common, at as u64, bytes)?;
             }
         }
         let [first, second] = names;
