@@ -68,6 +68,7 @@ export! {
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int => options::getsockopt(fd, level, name, value, length);
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int => options::setsockopt(fd, level, name, value, length);
     sockatmark(fd: c_int) -> c_int => descriptor::sockatmark(fd);
+    fgetxattr(fd: c_int, name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t => descriptor::fgetxattr(fd, name, value, size);
 }
 
 points! {

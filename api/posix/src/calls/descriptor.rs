@@ -6,5 +6,5 @@ pub(crate) mod control;
 pub(crate) mod duplicate;
 
 pub use close::{close, close_range, closefrom};
-pub use control::{fcntl, ioctl, sockatmark};
+pub use control::{fcntl, fgetxattr, ioctl, sockatmark};
 pub use duplicate::{dup, dup2, dup3};

@@ -60,6 +60,7 @@ unsafe fn sized_call(number: c_long, a: [usize; 6], kind: Before) -> c_long {
             libc::SYS_sendmsg => files::sendmsg(int(0), a[1] as _, int(2)),
             libc::SYS_recvmsg => message::recvmsg(int(0), a[1] as _, int(2)),
             libc::SYS_sendfile => files::sendfile(int(0), int(1), a[2] as _, a[3]),
+            libc::SYS_fgetxattr => control::fgetxattr(int(0), a[1] as _, a[2] as _, a[3]),
             libc::SYS_splice => files::splice(int(0), a[1] as _, int(2), a[3] as _, a[4], a[5] as c_uint),
             libc::SYS_tee => splice::tee(int(0), int(1), a[2], a[3] as c_uint),
             // The fifth argument is the upper half of the offset where registers have 32 bits.

@@ -169,6 +169,7 @@ calls! {
     getsockname = SYS_getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int;
     getpeername = SYS_getpeername(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int;
     ioctl = SYS_ioctl(fd: c_int, request: libc::c_ulong, argument: usize) -> c_int;
+    fgetxattr = SYS_fgetxattr(fd: c_int, name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t;
     ppoll = SYS_ppoll(descriptors: *mut libc::pollfd, count: libc::nfds_t, timeout: *const timespec, mask: *const libc::sigset_t) -> c_int;
     pselect = SYS_pselect6(count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, except: *mut libc::fd_set, timeout: *const timespec, mask: *const libc::sigset_t) -> c_int;
     epoll_pwait = SYS_epoll_pwait(epfd: c_int, events: *mut libc::epoll_event, most: c_int, timeout: c_int, mask: *const libc::sigset_t) -> c_int;

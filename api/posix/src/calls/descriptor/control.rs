@@ -1,18 +1,20 @@
 //! `fcntl`, `ioctl` and `sockatmark`.
 
-use std::ffi::{c_int, c_ulong};
+use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use libc::{size_t, ssize_t};
 use sietch_ring::stream::flag;
 
 use crate::calls::descriptor::duplicate::follow;
 use crate::connection::owner;
 use crate::descriptor::description::{Kind, socket_flag};
-use crate::descriptor::{in_flight, table};
+use crate::descriptor::{in_flight, room, table};
 use crate::listener::kernel_socket;
 use crate::service::client;
 use crate::signal::user_memory;
-use crate::system::sys::{self, signed};
+use crate::system::sys::{self, address, address_mut, signed};
 use crate::system::{kernel, originals};
 
 /// `fcntl(2)`.
@@ -101,6 +103,11 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
                 give(0)
             }
         }
+        // What a TCP socket gives, of which the placeholder, a Unix socket, knows nothing.
+        _ if OF_SOCKETS.contains(&(request & 0xFFFF)) => room::with_kernel_socket(&held, |kernel| {
+            // SAFETY: the caller upholds this function's contract.
+            unsafe { sys::syscall(libc::SYS_ioctl, [signed(kernel), request as usize, argument, 0, 0, 0]) }
+        }),
         (libc::FIONBIO, _) => {
             // SAFETY: the caller upholds this function's contract.
             let outcome =
@@ -131,8 +138,40 @@ const SIOCOUTQNSD: c_ulong = 0x894B;
 const FIOSETOWN: c_ulong = 0x8901;
 const SIOCSPGRP: c_ulong = 0x8902;
 
+/// The requests that are for sockets alone, without the first, which concern the owner and are
+/// answered by the placeholder.
+const OF_SOCKETS: RangeInclusive<c_ulong> = SIOCATMARK..=0x89FF;
+
 /// `SIOCATMARK` of `asm/sockios.h`.
 const SIOCATMARK: c_ulong = 0x8905;
+
+/// The attribute of a socket that has the name of its protocol.
+const PROTOCOL_NAME: &CStr = c"system.sockprotoname";
+
+/// `fgetxattr(2)`.
+///
+/// # Safety
+/// As `fgetxattr(2)`.
+pub unsafe fn fgetxattr(fd: c_int, name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t {
+    match table::find(fd) {
+        Some(held) if matches!(held.kind(), Kind::Stream | Kind::Listener) && is_protocol_name(name) => {
+            // SAFETY: the caller upholds this function's contract.
+            sys::to_c(room::with_kernel_socket(&held, |kernel| unsafe {
+                let arguments = [signed(kernel), address(name), address_mut(value), size, 0, 0];
+                sys::syscall(libc::SYS_fgetxattr, arguments)
+            }))
+        }
+        // SAFETY: the caller upholds this function's contract.
+        _ => unsafe { originals::fgetxattr(fd, name, value, size) },
+    }
+}
+
+fn is_protocol_name(name: *const c_char) -> bool {
+    let name = name.cast::<u8>();
+    // SAFETY: the program has given the name for this.
+    let is = |(at, byte): (usize, &u8)| unsafe { user_memory::read(name.wrapping_add(at)) } == Ok(*byte);
+    PROTOCOL_NAME.to_bytes_with_nul().iter().enumerate().all(is)
+}
 
 /// `sockatmark(3)`.
 pub fn sockatmark(fd: c_int) -> c_int {

@@ -10,11 +10,12 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use libc::{sockaddr, socklen_t};
+use libc::{sockaddr, sockaddr_storage, socklen_t};
 use sietch_protocol::socket_service::Name;
 use sietch_ring::stream::{Endpoint, Want, flag, state};
 use sietch_stream::service::is_local;
 
+use crate::calls::socket::shutdown::stop_listening;
 use crate::connection::blocked::{self, BlockedCall, SleepOptions};
 use crate::connection::status::{self, is_over, refresh};
 use crate::connection::{names, option_words, owner, peer, short_lived};
@@ -28,7 +29,7 @@ use crate::service::client::{self, Connected};
 use crate::service::reservation;
 use crate::signal::user_memory;
 use crate::system::kernel::{self, is_nonblocking, shutdown};
-use crate::system::sys::{self, Outcome};
+use crate::system::sys::{self, Errno, Outcome};
 use crate::system::{cancellation, originals};
 use crate::{address, context};
 
@@ -47,12 +48,13 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
         Kind::Pending => {}
         Kind::Stream => return sys::to_c_int(connect_again(fd, held, to, length)),
         Kind::Listener => {
-            let mut given = [0; 2];
-            let readable = user_memory::copy_in(
-                to.cast(),
-                given.get_mut(..(length as usize).min(2)).unwrap_or_default(),
-            );
-            return sys::to_c_int(readable.and(Err(libc::EISCONN)));
+            return sys::to_c_int(family(to, length).and_then(|family| match family {
+                libc::AF_UNSPEC => {
+                    stop_listening(fd, held);
+                    Ok(0)
+                }
+                _ => Err(libc::EISCONN),
+            }));
         }
         _ => return kernel(),
     }
@@ -165,14 +167,18 @@ pub(crate) fn connected(end: &Endpoint) -> Outcome {
     }
 }
 
+/// The family of a name. All of the name is read, as by `move_addr_to_kernel` of Linux.
+fn family(name: *const sockaddr, length: socklen_t) -> Result<c_int, Errno> {
+    let mut bytes = [0; size_of::<sockaddr_storage>()];
+    let bytes = bytes.get_mut(..length as usize).ok_or(libc::EINVAL)?;
+    user_memory::copy_in(name.cast(), bytes)?;
+    let family = bytes.first_chunk().ok_or(libc::EINVAL)?;
+    Ok(c_int::from(u16::from_ne_bytes(*family)))
+}
+
 fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t) -> Outcome {
     let Some(end) = held.end() else { return Err(libc::EBADF) };
-    let mut family = [0; 2];
-    if (length as usize) < family.len() {
-        return Err(libc::EINVAL);
-    }
-    user_memory::copy_in(to.cast(), &mut family)?;
-    if c_int::from(u16::from_ne_bytes(family)) == libc::AF_UNSPEC {
+    if family(to, length)? == libc::AF_UNSPEC {
         return disconnect(fd, held, end);
     }
     if !peer::is_set_up(end) {

@@ -1,7 +1,7 @@
 //! `shutdown` of connections and listeners.
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use rustix::io::Errno as Error;
 use rustix::net::Shutdown;
@@ -9,7 +9,7 @@ use sietch_ring::stream::Endpoint;
 use sietch_stream::outcome;
 
 use crate::connection::placeholder::Number;
-use crate::descriptor::description::{Kind, socket_flag};
+use crate::descriptor::description::{Held, Kind, socket_flag};
 use crate::descriptor::table;
 use crate::listener::kernel_socket;
 use crate::service::arrival;
@@ -41,17 +41,23 @@ pub fn shutdown(fd: c_int, how: c_int) -> c_int {
                 return sys::to_c_int(Err(libc::ENOTCONN));
             }
             if how != libc::SHUT_WR {
-                // Linux stops listening; a call that sleeps in accept returns EINVAL.
-                held.socket.flags.fetch_or(socket_flag::STOPPED, Release);
-                let _ = kernel::shutdown(fd, libc::SHUT_RDWR);
-                arrival::refuse_all(fd);
-                kernel_socket::stop(fd, &held);
-                // A `listen` of another thread came in between: what it made is shut down too.
-                held.socket.flags.fetch_or(socket_flag::STOPPED, Release);
+                stop_listening(fd, &held);
             }
             0
         }
     }
+}
+
+/// A listener stops listening. A call that sleeps in accept returns EINVAL.
+pub(crate) fn stop_listening(fd: c_int, held: &Held) {
+    if held.socket.flags.fetch_or(socket_flag::STOPPED, AcqRel) & socket_flag::STOPPED != 0 {
+        return;
+    }
+    let _ = kernel::shutdown(fd, libc::SHUT_RDWR);
+    arrival::refuse_all(fd);
+    kernel_socket::stop(fd, held);
+    // A `listen` of another thread came in between: what it made is shut down too.
+    held.socket.flags.fetch_or(socket_flag::STOPPED, Release);
 }
 
 fn shut(fd: c_int, end: &Endpoint, how: c_int) -> Outcome {
