@@ -96,6 +96,15 @@ fn urgent_data_are_those_of_the_kernel() {
 }
 
 #[test]
+fn bad_arguments_give_the_kernels_errors() {
+    compared(|testbed| {
+        let script = include_str!("scripts/kernel_comparison/arguments.py");
+        let printed = same_as_on_the_kernel(testbed, "arguments.py", script);
+        assert_eq!(printed.matches("received True True").count(), 2, "{printed}");
+    });
+}
+
+#[test]
 fn zerocopy_cannot_be_switched_on_where_no_completion_would_come() {
     compared(|testbed| {
         testbed.skip_byte_check();

@@ -1,5 +1,6 @@
 //! Moving bytes: `read`, `write`, `send`, `recv` and the calls like them.
 
+pub(crate) mod control_data;
 pub(crate) mod fast_open;
 pub(crate) mod file;
 pub(crate) mod message;

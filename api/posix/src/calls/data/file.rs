@@ -45,13 +45,9 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_
                 .map_or(Err(libc::EBADF), |end| unsafe { send_file(out, &held, end, from, offset, count) }),
         ),
         // The file first, as Linux.
-        Found::Listener => {
+        Found::Listener(_) => {
             // SAFETY: the caller upholds this function's contract.
-            sys::to_c(
-                unsafe { position(offset) }
-                    .and_then(|at| has_bytes(from, at))
-                    .and_then(|any| if any && count != 0 { Err(send::broken(0)) } else { Ok(0) }),
-            )
+            sys::to_c(unsafe { position(offset) }.and_then(|at| send_to_listener(from, at, count)))
         }
         // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::sendfile(out, from, offset, count) },
@@ -65,6 +61,14 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_
 unsafe fn position(offset: *const off_t) -> Result<Option<off_t>, Errno> {
     // SAFETY: the caller upholds this function's contract.
     if offset.is_null() { Ok(None) } else { unsafe { user_memory::read(offset) }.map(Some) }
+}
+
+fn send_to_listener(from: c_int, at: Option<off_t>, count: size_t) -> Outcome {
+    readable_file(from)?;
+    if at.is_some_and(|at| at < 0) {
+        return Err(libc::EINVAL);
+    }
+    if count != 0 && has_bytes(from, at)? { Err(send::broken(0)) } else { Ok(0) }
 }
 
 /// # Safety
@@ -209,7 +213,12 @@ fn file_position(fd: c_int) -> Result<off_t, Errno> {
         .map(|position| position.cast_signed() as off_t)
 }
 
+/// Reads into two places. A directory gives what `sendfile` of Linux gives for it.
 fn read_into(from: c_int, vectors: &[libc::iovec; 2], at: Option<off_t>) -> Outcome {
+    read_file(from, vectors, at).map_err(|errno| if errno == libc::EISDIR { libc::EINVAL } else { errno })
+}
+
+fn read_file(from: c_int, vectors: &[libc::iovec; 2], at: Option<off_t>) -> Outcome {
     let first = sys::address(vectors.as_ptr());
     let [whole, rest] = vectors;
     match at {

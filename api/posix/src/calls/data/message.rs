@@ -1,23 +1,25 @@
 //! `sendmsg`, `recvmsg` and their plural forms; descriptors that arrive over Unix sockets.
 //!
-//! 1. A stream takes no control data, and returns none but that of TCP_INQ. Linux checks control
-//!    data that is sent: an unknown message of SOL_SOCKET is EINVAL; we accept it.
+//! 1. A stream has no use for control data that are sent ([`control_data`] checks them). It returns
+//!    those of TCP_INQ alone.
 //! 2. Descriptors of ours can be sent over any Unix socket, because they are the kernel's. When
 //!    descriptors arrive, the library queries the service about each Unix socket among them
 //!    (`calls::descriptor::adopt`).
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering::Release;
 
-use libc::{mmsghdr, msghdr, ssize_t, timespec};
+use libc::{iovec, mmsghdr, msghdr, socklen_t, ssize_t, timespec};
 use sietch_ring::stream::{Endpoint, flag};
 
+use crate::calls::data::control_data::Refused;
 use crate::calls::data::vectors::{self, Found, find, vectors};
-use crate::calls::data::{names, receive, send};
+use crate::calls::data::{control_data, names, receive, send};
 use crate::calls::descriptor::adopt;
 use crate::connection::option_words::{self, UNREAD_MESSAGE};
 use crate::connection::status;
 use crate::context;
+use crate::descriptor::description::Held;
 use crate::signal::user_memory;
 use crate::system::sys::{self, Errno, Outcome};
 use crate::system::{kernel, originals};
@@ -30,14 +32,55 @@ pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_
     match find(fd) {
         // SAFETY: the caller upholds this function's contract.
         Found::Stream(held) => sys::to_c(held.end().map_or(Err(libc::EBADF), |end| unsafe {
-            let message = user_memory::read(message)?;
-            names::check_sent_message(message.msg_name, message.msg_namelen)?;
-            send::send(fd, &held, end, vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)?, flags)
+            match check_sent(&held, message) {
+                Ok(vectors) => send::send(fd, &held, end, vectors, flags),
+                Err(Refused::BeforeState(errno)) => Err(errno),
+                // Nothing is sent, and bytes that are held back stay so.
+                Err(Refused::AfterState(errno)) => {
+                    send::send(fd, &held, end, &[], flags & !libc::MSG_OOB | libc::MSG_MORE).and(Err(errno))
+                }
+            }
         })),
-        Found::Listener if message.is_null() => sys::to_c(Err(libc::EFAULT)),
-        Found::Listener => sys::to_c(Err(send::broken(flags))),
+        // SAFETY: the caller upholds this function's contract.
+        Found::Listener(held) => sys::to_c(Err(match unsafe { check_sent(&held, message) } {
+            Err(Refused::BeforeState(errno)) => errno,
+            _ => send::broken(flags),
+        })),
         // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::sendmsg(fd, message, flags) },
+    }
+}
+
+/// Checks a message that is sent, in the order of Linux. Returns its vectors.
+///
+/// # Safety
+/// As `sendmsg(2)`.
+unsafe fn check_sent<'a>(held: &Held, message: *const msghdr) -> Result<&'a [iovec], Refused> {
+    // SAFETY: the caller upholds this function's contract.
+    let (message, vectors) =
+        unsafe { read(message, names::check_sent_message) }.map_err(Refused::BeforeState)?;
+    if message.msg_controllen != 0 {
+        // SAFETY: as above.
+        unsafe { control_data::check(held, &message) }?;
+    }
+    Ok(vectors)
+}
+
+/// A message of the program and its vectors (`copy_msghdr_from_user` of Linux).
+///
+/// # Safety
+/// As `sendmsg(2)` or `recvmsg(2)`.
+unsafe fn read<'a>(
+    message: *const msghdr,
+    check_name: impl FnOnce(*const c_void, socklen_t) -> Result<(), Errno>,
+) -> Result<(msghdr, &'a [iovec]), Errno> {
+    // SAFETY: the caller upholds this function's contract.
+    unsafe {
+        let message = user_memory::read(message)?;
+        check_name(message.msg_name, message.msg_namelen)?;
+        let vectors = vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)?;
+        vectors::total(vectors)?;
+        Ok((message, vectors))
     }
 }
 
@@ -50,10 +93,8 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
         // SAFETY: the caller upholds this function's contract.
         Found::Stream(held) => sys::to_c(held.end().map_or(Err(libc::EBADF), |end| unsafe {
             let to = message;
-            let mut message = user_memory::read(to)?;
-            names::check_received_message(message.msg_name, message.msg_namelen)?;
-            let count = vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)
-                .and_then(|vectors| receive::receive(fd, &held, end, vectors, flags))?;
+            let (mut message, vectors) = read(to, names::check_received_message)?;
+            let count = receive::receive(fd, &held, end, vectors, flags)?;
             message.msg_namelen = 0;
             // MSG_TRUNC on a stream drops bytes, and reports nothing.
             message.msg_flags = flags & (libc::MSG_CMSG_CLOEXEC | libc::MSG_OOB);
@@ -67,8 +108,11 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
             user_memory::write(&raw mut (*to).msg_flags, message.msg_flags)?;
             Ok(count)
         })),
-        Found::Listener if message.is_null() => sys::to_c(Err(libc::EFAULT)),
-        Found::Listener => sys::to_c(Err(receive::unconnected(flags))),
+        // SAFETY: the caller upholds this function's contract.
+        Found::Listener(_) => sys::to_c(
+            unsafe { read(message, names::check_received_message) }
+                .and_then(|_| Err(receive::unconnected(flags))),
+        ),
         Found::Kernel => {
             // SAFETY: the caller upholds this function's contract.
             let answer = unsafe { originals::recvmsg(fd, message, flags) };

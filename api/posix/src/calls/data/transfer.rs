@@ -32,7 +32,7 @@ pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
             // SAFETY: the caller upholds this function's contract.
             with(&held, |end| unsafe { receive::read_piece(fd, &held, end, (to, length)) })
         }
-        Found::Listener => sys::to_c(if length == 0 { Ok(0) } else { Err(libc::ENOTCONN) }),
+        Found::Listener(_) => sys::to_c(if length == 0 { Ok(0) } else { Err(libc::ENOTCONN) }),
         // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::read(fd, to, length) },
     }
@@ -49,7 +49,7 @@ pub unsafe fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
             // SAFETY: the caller upholds this function's contract.
             with(&held, |end| unsafe { send::send_piece(fd, &held, end, (from, length), 0) })
         }
-        Found::Listener => sys::to_c(Err(send::broken(0))),
+        Found::Listener(_) => sys::to_c(Err(send::broken(0))),
         // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::write(fd, from, length) },
     }
@@ -67,7 +67,7 @@ pub unsafe fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
             unsafe { receive::read(fd, &held, end, vectors(first, count, libc::EINVAL)?) }
         }),
         // SAFETY: the caller upholds this function's contract.
-        Found::Listener => sys::to_c(
+        Found::Listener(_) => sys::to_c(
             unsafe { are_empty(first, count) }
                 .and_then(|nothing| if nothing { Ok(0) } else { Err(libc::ENOTCONN) }),
         ),
@@ -92,7 +92,7 @@ pub unsafe fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
             unsafe { send::send(fd, &held, end, vectors(first, count as usize, libc::EINVAL)?, 0) }
         }),
         // SAFETY: the caller upholds this function's contract.
-        Found::Listener => sys::to_c(
+        Found::Listener(_) => sys::to_c(
             unsafe { are_empty(first, count) }
                 .and_then(|nothing| if nothing { Ok(0) } else { Err(send::broken(0)) }),
         ),
@@ -197,7 +197,7 @@ pub unsafe fn recvfrom(
                 Err(errno) => sys::to_c(Err(errno)),
             }
         }
-        Found::Listener => sys::to_c(Err(receive::unconnected(flags))),
+        Found::Listener(_) => sys::to_c(Err(receive::unconnected(flags))),
         // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::recvfrom(fd, to, length, flags, name, name_length) },
     }
@@ -224,7 +224,9 @@ pub unsafe fn sendto(
                 unsafe { send::send_piece(fd, &held, end, (from, length), flags) }
             })
         }
-        Found::Listener => sys::to_c(Err(send::broken(flags))),
+        Found::Listener(_) => {
+            sys::to_c(names::check_sent(name, name_length).and_then(|()| Err(send::broken(flags))))
+        }
         Found::Kernel if flags & libc::MSG_FASTOPEN != 0 && !name.is_null() && table::is_ours(fd) => {
             // SAFETY: the caller upholds this function's contract.
             unsafe { fast_open::send_fast(fd, &[vector(from.cast_mut(), length)], flags, name, name_length) }

@@ -22,7 +22,7 @@ pub(crate) enum Found {
     /// A stream of ours.
     Stream(Held),
     /// A listener's placeholder.
-    Listener,
+    Listener(Held),
 }
 
 /// Looks up a descriptor.
@@ -32,7 +32,7 @@ pub(crate) fn find(fd: c_int) -> Found {
         None => Found::Kernel,
         Some(held) => match held.kind() {
             Kind::Stream => Found::Stream(held),
-            Kind::Listener => Found::Listener,
+            Kind::Listener => Found::Listener(held),
             _ => Found::Kernel,
         },
     }

@@ -28,7 +28,7 @@ use crate::system::kernel;
 use crate::system::sys::{self, address, address_mut, signed};
 
 /// Descriptors that one message can carry (`SCM_MAX_FD`).
-const MAX_DESCRIPTORS: usize = 253;
+pub(crate) const MAX_DESCRIPTORS: usize = 253;
 
 /// Whether a descriptor may be a placeholder: a connected Unix socket, stream or of packets, both
 /// sides without names.

@@ -6,6 +6,8 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{mmsghdr, msghdr, ssize_t};
 
 use crate::calls::data;
+use crate::calls::data::control_data::ControlMessages;
+use crate::calls::descriptor::adopt::MAX_DESCRIPTORS;
 use crate::files::mounts;
 use crate::files::state::{State, with};
 use crate::signal::user_memory;
@@ -16,33 +18,17 @@ const MAX_MESSAGES: usize = 1024;
 
 /// Notes what a message carries. Memory that cannot be read is for the kernel to refuse.
 fn note(message: &msghdr) {
-    if message.msg_controllen == 0 || !user_memory::is_readable(message.msg_control, message.msg_controllen) {
-        return;
-    }
-    // SAFETY: the control data can be read, and the macros stay within its length.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(message);
-        while let Some(this) = header.as_ref() {
-            if this.cmsg_level == libc::SOL_SOCKET && this.cmsg_type == libc::SCM_RIGHTS {
-                note_descriptors(message, this);
-            }
-            header = libc::CMSG_NXTHDR(message, header);
+    // SAFETY: the program has given the addresses for this.
+    for control in unsafe { ControlMessages::new(message) }.map_while(Result::ok) {
+        if control.level != libc::SOL_SOCKET || control.kind != libc::SCM_RIGHTS {
+            continue;
         }
-    }
-}
-
-/// # Safety
-/// The header is within the control data of the message, which can be read.
-unsafe fn note_descriptors(message: &msghdr, header: &libc::cmsghdr) {
-    // SAFETY: an address within the control data, or just behind it.
-    let data = unsafe { libc::CMSG_DATA(header) }.cast_const();
-    let end = message.msg_control.addr() + message.msg_controllen;
-    let said = header.cmsg_len.saturating_sub(data.addr() - std::ptr::from_ref(header).addr());
-    let bytes = said.min(end.saturating_sub(data.addr()));
-    for index in 0..bytes / size_of::<c_int>() {
-        // SAFETY: within the control data.
-        let fd = unsafe { data.cast::<[u8; size_of::<c_int>()]>().add(index).read_unaligned() };
-        with(|state| state.share_one(c_int::from_ne_bytes(fd)));
+        for index in 0..(control.length / size_of::<c_int>()).min(MAX_DESCRIPTORS) {
+            // SAFETY: as above.
+            let fd = unsafe { user_memory::read(control.data.cast::<c_int>().wrapping_add(index)) };
+            let Ok(fd) = fd else { return };
+            with(|state| state.share_one(fd));
+        }
     }
 }
 
@@ -97,4 +83,19 @@ pub unsafe fn popen(command: *const c_char, kind: *const c_char) -> *mut c_void 
     }
     // SAFETY: the caller upholds this function's contract.
     unsafe { originals::popen(command, kind) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_data_whose_length_wraps_are_left_to_the_kernel() {
+        let mut control = [usize::MAX, 1 << 32 | 1, 0, 0];
+        // SAFETY: zeros are a message without anything.
+        let mut message = unsafe { std::mem::zeroed::<msghdr>() };
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control);
+        note(&message);
+    }
 }
