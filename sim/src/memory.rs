@@ -1,13 +1,12 @@
 //! Persistent memory that keeps only what its contract promises (see `sietch_disk::nvm`).
 //!
-//! 1. [`Memory`] survives a crash: it has a durable image, and for each word of 8 bytes the newer
-//!    values that were stored and not fenced. Loads return the newest value. Clones are the same
-//!    memory.
+//! 1. [`Memory`] survives a crash: it has a durable image, and the stores since the last fence.
+//!    Loads return the newest value. Clones are the same memory.
 //! 2. A fence makes the newest value of every word durable.
 //! 3. Each store and each fence is a *boundary*. [`Memory::power_off_at`] cuts the power at the
 //!    n-th, which then has no effect, nor does anything after it.
 //!    Memories that are [`Memory::joined`] lose their power together.
-//! 4. [`Memory::crash`] decides each word alone: its durable value or any newer one.
+//! 4. [`Memory::crash`] decides each word of 8 bytes alone: its durable value or any newer one.
 //! 5. [`Memory::ignore_fences`] is the mutation that a test of durability must notice.
 
 use std::cell::{Cell, RefCell};
@@ -22,8 +21,10 @@ use crate::Random;
 struct State {
     durable: Vec<u8>,
     newest: Vec<u8>,
-    /// Values of a word since the last fence, oldest first.
-    unfenced: BTreeMap<usize, Vec<[u8; TEAR]>>,
+    /// Stores since the last fence, oldest first: the first word of each, and how many.
+    unfenced: Vec<(usize, usize)>,
+    /// The words of these stores, in the same order.
+    stored: Vec<u8>,
     boundaries: u64,
     off_at: Option<u64>,
     /// Whether the power is off, for all that it feeds.
@@ -44,7 +45,8 @@ impl Memory {
             state: Rc::new(RefCell::new(State {
                 durable: vec![0; bytes],
                 newest: vec![0; bytes],
-                unfenced: BTreeMap::new(),
+                unfenced: Vec::new(),
+                stored: Vec::new(),
                 boundaries: 0,
                 off_at: None,
                 off: Rc::default(),
@@ -84,7 +86,15 @@ impl Memory {
     /// Restores power after a loss: every word without a fence is old or new at random.
     pub fn crash(&self, dice: &mut Random) {
         let state = &mut *self.state.borrow_mut();
-        for (word, values) in std::mem::take(&mut state.unfenced) {
+        let stored = std::mem::take(&mut state.stored);
+        let mut stored = stored.as_chunks::<TEAR>().0.iter();
+        let mut newer = BTreeMap::<usize, Vec<_>>::new();
+        for (first, count) in state.unfenced.drain(..) {
+            for (word, value) in (first..first + count).zip(stored.by_ref()) {
+                newer.entry(word).or_default().push(*value);
+            }
+        }
+        for (word, values) in newer {
             if let Some(newer) = dice.index(values.len() + 1).checked_sub(1) {
                 state.durable[word * TEAR..][..TEAR].copy_from_slice(&values[newer]);
             }
@@ -119,9 +129,9 @@ impl Medium for Memory {
             return;
         }
         state.newest[offset..offset + bytes.len()].copy_from_slice(bytes);
-        for (word, value) in (offset / TEAR..).zip(bytes.as_chunks::<TEAR>().0) {
-            state.unfenced.entry(word).or_default().push(*value);
-        }
+        let words = bytes.as_chunks::<TEAR>().0;
+        state.unfenced.push((offset / TEAR, words.len()));
+        state.stored.extend_from_slice(words.as_flattened());
     }
 
     fn fence(&mut self) {
@@ -129,10 +139,11 @@ impl Medium for Memory {
         if !state.boundary() || state.fences_ignored {
             return;
         }
-        for word in std::mem::take(&mut state.unfenced).into_keys() {
-            let at = word * TEAR..(word + 1) * TEAR;
+        for (first, count) in state.unfenced.drain(..) {
+            let at = first * TEAR..(first + count) * TEAR;
             state.durable[at.clone()].copy_from_slice(&state.newest[at]);
         }
+        state.stored.clear();
     }
 
     fn description(&self) -> &'static str {

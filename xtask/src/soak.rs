@@ -41,11 +41,12 @@ struct Suite {
 /// root, and print that). Unmodified programs take some hours. Storage is the volume's metadata,
 /// the log, queue and map on disks and in persistent memory, the store on them, and killed
 /// processes.
-const SUITES: [Suite; 19] = [
+const SUITES: [Suite; 21] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "it") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-volume", "it") },
     Suite { filter: "power_loss", ..Suite::of("storage", "sietch-persist", "it") },
+    Suite { filter: "ignoring_any_fence", ..Suite::of("storage", "sietch-persist", "it") },
     Suite { filter: "nvm::", seconds: "3600", ..Suite::of("storage", "sietch-sim", "it") },
     Suite { filter: "durability::", ..Suite::of("storage", "sietch-sim", "it") },
     // Each seed is a process that is killed.
@@ -98,6 +99,9 @@ const SUITES: [Suite; 19] = [
     // Crashes, and the client beside the model.
     Suite { filter: "power_loss", seconds: "3600", ..Suite::of("fs", "sietch-fs", "it") },
     Suite { filter: "programs::", seconds: "3600", ..Suite::of("fs", "sietch-fs", "it") },
+    // Every crash test that may notice an ignored fence passes without that fault. CI runs only
+    // those that noticed one.
+    Suite { filter: "ignoring_any_fence", ..Suite::of("fs", "sietch-fs", "it") },
     Suite {
         filter: "random_programs_behave",
         seeds: "1000000",
