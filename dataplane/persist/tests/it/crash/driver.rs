@@ -25,7 +25,8 @@ pub(super) fn payload(n: u64) -> Vec<u8> {
         _ => random.below(120),
     };
     let mut bytes = n.to_le_bytes().to_vec();
-    bytes.extend((0..length).map(|_| random.next() as u8));
+    bytes.extend((0..length.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()));
+    bytes.truncate(8 + length as usize);
     bytes
 }
 
