@@ -1,8 +1,8 @@
-//! Requests that change something, from their operation to their answer.
+//! Requests that may wait, from their operation to their answer.
 //!
 //! 1. The operation is tried in a turn of its user. If it has no room, the next commit of the
 //!    digest is waited for without the turn, and it is tried again. So a user without room waits
-//!    alone.
+//!    alone. So does a user whose file another client has: what the service says is waited for.
 //! 2. If the digest does not keep up, the answer waits a little. One answer after the other does,
 //!    so that several programs together log no faster than one.
 //! 3. Where each change is to be durable, and after `fsync`, the answer waits for a sync. The
@@ -11,13 +11,13 @@
 //!    kernel would drop the pages. If the service does not answer, or says that the operation is to
 //!    be called again, the write is tried again each [`AGAIN`], until the service answers or is
 //!    gone. Bytes and reply are kept meanwhile: of as many requests as the kernel has under way.
-//! 5. What waits for room is kept, with its data, in this process: of one user no more than
-//!    [`crate::budget`] allows. What goes beyond gets ENOMEM. Pages that the kernel writes back are
-//!    never refused: they would be lost, and the kernel bounds them itself.
+//! 5. What waits for room or a lease is kept, with its data, in this process: of one user no more
+//!    than [`crate::budget`] allows. What goes beyond gets ENOMEM. Pages that the kernel writes
+//!    back are never refused: they would be lost, and the kernel bounds them itself.
 //! 6. A request under the kernel's lock of a directory keeps all others from that directory. So it
 //!    waits only briefly for its user's limit, or for room in the pool ([`crate::lock_waits`]), and
 //!    in a queue without writes. Room in the log always comes, as fast as the media take it.
-//! 7. Each of these five waits has a thread ([`crate::waiting`]): those that read requests never
+//! 7. Each of these six waits has a thread ([`crate::waiting`]): those that read requests never
 //!    wait for a medium. A request that does not wait is answered by the thread that read it.
 //!
 //! What it must never do: wait with a turn; try an operation again that was done; wait for a sync
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use sietch_fs::FileSystem;
-use sietch_fs::file_system::{SyncPoint, Waited, sync_to};
+use sietch_fs::file_system::{Pending, SyncPoint, Waited, sync_to};
 
 use crate::budget::{Budget, Share};
 use crate::lock_waits::LockWaits;
@@ -48,23 +48,26 @@ pub(crate) struct Waits {
     pub(crate) room: Waiting,
     /// For room, under the lock of a directory.
     pub(crate) names: Waiting,
+    /// For what the service says: leases, and the answer whether there is room.
+    pub(crate) service: Waiting,
     /// For the digest to keep up.
     pub(crate) pauses: Waiting,
     /// For the disk of the log.
     pub(crate) syncs: Waiting,
     /// For the service, of pages that the kernel writes back.
     pub(crate) write_back: Waiting,
-    /// What may be kept for requests that wait for room.
+    /// What may be kept for requests that wait for room or leases.
     budget: Arc<Budget>,
     lock_waits: LockWaits,
 }
 
 impl Waits {
     /// The threads, by name.
-    pub(crate) fn threads(&self) -> [(&'static str, &Waiting); 5] {
+    pub(crate) fn threads(&self) -> [(&'static str, &Waiting); 6] {
         [
             ("fuse-room", &self.room),
             ("fuse-names", &self.names),
+            ("fuse-service", &self.service),
             ("fuse-pauses", &self.pauses),
             ("fuse-syncs", &self.syncs),
             ("fuse-write-back", &self.write_back),
@@ -135,56 +138,62 @@ impl<F: FileSystem + Send + 'static> Changes<F> {
     }
 
     /// The error of a request that waited for `waited`, and must not wait any longer.
-    fn refusal(&self, how: How, waited: Waited) -> Option<Errno> {
+    fn refusal(&self, how: How, waited: &Waited) -> Option<Errno> {
         let (since, errno) = (how.locked?, waited.refusal()?);
         self.waits.lock_waits.is_over(how.user, since).then_some(errno)
     }
 
-    /// The queue of a request that waits for room.
-    fn room(&self, how: How) -> &Waiting {
-        if how.locked.is_some() { &self.waits.names } else { &self.waits.room }
+    /// Has a request go on after what it waits for.
+    fn wait(&self, how: How, is_for_message: bool, again: impl FnOnce() + Send + 'static) {
+        let again = Box::new(again);
+        if is_for_message {
+            // One message is for several: in their order, the first to wait is the first to look.
+            self.waits.service.push(None, again);
+        } else if how.locked.is_some() {
+            self.waits.names.push(how.user, again);
+        } else {
+            self.waits.room.push(how.user, again);
+        }
     }
 
     /// As [`Changes::run`], for an operation with several steps, each in a turn of its own. The
-    /// last one returns `true`.
-    pub(crate) fn run_in_turns(
+    /// last one returns the result.
+    pub(crate) fn run_in_turns<T: Send + 'static>(
         &self,
         how: How,
-        step: impl FnMut(&mut State<F>) -> Result<bool, Errno> + Send + 'static,
-        answer: impl FnOnce(Result<(), Errno>) + Send + 'static,
+        step: impl FnMut(&mut State<F>) -> Result<Option<T>, Errno> + Send + 'static,
+        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
     ) {
         self.go_on_in_turns(how, (Waited::default(), None), step, answer);
     }
 
     /// As [`Changes::run_in_turns`], after what the next step has waited for.
-    fn go_on_in_turns(
+    fn go_on_in_turns<T: Send + 'static>(
         &self,
         how: How,
         (mut waited, share): (Waited, Option<Share>),
-        mut step: impl FnMut(&mut State<F>) -> Result<bool, Errno> + Send + 'static,
-        answer: impl FnOnce(Result<(), Errno>) + Send + 'static,
+        mut step: impl FnMut(&mut State<F>) -> Result<Option<T>, Errno> + Send + 'static,
+        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
     ) {
         loop {
             match self.shared.attempt(how.user, waited, &mut step) {
-                Tried::Done(Ok(false), _) => waited = Waited::default(),
-                Tried::Done(result, pause) => {
-                    let done = Tried::Done(result.map(|_| ()), pause);
-                    return self.go_on(how, done, |_| Ok(()), answer);
-                }
+                Tried::Done(Ok(None), _) => waited = Waited::default(),
+                Tried::Done(Ok(Some(value)), pause) => return self.pause(how, pause, Ok(value), answer),
+                Tried::Done(Err(error), pause) => return self.pause(how, pause, Err(error), answer),
                 Tried::Waits(waited, mut pending) => {
-                    if let Some(errno) = self.refusal(how, waited) {
+                    if let Some(errno) = self.refusal(how, &waited) {
                         return answer(Err(errno));
                     }
                     let share = match self.share(how, share) {
                         Ok(share) => share,
                         Err(errno) => return answer(Err(errno)),
                     };
-                    let changes = self.clone();
+                    let (changes, is_for_message) = (self.clone(), waited.is_for_message());
                     let again = move || {
                         pending.wait();
                         changes.go_on_in_turns(how, (waited, share), step, answer);
                     };
-                    return self.room(how).push(how.user, Box::new(again));
+                    return self.wait(how, is_for_message, again);
                 }
             }
         }
@@ -213,19 +222,20 @@ impl<F: FileSystem + Send + 'static> Changes<F> {
         let changes = self.clone();
         match tried {
             Tried::Waits(waited, mut pending) => {
-                if let Some(errno) = self.refusal(how, waited) {
+                if let Some(errno) = self.refusal(how, &waited) {
                     return answer(Err(errno));
                 }
                 let share = match self.share(how, share) {
                     Ok(share) => share,
                     Err(errno) => return answer(Err(errno)),
                 };
+                let is_for_message = waited.is_for_message();
                 let again = move || {
                     pending.wait();
                     let tried = changes.shared.attempt(how.user, waited, &mut operation);
                     changes.go_on_with(how, share, tried, operation, answer);
                 };
-                self.room(how).push(how.user, Box::new(again));
+                self.wait(how, is_for_message, again);
             }
             Tried::Done(result, _) if how.is_written_again(&result) => {
                 let again = move || {
@@ -234,15 +244,25 @@ impl<F: FileSystem + Send + 'static> Changes<F> {
                 };
                 self.waits.write_back.push(how.user, Box::new(again));
             }
-            Tried::Done(result, None) => changes.finish(how, result, answer),
-            Tried::Done(result, Some(mut pause)) => {
-                let paused = move || {
-                    pause.wait();
-                    changes.finish(how, result, answer);
-                };
-                self.waits.pauses.push(how.user, Box::new(paused));
-            }
+            Tried::Done(result, pause) => self.pause(how, pause, result, answer),
         }
+    }
+
+    /// Answers, after a pause if the digest does not keep up.
+    fn pause<T: Send + 'static>(
+        &self,
+        how: How,
+        pause: Option<Box<dyn Pending>>,
+        result: Result<T, Errno>,
+        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
+    ) {
+        let Some(mut pause) = pause else { return self.finish(how, result, answer) };
+        let changes = self.clone();
+        let paused = move || {
+            pause.wait();
+            changes.finish(how, result, answer);
+        };
+        self.waits.pauses.push(how.user, Box::new(paused));
     }
 
     /// Answers, after a sync if that is due.

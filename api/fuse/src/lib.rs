@@ -27,9 +27,9 @@
 //! 7. If the file system panics, the caller gets EIO, as does every later request: its state cannot
 //!    be trusted any more. The mount can still be unmounted.
 //!
-//! 8. **Waits.** The threads that read requests wait for no medium: a request that has to wait for
-//!    room, the disk of the log or the digest is answered by another thread (`changes.rs`). So
-//!    users that write do not keep others from the mount.
+//! 8. **Waits.** The threads that read requests wait for no medium and for no other client: a
+//!    request that has to wait for room, a lease, the disk of the log or the digest is answered by
+//!    another thread (`changes.rs`). So users that write do not keep others from the mount.
 //!
 //! Locks (`fcntl`, `flock`) are the kernel's: they hold among the programs that use this mount.
 //! `O_TMPFILE` gets `EOPNOTSUPP`, because the `fuser` crate does not have the request.

@@ -8,6 +8,8 @@
 //!    and `..`.
 //! 4. A listing has a few entries at a time ([`ENTRIES_AT_ONCE`]), and passes some removed names.
 //!    Between these steps other requests have their turn.
+//! 5. A step that lacks a lease adds what is before it, if there is something. Otherwise it ends
+//!    with `EAGAIN`, and is done again. So nothing is added twice.
 
 use fuser::{FileHandle, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use rustix::io::Errno;
@@ -31,33 +33,52 @@ const PARENT: u64 = 2;
 const _: () = assert!(PARENT < FIRST_COOKIE.0);
 
 /// `.` and `..`, as far as they are behind `offset`.
+///
+/// # Errors
+/// `EAGAIN`.
 fn first_entries<F: FileSystem>(
     state: &mut State<F>,
     directory: InodeNumber,
     offset: u64,
-) -> impl Iterator<Item = (u64, &'static str, InodeNumber)> + use<F> {
-    // A directory that was removed has no parent any more.
-    let parent = if offset < PARENT { state.file_system.parent(directory).ok() } else { None };
-    [(ITSELF, ".", directory), (PARENT, "..", parent.unwrap_or(directory))]
-        .into_iter()
-        .filter(move |(cookie, ..)| *cookie > offset)
+) -> Result<impl Iterator<Item = (u64, &'static str, InodeNumber)> + use<F>, Errno> {
+    let parent = match state.file_system.parent(directory) {
+        Err(Errno::AGAIN) => return Err(Errno::AGAIN),
+        // A directory that was removed has no parent any more.
+        found => found.unwrap_or(directory),
+    };
+    let entries = [(ITSELF, ".", directory), (PARENT, "..", parent)];
+    Ok(entries.into_iter().filter(move |(cookie, ..)| *cookie > offset))
 }
 
-/// Adds entries behind `offset` to a listing, a few in each turn.
-pub(crate) fn in_turns(
-    mut offset: u64,
-    add: &mut dyn FnMut(u64) -> Result<Rest, fuser::Errno>,
-) -> Result<(), fuser::Errno> {
-    let mut has_entries = false;
-    loop {
-        match add(offset) {
+/// All that there is room for was listed.
+pub(crate) struct Listed;
+
+/// A listing in steps.
+pub(crate) struct InTurns {
+    offset: u64,
+    has_entries: bool,
+}
+
+impl InTurns {
+    /// It begins behind `offset`.
+    pub(crate) fn from(offset: u64) -> Self {
+        Self { offset, has_entries: false }
+    }
+
+    /// Adds entries behind an offset; `None`: there may be more.
+    pub(crate) fn step(
+        &mut self,
+        add: impl FnOnce(u64) -> Result<Rest, Errno>,
+    ) -> Result<Option<Listed>, Errno> {
+        match add(self.offset) {
             Ok(Rest::Behind { last, adds }) => {
-                offset = last;
-                has_entries |= adds;
+                self.offset = last;
+                self.has_entries |= adds;
+                Ok(None)
             }
             // What was added counts. Nothing would mean the end of the directory.
-            Err(error) if !has_entries => return Err(error),
-            Ok(Rest::Nothing) | Err(_) => return Ok(()),
+            Err(error) if !self.has_entries => Err(error),
+            Ok(Rest::Nothing) | Err(_) => Ok(Some(Listed)),
         }
     }
 }
@@ -78,12 +99,15 @@ pub(crate) fn list<F: FileSystem>(
     offset: u64,
     reply: &mut ReplyDirectory,
 ) -> Result<Rest, Errno> {
-    for (cookie, name, inode) in first_entries(state, inode(directory), offset) {
-        if reply.add(number(inode), cookie, FileType::Directory, name) {
-            return Ok(Rest::Nothing);
+    if offset < PARENT {
+        for (cookie, name, inode) in first_entries(state, inode(directory), offset)? {
+            if reply.add(number(inode), cookie, FileType::Directory, name) {
+                return Ok(Rest::Nothing);
+            }
         }
+        return Ok(Rest::Behind { last: PARENT, adds: true });
     }
-    let (mut last, mut left) = (offset.max(PARENT), ENTRIES_AT_ONCE);
+    let (mut last, mut left) = (offset, ENTRIES_AT_ONCE);
     let next = state.file_system.read_directory_step(Handle(handle.0), Cookie(last), &mut |entry| {
         let DirectoryEntry { cookie, name, inode, kind } = entry;
         let takes =
@@ -94,7 +118,7 @@ pub(crate) fn list<F: FileSystem>(
         takes
     })?;
     let next = if left == 0 { Some(last) } else { next.map(|next| next.0) };
-    let adds = offset < PARENT || left < ENTRIES_AT_ONCE;
+    let adds = left < ENTRIES_AT_ONCE;
     Ok(next.map_or(Rest::Nothing, |last| Rest::Behind { last, adds }))
 }
 
@@ -107,13 +131,22 @@ pub(crate) fn list_with_attributes<F: FileSystem>(
     keep: Duration,
     reply: &mut ReplyDirectoryPlus,
 ) -> Result<Rest, Errno> {
-    for (cookie, name, inode) in first_entries(state, inode(directory), offset) {
-        let shown = file_attributes(&state.file_system.attributes(inode)?);
-        if reply.add(number(inode), cookie, name, &keep, &shown, Generation(0)) {
-            return Ok(Rest::Nothing);
+    if offset < PARENT {
+        let mut last = offset;
+        for (cookie, name, inode) in first_entries(state, inode(directory), offset)? {
+            let shown = match state.file_system.attributes(inode) {
+                Ok(shown) => file_attributes(&shown),
+                Err(Errno::AGAIN) if last > offset => break,
+                Err(error) => return Err(error),
+            };
+            if reply.add(number(inode), cookie, name, &keep, &shown, Generation(0)) {
+                return Ok(Rest::Nothing);
+            }
+            last = cookie;
         }
+        return Ok(Rest::Behind { last, adds: true });
     }
-    let after = Cookie(offset.max(PARENT));
+    let after = Cookie(offset);
     let mut entries = Vec::with_capacity(ENTRIES_AT_ONCE);
     let next = state.file_system.read_directory_step(Handle(handle.0), after, &mut |entry| {
         let room = entries.len() < ENTRIES_AT_ONCE;
@@ -122,20 +155,28 @@ pub(crate) fn list_with_attributes<F: FileSystem>(
         }
         room
     })?;
-    let last = entries.last().filter(|_| entries.len() == ENTRIES_AT_ONCE).map(|last| last.cookie);
-    let next = last.or(next);
-    let mut adds = offset < PARENT;
+    let end = entries.last().filter(|_| entries.len() == ENTRIES_AT_ONCE).map(|last| last.cookie);
+    let next = end.or(next);
+    let (mut last, mut adds) = (after, false);
     for entry in entries {
-        // Another client may have removed it since.
-        let Ok(shown) = state.file_system.attributes(entry.inode) else { continue };
-        let Ok(shown) = state.retain(shown) else { continue };
+        let shown = state.file_system.attributes(entry.inode).and_then(|shown| state.retain(shown));
+        let shown = match shown {
+            Ok(shown) => shown,
+            Err(Errno::AGAIN) if last == after => return Err(Errno::AGAIN),
+            Err(Errno::AGAIN) => return Ok(Rest::Behind { last: last.0, adds }),
+            // Another client may have removed it since.
+            Err(_) => {
+                last = entry.cookie;
+                continue;
+            }
+        };
         let name = OsStr::from_bytes(&entry.name);
         let number = number(entry.inode);
         if reply.add(number, entry.cookie.0, name, &keep, &file_attributes(&shown), Generation(0)) {
             state.forget(entry.inode, 1);
             return Ok(Rest::Nothing);
         }
-        adds = true;
+        (last, adds) = (entry.cookie, true);
     }
     Ok(next.map_or(Rest::Nothing, |next| Rest::Behind { last: next.0, adds }))
 }

@@ -2,12 +2,43 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fuser::{Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
+use rustix::io::Errno;
 use sietch_fs::inode::Attributes;
 
 use crate::attributes::file_attributes;
+
+/// A reply that the steps of an operation add to, and its answer sends.
+pub(crate) struct Shared<R>(Arc<Mutex<Option<R>>>);
+
+impl<R> Clone for Shared<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R> Shared<R> {
+    pub(crate) fn new(reply: R) -> Self {
+        Self(Arc::new(Mutex::new(Some(reply))))
+    }
+
+    /// Adds to the reply.
+    ///
+    /// # Errors
+    /// Those of `add`; `EIO`: it was sent.
+    pub(crate) fn with<T>(&self, add: impl FnOnce(&mut R) -> Result<T, Errno>) -> Result<T, Errno> {
+        let mut reply = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        add(reply.as_mut().ok_or(Errno::IO)?)
+    }
+
+    /// The reply, to be sent.
+    pub(crate) fn take(&self) -> Option<R> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
 
 /// A name that a request has, for as long as that is under way.
 pub(crate) fn owned(name: &OsStr) -> Box<[u8]> {

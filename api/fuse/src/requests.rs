@@ -9,7 +9,6 @@
 //! 3. A request without any attribute to set is the kernel's way to ask for set-ID bits to be
 //!    cleared, and what `chown(2)` with two times -1 becomes.
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -26,19 +25,17 @@ use fuser::{
 use rustix::fs::{OFlags, XattrFlags};
 use rustix::io::Errno;
 use sietch_fs::FileSystem;
-use sietch_fs::access::{Caller, Credentials};
+use sietch_fs::access::Caller;
 use sietch_fs::direct::{self, Way};
 use sietch_fs::file_system::{
-    AttributeChange, Handle, NewInode, OpenMode, Seek, Sought, Waited, Ways, WriteAt, XattrMode,
+    AttributeChange, Handle, NewInode, OpenMode, Seek, Waited, Ways, WriteAt, XattrMode,
 };
 use sietch_fs::inode::Kind;
-use sietch_fs::lease::Mode;
 use sietch_fs::limits::MAX_RECORD_DATA;
-use sietch_fs::name::{Cookie, MAX_NAME};
+use sietch_fs::name::MAX_NAME;
 
 use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, now, permissions, stale};
 use crate::changes::{Changes, How, KEPT};
-use crate::listing::{in_turns, list, list_with_attributes};
 use crate::operations::{
     COPY_STEP, MAX_COPY, allocation, cache_mode, clear_set_id, content_changer, copy, has, open_mode, own,
     permitted, rename_mode, sender, set_attributes,
@@ -48,16 +45,14 @@ use crate::replies::{owned, reply_attributes, reply_empty, reply_entry, reply_va
 use crate::stale::Stale;
 use crate::state::{State, Tried};
 
+mod looks;
+
 /// Largest write and read: what one record of the log takes, so that a write is atomic.
 const MAX_TRANSFER: u32 = MAX_RECORD_DATA as u32;
 /// Requests that no thread of the kernel waits for (direct writes and reads, read-ahead,
 /// write-back) that may be under way. All users share them, and some wait here for long. So there
 /// are more than the requests of one user that are kept ([`crate::budget`]).
 const MAX_BACKGROUND: u16 = u16::MAX;
-thread_local! {
-    /// What was read last, so that a read does not clear a new buffer each time.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// Answers the kernel's requests.
 pub(crate) struct Requests<F> {
@@ -88,17 +83,6 @@ impl<F: FileSystem + Send + 'static> Requests<F> {
         self.changes.shared.run(Some(request.uid()), operation).map_err(errno)
     }
 
-    fn run_as<T>(
-        &self,
-        credentials: &Credentials,
-        operation: impl FnOnce(&mut State<F>, Caller<'_>) -> Result<T, Errno>,
-    ) -> Result<T, fuser::Errno> {
-        let user = Some(credentials.uid);
-        let done =
-            self.changes.shared.run(user, |state| operation(state, Caller { credentials, now: now() }));
-        done.map_err(errno)
-    }
-
     /// Runs an operation that changes something, for a user that the kernel permits it, and
     /// answers: later, if it waits.
     fn change<T: Send + 'static>(
@@ -122,7 +106,10 @@ impl<F: FileSystem + Send + 'static> Requests<F> {
         reply: ReplyEmpty,
     ) {
         let credentials = permitted(sender(request));
-        let step = move |state: &mut State<F>| step(state, Caller { credentials: &credentials, now: now() });
+        let step = move |state: &mut State<F>| {
+            let is_done = step(state, Caller { credentials: &credentials, now: now() })?;
+            Ok(is_done.then_some(()))
+        };
         let answer = move |done: Result<(), Errno>| reply_empty(done.map_err(errno), reply);
         self.changes.run_in_turns(how, step, answer);
     }
@@ -136,18 +123,6 @@ impl<F: FileSystem + Send + 'static> Requests<F> {
     /// How a request is answered for which the kernel has locked a directory, or what may be one.
     fn how_locked(&self, request: &Request) -> How {
         How { locked: Some(Instant::now()), ..self.how(request) }
-    }
-
-    /// Makes durable what any client has changed of an inode: that of another one is when its lease
-    /// has passed.
-    fn sync_inode(&self, request: &Request, number: INodeNo, reply: ReplyEmpty) {
-        match self.run(request, |state| state.file_system.hold(inode(number), Mode::Shared)) {
-            Ok(()) => {
-                let user = Some(request.uid());
-                self.changes.sync(user, move |synced| reply_empty(synced.map_err(errno), reply));
-            }
-            Err(errno) => reply.error(errno),
-        }
     }
 
     fn make(
@@ -199,19 +174,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.run_as(&permitted(sender(request)), |state, caller| {
-            // The first two are for handles of `open_by_handle_at(2)` and NFS.
-            let shown = match name.as_bytes() {
-                b"." => state.file_system.attributes(inode(parent))?,
-                b".." => {
-                    let above = state.file_system.parent(inode(parent))?;
-                    state.file_system.attributes(above)?
-                }
-                name => state.file_system.lookup(caller, inode(parent), name)?,
-            };
-            state.retain(shown)
-        });
-        reply_entry(found, self.keep, reply);
+        self.look_up(request, parent, name, reply);
     }
 
     fn forget(&self, _request: &Request, number: INodeNo, lookups: u64) {
@@ -223,8 +186,11 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        let found = self.run(request, |state| state.file_system.attributes(inode(number)).map_err(stale));
-        reply_attributes(found, self.keep, reply);
+        let find = move |state: &mut State<F>, _: Caller<'_>| {
+            state.file_system.attributes(inode(number)).map_err(stale)
+        };
+        let keep = self.keep;
+        self.look(request, find, move |found| reply_attributes(found, keep, reply));
     }
 
     fn setattr(
@@ -271,10 +237,13 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
-        match self.run(request, |state| state.file_system.read_link(inode(number)).map_err(stale)) {
+        let read = move |state: &mut State<F>, _: Caller<'_>| {
+            state.file_system.read_link(inode(number)).map_err(stale)
+        };
+        self.look(request, read, move |target| match target {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn mknod(
@@ -384,11 +353,8 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             Ok(handle) => reply.opened(FileHandle(handle.0), cached),
             Err(errno) => reply.error(errno),
         };
-        if mode.truncate {
-            self.change((request, self.how(request)), open, answer);
-        } else {
-            answer(self.run_as(&permitted(who), open));
-        }
+        let how = if mode.truncate { self.how(request) } else { self.how_looked(request) };
+        self.change((request, how), open, answer);
     }
 
     fn create(
@@ -436,17 +402,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        BUFFER.with_borrow_mut(|buffer| {
-            let size = size.min(MAX_TRANSFER) as usize;
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            let bytes = &mut buffer[..size];
-            match self.run(request, |state| state.file_system.read(Handle(handle.0), offset, bytes)) {
-                Ok(count) => reply.data(&buffer[..count.min(size)]),
-                Err(errno) => reply.error(errno),
-            }
-        });
+        self.read_at(request, Handle(handle.0), offset, size.min(MAX_TRANSFER) as usize, reply);
     }
 
     fn write(
@@ -524,15 +480,15 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn opendir(&self, request: &Request, number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.run_as(&permitted(sender(request)), |state, caller| {
+        let open = move |state: &mut State<F>, caller: Caller<'_>| {
             let mode = OpenMode { read: true, ..OpenMode::default() };
             let handle = state.file_system.open(caller, inode(number), mode).map_err(stale)?;
             Ok(state.opened(handle))
-        });
-        match opened {
+        };
+        self.look(request, open, move |opened| match opened {
             Ok(handle) => reply.opened(FileHandle(handle.0), FopenFlags::empty()),
             Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn readdir(
@@ -541,13 +497,9 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         number: INodeNo,
         handle: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectory,
+        reply: ReplyDirectory,
     ) {
-        let mut add = |from| self.run(request, |state| list(state, number, handle, from, &mut reply));
-        match in_turns(offset, &mut add) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
+        self.list(request, number, handle, offset, reply);
     }
 
     fn readdirplus(
@@ -556,16 +508,9 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         number: INodeNo,
         handle: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectoryPlus,
+        reply: ReplyDirectoryPlus,
     ) {
-        let keep = self.keep;
-        let mut add = |from| {
-            self.run(request, |state| list_with_attributes(state, number, handle, from, keep, &mut reply))
-        };
-        match in_turns(offset, &mut add) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
+        self.list_with_attributes(request, number, handle, offset, reply);
     }
 
     fn releasedir(
@@ -629,32 +574,17 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let (credentials, number, name) = (permitted(sender(request)), inode(number), owned(name));
-        // It changes nothing, but the usage of users is shown when it is digested.
+        // The usage of users is shown when it is digested.
         let get = move |state: &mut State<F>| {
             let caller = Caller { credentials: &credentials, now: now() };
             state.file_system.xattr(caller, number, &name).map_err(stale)
         };
-        let how = How { syncs: false, ..self.how(request) };
-        self.changes.run(how, get, move |value| reply_value(value.map_err(errno), size, reply));
+        self.changes
+            .run(self.how_looked(request), get, move |value| reply_value(value.map_err(errno), size, reply));
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        // The kernel does not hide the names that only root may see.
-        let (mut names, mut from, credentials) = (Vec::new(), Some(Cookie(0)), own(request));
-        let mut take = |name: Box<[u8]>| {
-            names.extend_from_slice(&name);
-            names.push(0);
-        };
-        while let Some(at) = from {
-            let step = self.run_as(&credentials, |state, caller| {
-                state.file_system.xattr_names_step(caller, inode(number), at, &mut take).map_err(stale)
-            });
-            match step {
-                Ok(next) => from = next,
-                Err(errno) => return reply.error(errno),
-            }
-        }
-        reply_value(Ok(names), size, reply);
+        self.list_xattrs(request, number, size, reply);
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -668,10 +598,13 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         // The kernel checks permissions itself, and does not ask.
         let wanted = (mask.bits() & 7) as u8;
-        let checked = self.run_as(&own(request), |state, caller| {
+        let credentials = own(request);
+        let check = move |state: &mut State<F>| {
+            let caller = Caller { credentials: &credentials, now: now() };
             state.file_system.check_access(caller, inode(number), wanted).map_err(stale)
-        });
-        reply_empty(checked, reply);
+        };
+        let answer = move |checked: Result<(), Errno>| reply_empty(checked.map_err(errno), reply);
+        self.changes.run(self.how_looked(request), check, answer);
     }
 
     fn fallocate(
@@ -712,15 +645,8 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             4 => Seek::Hole,
             _ => return reply.error(fuser::Errno::EINVAL),
         };
-        let Ok(mut from) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
-        loop {
-            match self.run(request, |state| state.file_system.seek_step(Handle(handle.0), from, what)) {
-                // Within the largest file.
-                Ok(Sought::Found(at)) => return reply.offset(at as i64),
-                Ok(Sought::From(next)) => from = next,
-                Err(errno) => return reply.error(errno),
-            }
-        }
+        let Ok(from) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
+        self.seek(request, Handle(handle.0), from, what, reply);
     }
 
     fn ioctl(
@@ -740,18 +666,19 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             return reply.error(fuser::Errno::ENOTTY);
         };
         let inode = inode(number);
-        let answer = match command {
-            direct::WAY => self
-                .run(request, |state| Ok(Way { inode, is_mapped: state.ask_way(inode), folder }))
-                .map(|way| way.to_bytes()),
-            direct::MAP => self.run(request, |state| state.map(inode)).map(|()| Vec::new()),
-            _ => Err(fuser::Errno::ENOTTY),
+        let act = move |state: &mut State<F>, _: Caller<'_>| match command {
+            direct::WAY => {
+                let (is_mapped, folder) = (state.ask_way(inode), folder.clone());
+                Ok(Way { inode, is_mapped, folder }.to_bytes())
+            }
+            direct::MAP => state.map(inode).map(|()| Vec::new()),
+            _ => Err(Errno::NOTTY),
         };
-        match answer {
+        self.look(request, act, move |answer| match answer {
             Ok(answer) if answer.len() <= room as usize => reply.ioctl(answer.len() as i32, &answer),
             Ok(_) => reply.error(fuser::Errno::ENAMETOOLONG),
             Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn copy_file_range(

@@ -93,7 +93,7 @@ impl<F: FileSystem> State<F> {
 
 /// What a try of an operation came to.
 pub(crate) enum Tried<T> {
-    /// It did nothing, for lack of room: what the next try waits for.
+    /// It did nothing, for lack of room or a lease: what the next try waits for.
     Waits(Waited, Box<dyn Pending>),
     /// The operation's result, and what its answer waits for.
     Done(Result<T, Errno>, Option<Box<dyn Pending>>),
@@ -146,7 +146,8 @@ impl<F: FileSystem> Shared<F> {
         self.lock().note_panic();
     }
 
-    /// As [`Shared::run`], for an operation that does not wait for room within its turn. `waited`
+    /// As [`Shared::run`], for an operation that waits neither for room nor for leases within its
+    /// turn. `waited`
     /// is what its last try waited for.
     pub(crate) fn attempt<T>(
         &self,
@@ -163,6 +164,8 @@ impl<F: FileSystem> Shared<F> {
         });
         match (result, pending) {
             (Err(Errno::AGAIN), Some((waited, pending))) => Tried::Waits(waited, pending),
+            // It was enough without what it lacked.
+            (result, Some((waited, _))) if waited.is_for_message() => Tried::Done(result, None),
             (result, pending) => Tried::Done(result, pending.map(|(_, pending)| pending)),
         }
     }

@@ -29,6 +29,7 @@ mod leases;
 mod moved;
 mod names;
 mod operations;
+pub(crate) mod places;
 mod quota;
 mod references;
 mod tries;
@@ -187,6 +188,15 @@ pub trait Service<M: Medium> {
     /// later, and nothing was done.
     fn wait_message(&mut self) -> Result<(), Errno> {
         Err(Errno::AGAIN)
+    }
+
+    /// As [`Service::wait_message`], for an operation that does not wait itself: what waits until
+    /// the next message comes, or for a part of a second. `None`: only the caller can wait.
+    ///
+    /// # Errors
+    /// The service is gone.
+    fn begin_wait_message(&mut self) -> Result<Option<Box<dyn Pending>>, Errno> {
+        Ok(None)
     }
 
     /// Whether the service does not take records of this client any more.

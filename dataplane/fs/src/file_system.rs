@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::access::Caller;
 pub use crate::ascent::Ways;
+use crate::client::places::Place;
 use crate::inode::{Attributes, InodeNumber, Kind, Timestamp};
 use crate::lease::Mode;
 use crate::name::Cookie;
@@ -178,7 +179,9 @@ pub trait Pending: Send {
 }
 
 /// What the tries of an operation have waited for, with the file system's own account of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// An operation that is not tried again drops it.
+#[derive(Debug, Default)]
 pub struct Waited {
     /// For room in the pool.
     pub(crate) room: Awaited,
@@ -186,6 +189,10 @@ pub struct Waited {
     pub(crate) quota: Awaited,
     /// For the usage that it shows.
     pub(crate) shown: Awaited,
+    /// Where it waits for a lease.
+    pub(crate) place: Option<Place>,
+    /// It waits for what the service says, not for a commit.
+    pub(crate) is_for_message: bool,
 }
 
 impl Waited {
@@ -193,6 +200,17 @@ impl Waited {
     pub fn for_limit() -> Self {
         let quota = Awaited { end: Some(0), commits: 0 };
         Self { quota, ..Self::default() }
+    }
+
+    /// For a lease, of a file system that keeps no further account.
+    pub fn for_lease() -> Self {
+        Self { is_for_message: true, ..Self::default() }
+    }
+
+    /// Whether it waits for what a service says: for a lease of another client, or the answer
+    /// whether there is room.
+    pub fn is_for_message(&self) -> bool {
+        self.is_for_message
     }
 
     /// The error of the operation, if it is not tried again until what it waited for is there;
@@ -481,7 +499,8 @@ pub trait FileSystem {
     }
 
     /// For front ends whose users share one: until [`FileSystem::end_try`] no operation waits for
-    /// the digest. One that has no room does nothing, and returns `EAGAIN`. `waited` is what
+    /// the digest or for another client. One that lacks room or a lease does nothing, and returns
+    /// `EAGAIN`. `waited` is what
     /// `end_try` returned for the last try of the same operation.
     ///
     /// A file system that ignores this waits within its operations.
@@ -491,7 +510,8 @@ pub trait FileSystem {
 
     /// Ends a try. The caller waits for what is returned without the file system: if the operation
     /// returned `EAGAIN`, before the next try; otherwise before the answer, because the digest does
-    /// not keep up with the log. In the latter case it waits for one operation after the other.
+    /// not keep up with the log. In the latter case it waits for one operation after the other. A
+    /// caller that passed over the `EAGAIN` of an operation does not wait.
     fn end_try(&mut self) -> Option<(Waited, Box<dyn Pending>)> {
         None
     }

@@ -64,7 +64,7 @@ pub const MAX_KEPT: usize = 1 << 15;
 /// Leases that a client has released, and that pass on when its log is digested: from then on it is
 /// digested at once.
 pub const MAX_DRAINING: usize = 4096;
-/// Requests of a client that wait, at most. A client waits for one at a time.
+/// Requests of a client that wait, at most. An operation waits for one at a time.
 pub const MAX_WAITING: usize = 64;
 /// Sets of 64 inodes of which a client has one open without a lease, at most: 32 MiB of the
 /// service's memory. Where inodes were made one after the other, these are 64 million.

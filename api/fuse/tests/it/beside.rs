@@ -85,6 +85,7 @@ pub(crate) struct Inside {
     pub(crate) unanswered: usize,
     /// Operations do not wait within, and one that has to wait was stopped by this.
     is_try: bool,
+    has_written: bool,
     stopped: Option<(Waited, Box<dyn Pending>)>,
     pub(crate) model: Model,
     /// What the front end holds.
@@ -96,6 +97,8 @@ pub(crate) struct Inside {
     pub(crate) appended_next: Option<Vec<u8>>,
     /// A user whose limit is reached: it writes nothing more.
     pub(crate) at_limit: Option<u32>,
+    /// Another client has this inode while the gate is closed, and all that is open.
+    pub(crate) elsewhere: Option<InodeNumber>,
     /// A user whose removals are never free: what it creates waits for its limit.
     pub(crate) waits_for_limit: Option<u32>,
 }
@@ -147,6 +150,21 @@ impl Beside {
         })
     }
 
+    /// Waits for an inode, or for what is open, that another client has. In a try it ends.
+    fn looks_at(&self, inode: Option<InodeNumber>) -> Result<(), Errno> {
+        let mut inside = self.inside();
+        let is_elsewhere = inside.elsewhere.is_some_and(|elsewhere| inode.is_none_or(|at| at == elsewhere));
+        if let Some(mut waiting) = is_elsewhere.then(|| Gate::arrive(&inside.gate)).flatten() {
+            if inside.is_try {
+                inside.stopped = Some((Waited::for_lease(), Box::new(waiting)));
+                return Err(Errno::AGAIN);
+            }
+            drop(inside);
+            Pending::wait(&mut waiting);
+        }
+        Ok(())
+    }
+
     fn opened(&self, handle: Result<Handle, Errno>) -> Result<Handle, Errno> {
         let handle = handle?;
         assert!(self.inside().handles.insert(handle), "a handle twice");
@@ -162,7 +180,9 @@ impl FileSystem for Beside {
         name: &[u8],
     ) -> Result<Attributes, Errno> {
         assert_ne!(name, PANICS.as_bytes(), "the test wants it");
-        self.inside().model.lookup(caller, directory, name)
+        let found = self.inside().model.lookup(caller, directory, name)?;
+        self.looks_at(Some(found.inode))?;
+        Ok(found)
     }
 
     fn parent(&mut self, directory: InodeNumber) -> Result<InodeNumber, Errno> {
@@ -170,6 +190,7 @@ impl FileSystem for Beside {
     }
 
     fn attributes(&mut self, inode: InodeNumber) -> Result<Attributes, Errno> {
+        self.looks_at(Some(inode))?;
         self.inside().model.attributes(inode)
     }
 
@@ -184,6 +205,7 @@ impl FileSystem for Beside {
     }
 
     fn read_link(&mut self, inode: InodeNumber) -> Result<Vec<u8>, Errno> {
+        self.looks_at(Some(inode))?;
         self.inside().model.read_link(inode)
     }
 
@@ -263,6 +285,7 @@ impl FileSystem for Beside {
     }
 
     fn open(&mut self, caller: Caller<'_>, inode: InodeNumber, mode: OpenMode) -> Result<Handle, Errno> {
+        self.looks_at(Some(inode))?;
         let handle = self.inside().model.open(caller, inode, mode);
         self.opened(handle)
     }
@@ -291,6 +314,7 @@ impl FileSystem for Beside {
     }
 
     fn read(&mut self, handle: Handle, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+        self.looks_at(None)?;
         self.inside().model.read(handle, offset, bytes)
     }
 
@@ -314,6 +338,7 @@ impl FileSystem for Beside {
             return Err(Errno::DQUOT);
         }
         let start = inside.model.write(caller, handle, at, bytes)?;
+        inside.has_written = true;
         if at == WriteAt::End
             && let Some(next) = inside.appended_next.take()
         {
@@ -333,6 +358,7 @@ impl FileSystem for Beside {
     }
 
     fn seek(&mut self, handle: Handle, offset: u64, what: Seek) -> Result<u64, Errno> {
+        self.looks_at(None)?;
         self.inside().model.seek(handle, offset, what)
     }
 
@@ -349,13 +375,14 @@ impl FileSystem for Beside {
     }
 
     fn begin_try(&mut self, _: Waited) {
-        self.inside().is_try = true;
+        let mut inside = self.inside();
+        (inside.is_try, inside.has_written) = (true, false);
     }
 
     fn end_try(&mut self) -> Option<(Waited, Box<dyn Pending>)> {
         let mut inside = self.inside();
         inside.is_try = false;
-        let pause = inside.pauses.then(|| Gate::arrive(&inside.gate)).flatten();
+        let pause = (inside.pauses && inside.has_written).then(|| Gate::arrive(&inside.gate)).flatten();
         let pause = pause.map(|pause| (Waited::default(), Box::new(pause) as Box<dyn Pending>));
         inside.stopped.take().or(pause)
     }
@@ -366,6 +393,7 @@ impl FileSystem for Beside {
         after: Cookie,
         take: &mut dyn FnMut(DirectoryEntry) -> bool,
     ) -> Result<(), Errno> {
+        self.looks_at(None)?;
         self.inside().model.read_directory(handle, after, take)
     }
 

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use sietch_fs::FileSystem as _;
+use sietch_fs::file_system::NewInode;
+use sietch_fs::inode::{InodeNumber, Kind};
 use sietch_fuse::Options;
 
 use crate::beside::Gate;
@@ -74,6 +77,53 @@ fn writes_that_wait_for_room_do_not_keep_others_from_the_mount() {
         let file = mounted.path(number.to_string());
         assert_eq!(fs::read(file).expect("read"), b"data");
     }
+    mounted.unmount().expect("its threads end");
+}
+
+/// Whatever a user looks at, others do not wait until another client gives it back.
+#[test]
+fn what_another_client_has_does_not_keep_others_from_the_mount() {
+    let Some(mounted) = Mounted::new("elsewhere") else { return };
+    let gate = Arc::clone(&mounted.model.inside().gate);
+    let (directory, file) = (mounted.path("directory"), mounted.path("open"));
+    fs::create_dir(&directory).expect("created");
+    fs::write(&file, b"data").expect("created");
+    let (listed, opened) = (File::open(&directory).expect("opened"), File::open(&file).expect("opened"));
+    let made = mounted.model.client(|model, caller| {
+        let new = NewInode { kind: Kind::Symlink, mode: 0o777, device: 0, target: b"target" };
+        model.create(caller, InodeNumber::ROOT, b"link", &new)
+    });
+    mounted.model.inside().elsewhere = Some(made.inode);
+    let link = mounted.path("link");
+    type Look = Box<dyn FnOnce() + Send>;
+    let looks: [Look; 4] = [
+        Box::new(move || assert_eq!(fs::read_link(link).expect("read"), Path::new("target"))),
+        Box::new({
+            let opened = opened.try_clone().expect("a descriptor");
+            move || {
+                let mut bytes = [0; 4];
+                opened.read_exact_at(&mut bytes, 0).expect("read");
+                assert_eq!(&bytes, b"data");
+            }
+        }),
+        Box::new(move || {
+            let hole = rustix::fs::seek(&opened, rustix::fs::SeekFrom::Hole(0)).expect("sought");
+            assert_eq!(hole, 4);
+        }),
+        Box::new(move || {
+            let names = rustix::fs::Dir::read_from(&listed).expect("listed").count();
+            assert_eq!(names, 2);
+        }),
+    ];
+    gate.close();
+    let open = Open(Arc::clone(&gate));
+    let programs: Vec<_> = looks.into_iter().map(std::thread::spawn).collect();
+    assert!(eventually(|| gate.arrivals.load(Ordering::Relaxed) >= programs.len()));
+    assert!(is_served(&mounted), "requests that wait keep the turn");
+    let finished = programs.iter().filter(|program| program.is_finished()).count();
+    assert_eq!(finished, 0, "nothing came that they wait for");
+    drop(open);
+    programs.into_iter().for_each(|program| program.join().expect("no panic"));
     mounted.unmount().expect("its threads end");
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Try {
     pub waited: Waited,
     /// What the next try waits for.
     pub retry: Option<Box<dyn Pending>>,
+    /// The next try goes on from a place.
+    pub takes_place: bool,
     /// What the answer waits for.
     pub pause: Option<Box<dyn Pending>>,
 }
@@ -31,11 +33,6 @@ impl Try {
     /// Whether the operation may still end and begin again.
     pub(super) fn may_repeat(&self) -> bool {
         self.is_on && !self.has_logged
-    }
-
-    /// Whether the operation has ended to be tried again.
-    pub(super) fn repeats(&self) -> bool {
-        self.retry.is_some()
     }
 }
 

@@ -1,11 +1,12 @@
 //! What a client knows of its leases: see `leases`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 use rustix::io::Errno;
 
+use super::places::{Needs, Places};
 use crate::inode::InodeNumber;
 use crate::lease::quota::is_of_a_limit;
 use crate::lease::{MAX_KEPT, Mode, Revocation};
@@ -30,21 +31,19 @@ pub(super) struct Leases {
     pub order: VecDeque<InodeNumber>,
     /// Leases that are kept, at most.
     pub most: usize,
-    /// What the current operation needs, as far as it is known.
-    pub needs: BTreeMap<InodeNumber, Mode>,
+    /// What the current operation needs.
+    pub needs: Needs,
+    /// Operations that wait while others run.
+    pub places: Places,
     /// An operation waits for what it needs.
     pub waits: bool,
     /// The operation found a need that is not met.
     pub is_stopped: bool,
     /// The operation has changed something.
     pub has_committed: bool,
-    /// The need that is waited for.
-    pub waiting: Option<InodeNumber>,
     /// What was asked for and did not come yet.
-    pub requested: Option<(InodeNumber, Mode)>,
-    /// Why what was asked for last does not come.
-    pub refused: Option<Errno>,
-    /// Revocations of leases that the current operation needs.
+    pub requested: HashMap<InodeNumber, Mode, RandomState>,
+    /// Revocations of leases that operations need.
     pub deferred: Vec<Revocation>,
     /// Inodes that the service counts as open here.
     pub known_open: HashSet<InodeNumber, RandomState>,
@@ -62,13 +61,12 @@ impl Default for Leases {
             held: HashMap::default(),
             order: VecDeque::new(),
             most: MAX_KEPT,
-            needs: BTreeMap::new(),
+            needs: Needs::default(),
+            places: Places::default(),
             waits: true,
             is_stopped: false,
             has_committed: false,
-            waiting: None,
-            requested: None,
-            refused: None,
+            requested: HashMap::default(),
             deferred: Vec::new(),
             known_open: HashSet::default(),
             lost_numbers: HashSet::default(),
@@ -85,7 +83,7 @@ impl Leases {
 
     /// Whether all that the operation needs is there, but for leases of limits.
     pub(super) fn lacks_limits_alone(&self) -> bool {
-        self.needs.iter().all(|(inode, mode)| is_of_a_limit(*inode) || self.has(*inode, *mode))
+        self.needs.modes.iter().all(|(inode, mode)| is_of_a_limit(*inode) || self.has(*inode, *mode))
     }
 
     /// Whether there is this lease for an operation, which uses it.
@@ -100,13 +98,13 @@ impl Leases {
     }
 
     /// The next lease to release: the first one that no operation needed since it was last passed
-    /// over. `None`: the operation that waits keeps them.
+    /// over. `None`: operations that wait keep them.
     pub(super) fn next_unused(&mut self) -> Option<(InodeNumber, Hold)> {
         loop {
             let inode = self.order.pop_front()?;
             if self.is_pinned(inode) {
                 self.order.push_back(inode);
-                // Those of one operation: far fewer than are kept.
+                // Those of a few operations: far fewer than are kept.
                 return None;
             }
             match self.held.get_mut(&inode) {
@@ -127,12 +125,25 @@ impl Leases {
         }
     }
 
-    /// Whether the operation that waits for a lease keeps this one: it is one of those that it
+    /// Whether an operation that waits for a lease keeps this one: it is one of those that it
     /// acquired.
     pub(super) fn is_pinned(&self, inode: InodeNumber) -> bool {
-        let Some(waiting) = self.waiting else { return false };
-        let needed = self.needs.get(&inode).copied();
-        inode <= waiting && needed.is_some_and(|mode| self.has(inode, mode))
+        let mut needs = std::iter::once(&self.needs).chain(self.places.needs());
+        needs.any(|needs| needs.keeps(inode).is_some_and(|mode| self.has(inode, mode)))
+    }
+
+    /// Whether an operation waits for the lease on this inode.
+    pub(super) fn is_waited_for(&self, inode: InodeNumber) -> bool {
+        let mut needs = std::iter::once(&self.needs).chain(self.places.needs());
+        needs.any(|needs| needs.waiting == Some(inode))
+    }
+
+    /// The lease on this inode does not come.
+    pub(super) fn refuse(&mut self, inode: InodeNumber, errno: Errno) {
+        if self.requested.remove(&inode).is_some() {
+            self.needs.refuse(inode, errno);
+            self.places.refuse(inode, errno);
+        }
     }
 }
 
@@ -190,10 +201,10 @@ mod tests {
     #[test]
     fn leases_of_the_operation_that_waits_stay() {
         let mut leases = held(1..=2);
-        leases.needs = [(InodeNumber(1), Mode::Shared), (InodeNumber(2), Mode::Shared)].into();
-        leases.waiting = Some(InodeNumber(2));
+        leases.needs.modes = [(InodeNumber(1), Mode::Shared), (InodeNumber(2), Mode::Shared)].into();
+        leases.needs.waiting = Some(InodeNumber(2));
         assert_eq!(release(&mut leases), None);
-        leases.waiting = None;
+        leases.needs.waiting = None;
         assert_eq!(release(&mut leases), Some(2));
     }
 }

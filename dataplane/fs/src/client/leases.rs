@@ -12,7 +12,8 @@
 //!    answers revocations ([`Client::answer`]): it names the end of its log, and says whether the
 //!    inode stays here without a name. An operation that waits for the digest or for room has all
 //!    of its leases. It keeps them until a revocation is urgent, and then stops and runs again
-//!    ([`Client::answer_within`]), unless it has changed something by then.
+//!    ([`Client::answer_within`]), unless it has changed something by then. Within a try
+//!    ([`super::tries`]) it does not wait: it ends, and others run ([`super::places`]).
 //! 4. With a grant the client changes to the newest root, and drops from its overlay what that has.
 //!    So it sees what others did, and never a state of its own from before.
 //! 5. A new inode needs no request: its number belongs to this client. A revocation may name such a
@@ -29,6 +30,7 @@ use rustix::io::Errno;
 use sietch_disk::nvm::Medium;
 
 use super::held::Hold;
+use super::places::Needs;
 use super::{Client, Message, Service};
 use crate::change::Change;
 use crate::inode::{InodeNumber, Kind};
@@ -67,16 +69,16 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 self.end_operation();
                 return Err(Errno::AGAIN);
             }
-            if !matches!(result, Err(Errno::AGAIN)) || self.tries.repeats() {
+            // The operations of a try have their leases together.
+            if !self.tries.is_on && !matches!(result, Err(Errno::AGAIN)) {
                 self.end_operation();
             }
             return result;
         }
     }
 
-    fn end_operation(&mut self) {
-        self.leases.needs.clear();
-        self.leases.waiting = None;
+    pub(super) fn end_operation(&mut self) {
+        self.leases.needs = Needs::default();
         self.reconsider();
     }
 
@@ -90,10 +92,18 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// The operation that got `EAGAIN` is not called again.
     pub fn abandon(&mut self) {
-        if let Some((inode, _)) = self.leases.requested.take() {
+        self.end_operation();
+        self.cancel_unwanted();
+    }
+
+    /// Takes requests back that no operation waits for.
+    fn cancel_unwanted(&mut self) {
+        let requested = self.leases.requested.keys().copied();
+        let unwanted: Vec<_> = requested.filter(|inode| !self.leases.is_waited_for(*inode)).collect();
+        for inode in unwanted {
+            self.leases.requested.remove(&inode);
             self.service.cancel_lease(inode);
         }
-        self.end_operation();
     }
 
     /// The operation needs a lease.
@@ -105,7 +115,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             return Ok(());
         }
         debug_assert!(!self.leases.has_committed, "an operation that changed something needs {inode}");
-        let needed = self.leases.needs.entry(inode).or_insert(mode);
+        let needed = self.leases.needs.modes.entry(inode).or_insert(mode);
         *needed = mode.max(*needed);
         self.leases.is_stopped = true;
         Err(Errno::AGAIN)
@@ -144,12 +154,12 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// Acquires what the operation was found to need: all of it is there on return.
     fn acquire_needs(&mut self) -> Result<(), Errno> {
-        let needs: Vec<_> = self.leases.needs.iter().map(|(inode, mode)| (*inode, *mode)).collect();
+        let needs: Vec<_> = self.leases.needs.modes.iter().map(|(inode, mode)| (*inode, *mode)).collect();
         for (inode, mode) in needs {
             if self.leases.has(inode, mode) {
                 continue;
             }
-            self.leases.waiting = Some(inode);
+            self.leases.needs.waiting = Some(inode);
             // What was kept while a later one was waited for is not kept now.
             self.reconsider();
             let acquired = self.acquire(inode, mode);
@@ -162,41 +172,48 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     }
 
     fn acquire(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
+        let ends = self.tries.may_repeat();
+        let mut pending = None;
         loop {
             self.answer(false);
             self.check_going()?;
             if self.leases.has(inode, mode) {
                 return Ok(());
             }
-            if self.leases.requested == Some((inode, mode)) {
-                if let Some(errno) = self.leases.refused.take() {
-                    self.leases.requested = None;
-                    return Err(errno);
-                }
-                self.service.wait_message()?;
+            if let Some(errno) = self.leases.needs.refused.take() {
+                return Err(errno);
+            }
+            if ends && !self.leases.places.has_room() {
+                return Err(self.look_again());
+            }
+            if self.leases.requested.get(&inode).is_none_or(|requested| *requested < mode) {
+                self.cancel_unwanted();
+                self.service.request_lease(inode, mode)?;
+                self.leases.requested.insert(inode, mode);
                 continue;
             }
-            self.leases.refused = None;
-            if let Some((other, _)) = self.leases.requested.take()
-                && other != inode
-            {
-                self.service.cancel_lease(other);
+            if let Some(pending) = pending {
+                // Nothing has come since it was made.
+                return Err(self.take_place(pending));
             }
-            self.service.request_lease(inode, mode)?;
-            self.leases.requested = Some((inode, mode));
+            pending = if ends { self.service.begin_wait_message()? } else { None };
+            if pending.is_none() {
+                self.service.wait_message()?;
+            }
         }
     }
 
     /// Takes messages of the service. While an operation `is_running`, no lease is released.
     pub(super) fn answer(&mut self, is_running: bool) {
+        if !self.leases.places.is_empty() && self.leases.places.clear_left() && !is_running {
+            self.reconsider();
+        }
         while let Some(message) = self.service.message() {
             match message {
                 Message::Granted(grant) => {
                     self.progress();
                     self.drop_digested(u64::MAX);
-                    if self.leases.requested.is_some_and(|(inode, _)| inode == grant.inode) {
-                        self.leases.requested = None;
-                    }
+                    self.leases.requested.remove(&grant.inode);
                     let hold = Hold {
                         mode: grant.mode,
                         serial: grant.serial,
@@ -209,11 +226,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 Message::Revoked(revocation) if is_running => self.leases.deferred.push(revocation),
                 Message::Revoked(revocation) => self.revoked(revocation),
                 // One for a request that was cancelled meanwhile says nothing to a later one.
-                Message::Refused { inode, errno } => {
-                    if self.leases.requested.is_some_and(|(requested, _)| requested == inode) {
-                        self.leases.refused = Some(errno);
-                    }
-                }
+                Message::Refused { inode, errno } => self.leases.refuse(inode, errno),
                 Message::Room(is_there) => self.leases.room = Some(is_there),
                 Message::RecallRoom => self.service.return_room(self.promised_blocks),
                 // Every message says it; there may be nothing else to do.
@@ -260,9 +273,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             return;
         }
         // What was granted may be gone before it was used. A request that still waits is the same.
-        if self.leases.requested.is_some_and(|(requested, _)| requested == inode) {
-            self.leases.requested = None;
-        }
+        self.leases.requested.remove(&inode);
         if held.is_none() && self.numbers.contains(&inode.0) {
             self.leases.lost_numbers.insert(inode);
         }
@@ -372,6 +383,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             self.service.request_room(self.promised_blocks + blocks)?;
             self.leases.has_asked_room = true;
         }
+        let ends = self.tries.may_repeat();
+        let mut pending = None;
         loop {
             self.answer_within()?;
             if let Some(is_there) = self.leases.room.take() {
@@ -379,7 +392,13 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 self.progress();
                 return Ok(is_there);
             }
-            self.service.wait_message()?;
+            if let Some(pending) = pending {
+                return Err(self.wait_for_message(pending));
+            }
+            pending = if ends { self.service.begin_wait_message()? } else { None };
+            if pending.is_none() {
+                self.service.wait_message()?;
+            }
         }
     }
 

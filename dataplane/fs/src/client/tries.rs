@@ -1,16 +1,21 @@
-//! Operations of front ends whose users share the file system: they do not wait for the digest.
+//! Operations of front ends whose users share the file system: they do not wait within.
 //!
 //! 1. Within a try ([`FileSystem::begin_try`](crate::FileSystem::begin_try)) an operation that
-//!    lacks room for its record, its data or its owner ends with `EAGAIN`. The front end waits for
-//!    the next commit while others use the file system, and tries the operation again, from its
-//!    beginning. So a user that has no room waits alone.
+//!    lacks room for its record, its data or its owner, or a lease, ends with `EAGAIN`. The front
+//!    end waits for the next commit, or for what the service says, while others use the file
+//!    system, and tries the operation again, from its beginning. So a user that has no room waits
+//!    alone, and so does one whose file another client has.
 //! 2. An operation that has logged something cannot begin again: what follows waits within it. It
 //!    finds room in the log, because no try begins a record with less than
 //!    [`FOLLOWING`](super::current_try::FOLLOWING) bytes left.
 //!    Clearing set-ID bits and capabilities before a write can be done again, and does not count.
 //! 3. How long an operation waited goes from try to try ([`Waited`]), so it ends as one that waits
 //!    within.
-//! 4. A pause for the digest ([`Service::logged_without_pause`]) is the front end's too.
+//! 4. What a try was found to need it keeps to its end, although it has several operations; where
+//!    it waits for a lease, to the end of the operation ([`super::places`]).
+//! 5. A pause for the digest ([`Service::logged_without_pause`]) is the front end's too.
+
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use sietch_disk::nvm::Medium;
@@ -19,6 +24,9 @@ use super::current_try::Try;
 use super::{Client, DigestWait, Service};
 use crate::file_system::{Pending, Waited};
 
+/// After this time an operation that found no place looks again.
+const LOOKS_AGAIN: Duration = Duration::from_millis(20);
+
 impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn start_try(&mut self, waited: Waited) {
         let mut waited = waited;
@@ -26,12 +34,41 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             // There was a commit since the last try.
             awaited.commits += u32::from(awaited.end.is_some_and(|end| self.digested >= end));
         }
+        if let Some(place) = &waited.place {
+            self.leases.needs = self.leases.places.take(place).unwrap_or_default();
+        }
+        waited.is_for_message = false;
         self.tries = Try { is_on: true, waited, ..Try::default() };
     }
 
     pub(super) fn finish_try(&mut self) -> Option<(Waited, Box<dyn Pending>)> {
-        let Try { waited, retry, pause, .. } = std::mem::take(&mut self.tries);
+        let Try { mut waited, retry, pause, takes_place, .. } = std::mem::take(&mut self.tries);
+        if takes_place {
+            let place = waited.place.get_or_insert_default();
+            self.leases.places.put(place, std::mem::take(&mut self.leases.needs));
+        } else {
+            waited.place = None;
+            self.end_operation();
+        }
         retry.or(pause).map(|pending| (waited, pending))
+    }
+
+    /// The operation ends, and waits for a lease at its place.
+    pub(super) fn take_place(&mut self, pending: Box<dyn Pending>) -> Errno {
+        self.tries.takes_place = true;
+        self.wait_for_message(pending)
+    }
+
+    /// The operation ends, and looks for a place again.
+    pub(super) fn look_again(&mut self) -> Errno {
+        self.wait_for_message(Box::new(Until(Instant::now() + LOOKS_AGAIN)))
+    }
+
+    /// The operation ends, and waits for what the service says.
+    pub(super) fn wait_for_message(&mut self, pending: Box<dyn Pending>) -> Errno {
+        self.tries.waited.is_for_message = true;
+        self.tries.retry = Some(pending);
+        Errno::AGAIN
     }
 
     /// Waits until the log is digested further, and takes notice; `None` when all of it is.
@@ -78,5 +115,14 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         } else {
             self.service.logged(position);
         }
+    }
+}
+
+/// The wait of an operation that finds no place. Those behind it in a queue wait at the same time.
+struct Until(Instant);
+
+impl Pending for Until {
+    fn wait(&mut self) {
+        std::thread::sleep(self.0.saturating_duration_since(Instant::now()));
     }
 }

@@ -47,7 +47,7 @@ pub enum Refused {
     #[error("the client holds {MAX_HELD} leases; it must release some")]
     Held,
     /// It waits for [`MAX_WAITING`] leases.
-    #[error("the client waits for {MAX_WAITING} leases; it must wait for one at a time")]
+    #[error("the client waits for {MAX_WAITING} leases; it must wait for fewer at a time")]
     Waiting,
 }
 

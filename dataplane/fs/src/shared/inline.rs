@@ -16,7 +16,7 @@ use crate::client::{Message, Service};
 use crate::digest::DigestError;
 use crate::digested::Digested;
 use crate::error::Fault;
-use crate::file_system::PendingSync;
+use crate::file_system::{Pending, PendingSync};
 use crate::inode::InodeNumber;
 use crate::lease::{ClientNumber, Mode, Release};
 use crate::log::LogWriter;
@@ -163,7 +163,18 @@ impl<D: DiskQueue, M: Medium> Service<M> for InlineShared<D, M> {
         Some(message)
     }
 
+    fn begin_wait_message(&mut self) -> Result<Option<Box<dyn Pending>>, Errno> {
+        Ok(Some(Box::new(Elsewhere)))
+    }
+
     fn is_fenced(&self) -> bool {
         !self.shared.borrow().is_served(self.client)
     }
+}
+
+/// The wait of a client in whose thread all else happens: its caller has it happen.
+struct Elsewhere;
+
+impl Pending for Elsewhere {
+    fn wait(&mut self) {}
 }

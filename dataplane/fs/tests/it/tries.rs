@@ -127,7 +127,7 @@ impl Files {
         waited: &mut Waited,
         work: impl FnOnce(&mut Client<Stalled, Memory>, Caller<'_>) -> Result<T, Errno>,
     ) -> (Result<T, Errno>, bool) {
-        self.client.begin_try(*waited);
+        self.client.begin_try(std::mem::take(waited));
         let result = work(&mut self.client, Self::caller(&self.owner));
         let pending = self.client.end_try();
         let is_pending = pending.is_some();

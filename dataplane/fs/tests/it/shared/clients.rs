@@ -319,6 +319,72 @@ fn a_refused_lease_is_reported_to_the_operation_that_needs_it() {
     world.result().expect("both go on");
 }
 
+/// A user waits for what another client has, and others of its own client do not.
+#[test]
+fn a_user_that_waits_for_a_lease_does_not_keep_others_from_its_client() {
+    let mut plan = Plan::new(2, 1, Mix::ALL);
+    plan.users = Some(2);
+    let world = quiet(plan);
+    let root = Credentials::root();
+    let made = once(&world, 1, |client| client.create(caller(&root), ROOT, b"file", &FILE)).inode;
+    let own = once(&world, 0, |client| client.create(caller(&root), ROOT, b"own", &FILE)).inode;
+    world.slots[1].is_silent.set(true);
+    world.is_in_turns.set(true);
+    for _ in 0..100 {
+        let waits = world.call(0, |client| client.attributes(made));
+        assert_eq!(waits.map(|found| found.size), Err(Errno::AGAIN));
+        assert_eq!(world.call(2, |client| client.attributes(own)).map(|found| found.inode), Ok(own));
+    }
+    world.slots[1].is_silent.set(false);
+    world.is_in_turns.set(false);
+    assert_eq!(once(&world, 0, |client| client.attributes(made)).inode, made);
+    world.result().expect("both go on");
+}
+
+/// A user that is not tried again keeps nothing from another client.
+#[test]
+fn a_user_that_gives_up_leaves_its_leases() {
+    let mut plan = Plan::new(3, 1, Mix::ALL);
+    plan.users = Some(2);
+    let world = quiet(plan);
+    let root = Credentials::root();
+    let mut made = [1, 2].map(|index: usize| {
+        let name = format!("{index}");
+        let made = once(&world, index, |client| client.create(caller(&root), ROOT, name.as_bytes(), &FILE));
+        (made.inode, index)
+    });
+    // Client 0 gets the first one, and waits for the second one, which comes later in their order.
+    made.sort();
+    let [(first, other), (second, last)] = made;
+    let both = |client: &mut Peer| {
+        client.hold(first, Mode::Exclusive)?;
+        client.hold(second, Mode::Exclusive)
+    };
+    world.slots[last].is_silent.set(true);
+    world.is_in_turns.set(true);
+    for _ in 0..10 {
+        assert_eq!(world.call(0, both), Err(Errno::AGAIN));
+        world.pass(2 * Times::default().hold);
+        world.advance(other);
+        world.service(|core| core.step().map(drop));
+    }
+    let wants = |client: &mut Peer| client.hold(first, Mode::Exclusive);
+    for _ in 0..10 {
+        assert_eq!(world.call(other, wants), Err(Errno::AGAIN), "client 0 keeps it");
+        world.pass(2 * Times::default().hold);
+        world.advance(0);
+    }
+    world.give_up(0);
+    world.advance(0);
+    for _ in 0..10 {
+        world.pass(2 * Times::default().hold);
+        world.service(|core| core.step().map(drop));
+    }
+    assert_eq!(world.call(other, wants), Ok(()), "client 0 gave it back");
+    world.slots[last].is_silent.set(false);
+    world.result().expect("all go on");
+}
+
 /// A client remembers that a file has no capabilities, as long as it has the lease.
 #[test]
 fn a_write_takes_capabilities_that_another_client_set() {

@@ -16,7 +16,7 @@ fn run(world: &World, operations: usize, deaths: u32) {
         let index = world.random.borrow_mut().index(world.slots.len());
         world.run_one(index);
         if world.chance(100) {
-            world.service(|core| core.digest(World::number(index)).map(drop));
+            world.service(|core| core.digest(world.client_of(index)).map(drop));
         }
         if world.chance(20) {
             world.compare(index);
@@ -62,6 +62,39 @@ fn random_programs_of_names_of_several_clients_behave_as_the_model() {
 fn random_programs_of_data_of_several_clients_behave_as_the_model() {
     let name = "it shared::programs::random_programs_of_data_of_several_clients_behave_as_the_model";
     check(name, Mix::DATA, 0);
+}
+
+/// Users of the same client wait for leases at the same time, and some give up.
+fn check_users(name: &str, mix: Mix) {
+    seeds::run(name, &[], Budget { seeds: 100, seconds: 5 }, |seed| {
+        let mut plan = Plan::new(2 + (seed % 2) as usize, seed, mix);
+        plan.users = Some(1 + (seed % 4) as usize);
+        if seed % 5 == 0 {
+            plan.most = 8 >> (seed % 3);
+        }
+        let world = World::new(plan);
+        run(&world, 150, 0);
+        for index in 0..plan.clients {
+            world.compare(index);
+        }
+        seeds::explored(world.calls.get().0);
+        if let Err(cause) = world.result().and_then(|()| world.finish()) {
+            panic!("{cause}");
+        }
+    });
+}
+
+#[test]
+fn random_programs_of_several_users_of_each_client_behave_as_the_model() {
+    let name = "it shared::programs::random_programs_of_several_users_of_each_client_behave_as_the_model";
+    check_users(name, Mix::ALL);
+}
+
+#[test]
+fn random_programs_of_names_of_several_users_of_each_client_behave_as_the_model() {
+    let name =
+        "it shared::programs::random_programs_of_names_of_several_users_of_each_client_behave_as_the_model";
+    check_users(name, Mix::NAMES);
 }
 
 /// Processes that die at any store of their log, and some that stop for ever.

@@ -1,5 +1,6 @@
-//! Operations of several clients that wait at the same time. Each client tries its operation again
-//! and again, in any order, until it is done: all must get done, with the results of the model.
+//! Operations of several clients, and of several users of each client, that wait at the same time.
+//! Each tries its operation again and again, in any order, until it is done: all must get done,
+//! with the results of the model.
 
 use rustix::io::Errno;
 use sietch_fs::FileSystem as _;
@@ -100,20 +101,23 @@ fn run(seed: u64) -> Result<(), String> {
     let mut plan = Plan::new(clients, seed, Mix::ALL);
     // Some hold a lease for many operations, some for one.
     plan.times.hold = [1_000_000, TRY, 0][(seed % 3) as usize];
+    // More than a client has places for, too.
+    plan.users = [None, Some(1), Some(2), Some(5), Some(40)][(seed % 5) as usize];
     let world = World::new(plan);
+    let slots = world.slots.len();
     let directories = directories(&world);
     world.is_in_turns.set(true);
     let mut random = Random::new(seed);
     let mut draw = || Call::draw(&mut random, directories.len());
-    let mut calls: Vec<(Call, u64)> = (0..clients).map(|_| (draw(), 0)).collect();
+    let mut calls: Vec<(Call, u64)> = (0..slots).map(|_| (draw(), 0)).collect();
     let mut done = 0;
     while done < 200 && !world.has_stopped() {
-        let index = world.random.borrow_mut().index(clients);
+        let index = world.random.borrow_mut().index(slots);
         let (call, tries) = &mut calls[index];
         *tries += 1;
         if *tries > TRIES {
             let leases = world.core.borrow().leases();
-            return Err(format!("seed {seed}: client {index} never gets to {call:?}: {leases}"));
+            return Err(format!("seed {seed}: user {index} never gets to {call:?}: {leases}"));
         }
         if call.run(&world, index, &directories) {
             world.note(|| format!("{index} {call:?} after {tries} tries"));
@@ -127,10 +131,8 @@ fn run(seed: u64) -> Result<(), String> {
     }
     seeds::explored(done);
     world.is_in_turns.set(false);
-    for (index, slot) in world.slots.iter().enumerate() {
-        if let Some(client) = &mut *slot.client.borrow_mut() {
-            client.abandon();
-        }
+    for index in 0..slots {
+        world.give_up(index);
         world.note(|| format!("{index} abandons"));
     }
     for index in 0..clients {
@@ -141,9 +143,9 @@ fn run(seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn clients_that_all_wait_at_once_get_on() {
+fn clients_and_users_that_all_wait_at_once_get_on() {
     let budget = Budget { seeds: 150, seconds: 5 };
-    seeds::run("it shared::turns::clients_that_all_wait_at_once_get_on", &[], budget, |seed| {
+    seeds::run("it shared::turns::clients_and_users_that_all_wait_at_once_get_on", &[], budget, |seed| {
         if let Err(cause) = run(seed) {
             panic!("{cause}");
         }

@@ -15,14 +15,14 @@ use std::rc::Rc;
 use rustix::io::Errno;
 use sietch_fs::check::{Options, check};
 use sietch_fs::digest::DigestError;
-use sietch_fs::file_system::Handle;
+use sietch_fs::file_system::{Handle, Waited};
 use sietch_fs::inode::InodeNumber;
 use sietch_fs::lease::{ClientNumber, Replay, Times};
 use sietch_fs::log::{Durability, LogIdentity, LogWriter};
 use sietch_fs::name::NameKey;
 use sietch_fs::pool::Reader;
 use sietch_fs::shared::{InlineShared, SharedDigest};
-use sietch_fs::{Client, Digest};
+use sietch_fs::{Client, Digest, FileSystem as _};
 use sietch_fs_oracle::Model;
 use sietch_fs_oracle::program::generate::{Mix, draw};
 use sietch_fs_oracle::program::operation::Operation;
@@ -40,7 +40,7 @@ const SEED: u64 = 0x1234_5678;
 const NESTED_TRIES: usize = 40;
 /// Calls after which an operation is stuck.
 const TRIES: usize = 20_000;
-const DEPTH: usize = 2;
+const DEPTH: usize = 3;
 
 pub(super) type Peer = Client<InlineShared<Disk, Memory>, Memory>;
 type Core = Rc<RefCell<SharedDigest<Disk, Memory>>>;
@@ -61,24 +61,28 @@ pub(super) struct Plan {
     pub(super) most: usize,
     /// The memory of a log loses its power alone: a process dies.
     pub(super) dies_alone: bool,
+    /// Users of each client, if its front end tries operations: those of several wait at a time.
+    pub(super) users: Option<usize>,
 }
 
 impl Plan {
     pub(super) fn new(clients: usize, seed: u64, mix: Mix) -> Self {
         let times = Times::default();
         let (pool, log, log_sizes, most, dies_alone) = (8 << 20, 1 << 20, 1, 1 << 15, false);
-        Self { clients, seed, pool, log, log_sizes, mix, times, most, dies_alone }
+        Self { clients, seed, pool, log, log_sizes, mix, times, most, dies_alone, users: None }
     }
 }
 
-/// A client, and what the test knows of it.
+/// A client, or a further user of one, and what the test knows of it.
 pub(super) struct Slot {
-    pub(super) client: RefCell<Option<Peer>>,
+    pub(super) client: Rc<RefCell<Option<Peer>>>,
     pub(super) state: RefCell<State>,
     memory: Memory,
     /// Sequence of the next record before the call that is made.
     before: Cell<u64>,
     is_in_call: Cell<bool>,
+    /// What the call that is tried has waited for.
+    waited: RefCell<Waited>,
     /// It does nothing any more, and answers nothing.
     pub(super) is_silent: Cell<bool>,
 }
@@ -116,7 +120,7 @@ impl World {
         let core = Rc::new(RefCell::new(SharedDigest::new(media.digest(), plan.times)));
         let log = |index: usize| plan.log >> (index % plan.log_sizes);
         let slot = |index| Slot {
-            client: RefCell::new(None),
+            client: Rc::new(RefCell::new(None)),
             state: RefCell::new(State::new()),
             memory: match plan.dies_alone {
                 true => Memory::new(log(index)),
@@ -124,9 +128,14 @@ impl World {
             },
             before: Cell::new(0),
             is_in_call: Cell::new(false),
+            waited: RefCell::default(),
             is_silent: Cell::new(false),
         };
-        let slots = (0..plan.clients).map(slot).collect();
+        let mut slots: Vec<Slot> = (0..plan.clients).map(slot).collect();
+        for index in plan.clients..plan.clients * plan.users.unwrap_or(1) {
+            let (client, own) = (Rc::clone(&slots[index % plan.clients].client), slot(index));
+            slots.push(Slot { client, ..own });
+        }
         let roots = HashMap::from([(InodeNumber::ROOT, InodeNumber::ROOT)]);
         let world = Self {
             plan,
@@ -150,6 +159,11 @@ impl World {
             world.join(index);
         }
         world
+    }
+
+    /// The client of a slot.
+    pub(super) fn client_of(&self, index: usize) -> ClientNumber {
+        Self::number(index % self.plan.clients)
     }
 
     pub(super) fn number(index: usize) -> ClientNumber {
@@ -260,6 +274,12 @@ impl World {
             }
             let slot = &self.slots[index];
             let result = match &mut *slot.client.borrow_mut() {
+                Some(client) if self.plan.users.is_some() => {
+                    client.begin_try(slot.waited.take());
+                    let result = call(client);
+                    slot.waited.replace(client.end_try().map(|(waited, _)| waited).unwrap_or_default());
+                    result
+                }
                 Some(client) => call(client),
                 None => Err(Errno::IO),
             };
@@ -273,9 +293,7 @@ impl World {
             }
             self.something_else(index);
         }
-        if let Some(client) = &mut *self.slots[index].client.borrow_mut() {
-            client.abandon();
-        }
+        self.give_up(index);
         let (done, given_up) = self.calls.get();
         self.calls.set((done, given_up + 1));
         if most == TRIES {
@@ -283,6 +301,16 @@ impl World {
             self.fail(format!("client {index} is stuck; {table}"));
         }
         Err(Errno::AGAIN)
+    }
+
+    /// The call that is tried is not called again.
+    pub(super) fn give_up(&self, index: usize) {
+        drop(self.slots[index].waited.take());
+        if let Some(client) = &mut *self.slots[index].client.borrow_mut()
+            && self.plan.users.is_none()
+        {
+            client.abandon();
+        }
     }
 
     /// Whether a client has died inside a call.
@@ -340,7 +368,7 @@ impl World {
         match what {
             0..=3 => self.advance(other),
             4 | 5 => self.service(|core| core.step().map(drop)),
-            6 => self.service(|core| core.digest(Self::number(other)).map(drop)),
+            6 => self.service(|core| core.digest(self.client_of(other)).map(drop)),
             7 => {
                 let passed = self.random.borrow_mut().below(2 * self.plan.times.hold);
                 self.pass(passed);
@@ -369,7 +397,7 @@ impl World {
             Ok(()) | Err(DigestError::Held) => {}
             Err(error) => self.fail(format!("the service: {error}")),
         }
-        for (index, slot) in self.slots.iter().enumerate() {
+        for (index, slot) in self.slots.iter().enumerate().take(self.plan.clients) {
             let core = self.core.borrow();
             if let Some(cause) = core.ended(Self::number(index))
                 && !slot.is_silent.get()
@@ -462,7 +490,7 @@ impl World {
     /// All clients answer and all logs are digested, until nothing happens any more.
     pub(super) fn settle(&self) {
         for _ in 0..200 {
-            for index in 0..self.slots.len() {
+            for index in 0..self.plan.clients {
                 self.advance(index);
                 self.service(|core| core.digest(Self::number(index)).map(drop));
             }
@@ -493,9 +521,10 @@ impl World {
             let history = self.history.borrow().join("\n");
             return Err(format!("seed {}: inode {inode} is left\n{history}", self.plan.seed));
         }
-        let Self { media, core, slots, model, .. } = self;
+        let Self { media, core, mut slots, model, plan, .. } = self;
         let mut end = model.into_inner();
         let expected = tree(&mut end).map_err(|errno| errno.to_string())?;
+        slots.truncate(plan.clients);
         for (index, slot) in slots.iter().enumerate() {
             *slot.client.borrow_mut() = None;
             core.borrow_mut().died(Self::number(index)).map_err(|error| error.to_string())?;

@@ -31,6 +31,8 @@ pub(super) struct Inbox {
 struct State {
     progress: Progress,
     messages: VecDeque<Message>,
+    /// Messages that were delivered so far.
+    delivered: u64,
     numbers: Option<Range<u64>>,
     ended: Option<String>,
     /// Notices that were delivered so far.
@@ -39,7 +41,8 @@ struct State {
 
 impl Inbox {
     pub(super) fn new(progress: Progress) -> Self {
-        let state = State { progress, messages: VecDeque::new(), numbers: None, ended: None, arrivals: 0 };
+        let messages = VecDeque::new();
+        let state = State { progress, messages, delivered: 0, numbers: None, ended: None, arrivals: 0 };
         Self {
             state: Mutex::new(state),
             arrived: Condvar::new(),
@@ -90,6 +93,7 @@ impl Inbox {
         };
         if let Some(message) = message {
             state.messages.push_back(message);
+            state.delivered += 1;
             self.has_messages.store(true, Ordering::Release);
         }
         drop(state);
@@ -153,6 +157,16 @@ impl Inbox {
     /// Waits for a message until `end`. It stays here.
     pub(super) fn wait_message(&self, end: Instant) -> Result<Option<()>, Errno> {
         self.wait(end, |state| (!state.messages.is_empty()).then_some(()))
+    }
+
+    /// Messages that were delivered so far.
+    pub(super) fn delivered(&self) -> u64 {
+        self.state().delivered
+    }
+
+    /// Waits for a message after number `seen` until `end`. It stays here.
+    pub(super) fn wait_next_message(&self, seen: u64, end: Instant) -> Result<Option<()>, Errno> {
+        self.wait(end, |state| (state.delivered != seen).then_some(()))
     }
 
     /// Waits for progress after number `seen` until `end`.

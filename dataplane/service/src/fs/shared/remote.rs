@@ -112,6 +112,9 @@ const PROBES_AFTER: Duration = Duration::from_secs(1);
 /// So many waits without a word, of an operation or of several, and the service does not answer.
 /// They are counted, not measured: where client and service were both frozen, they go on together.
 const SILENCE: u32 = 10;
+/// After this time an operation that waits without the client for a message looks whether the
+/// service runs. Those behind it in a queue wait at the same time.
+const LOOKS_AGAIN: Duration = Duration::from_millis(100);
 /// How long to wait before the next try to connect.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -576,6 +579,20 @@ impl Pending for NextProgress {
     }
 }
 
+/// Waits for a message after a number.
+struct NextMessage {
+    inbox: Arc<Inbox>,
+    seen: u64,
+    until: Instant,
+}
+
+impl Pending for NextMessage {
+    fn wait(&mut self) {
+        // If the client has ended, the next try returns it.
+        let _ = self.inbox.wait_next_message(self.seen, self.until);
+    }
+}
+
 /// Delivers what the service says, until it says nothing more.
 fn receive(socket: &UnixStream, inbox: &Inbox) {
     let mut reader = FrameReader::new();
@@ -730,11 +747,21 @@ impl Service<Mapped> for Remote {
     }
 
     fn message(&mut self) -> Option<Message> {
-        self.inbox.message()
+        let message = self.inbox.message()?;
+        self.waits_since = None;
+        Some(message)
     }
 
     fn wait_message(&mut self) -> Result<(), Errno> {
         self.wait_for(Inbox::wait_message)
+    }
+
+    fn begin_wait_message(&mut self) -> Result<Option<Box<dyn Pending>>, Errno> {
+        self.count_waits();
+        self.must_answer()?;
+        let inbox = Arc::clone(&self.inbox);
+        let (seen, until) = (inbox.delivered(), Instant::now() + LOOKS_AGAIN);
+        Ok(Some(Box::new(NextMessage { inbox, seen, until })))
     }
 
     fn is_fenced(&self) -> bool {

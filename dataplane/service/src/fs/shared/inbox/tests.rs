@@ -61,3 +61,22 @@ fn a_wait_for_the_digest_ends_when_a_revocation_is_urgent() {
         assert_eq!(inbox.wait_digest(seen, Instant::now() + LONG), Ok(Some(())));
     });
 }
+
+#[test]
+fn a_wait_for_the_next_message_ends_with_it_also_if_it_was_taken_meanwhile() {
+    let inbox = Inbox::new(progress(64));
+    let granted = || Notice::Granted { inode: 5, exclusive: true, serial: 1, sole: true };
+    inbox.deliver(granted());
+    let seen = inbox.delivered();
+    let soon = || Instant::now() + Duration::from_millis(1);
+    assert_eq!(inbox.wait_next_message(seen, soon()), Ok(None), "it was there before");
+    inbox.deliver(Notice::Runs);
+    assert_eq!(inbox.wait_next_message(seen, soon()), Ok(None), "it says nothing");
+    inbox.deliver(granted());
+    while inbox.message().is_some() {}
+    assert_eq!(inbox.wait_next_message(seen, Instant::now() + LONG), Ok(Some(())));
+    std::thread::scope(|scope| {
+        scope.spawn(|| inbox.end("it has ended".to_owned()));
+        assert_eq!(inbox.wait_next_message(inbox.delivered(), Instant::now() + LONG), Err(Errno::IO));
+    });
+}
