@@ -1,5 +1,7 @@
 //! Scripts whose output must be the same on the kernel's sockets and under Sietch.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use crate::testbed::{self, Sides, Testbed};
@@ -147,6 +149,18 @@ fn without_a_service_a_program_with_the_library_has_the_kernels_sockets() {
             kernels.lines().take(2).map(|l| format!("{l}\n")).collect::<String>()
                 + "ends in the kernel's table: 0\n"
         );
+    });
+}
+
+/// As a server that binds as root and listens as another user, who cannot reach root's service.
+#[test]
+fn a_user_that_cannot_reach_the_service_has_the_kernels_sockets() {
+    compared(|testbed| {
+        let folder = testbed.path("run");
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("the test's own");
+        let script = include_str!("scripts/kernel_comparison/out_of_reach.py");
+        let printed = same_as_on_the_kernel(testbed, "out_of_reach.py", script);
+        assert_eq!(printed.matches("served").count(), 2, "{printed}");
     });
 }
 

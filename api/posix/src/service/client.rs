@@ -88,7 +88,12 @@ impl SocketService for Context {
                 errno.raw_os_error(),
             );
         }
-        answer
+        answer.map_err(|errno| match errno {
+            // After a program gave up rights its service may be out of its reach. That is no rule
+            // of the service, whose refusal is a reply.
+            Error::ACCESS | Error::PERM => Error::CONNREFUSED,
+            other => other,
+        })
     }
 
     /// The program may register the connection in an epoll, for which that is needed first.
