@@ -109,7 +109,7 @@ fn crash_tests() -> Vec<CrashTest> {
     }
     let mut tests: Vec<CrashTest> = vec![
         Box::new(|ignored| kill_then_power_loss(ignored, 1..=60)),
-        Box::new(|ignored| format_cut_short(ignored)),
+        Box::new(format_cut_short),
     ];
     tests.extend((1..=10).map(|seed| life(Run::new(seed), 5)));
     // Short lives, event by event: how they end counts.
