@@ -147,8 +147,7 @@ impl<F: FileSystem> Shared<F> {
     }
 
     /// As [`Shared::run`], for an operation that waits neither for room nor for leases within its
-    /// turn. `waited`
-    /// is what its last try waited for.
+    /// turn. `waited` is what its last try waited for.
     pub(crate) fn attempt<T>(
         &self,
         user: User,

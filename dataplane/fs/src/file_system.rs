@@ -500,8 +500,7 @@ pub trait FileSystem {
 
     /// For front ends whose users share one: until [`FileSystem::end_try`] no operation waits for
     /// the digest or for another client. One that lacks room or a lease does nothing, and returns
-    /// `EAGAIN`. `waited` is what
-    /// `end_try` returned for the last try of the same operation.
+    /// `EAGAIN`. `waited` is what `end_try` returned for the last try of the same operation.
     ///
     /// A file system that ignores this waits within its operations.
     fn begin_try(&mut self, waited: Waited) {

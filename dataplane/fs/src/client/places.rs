@@ -3,7 +3,9 @@
 //! 1. An operation within a try ([`super::tries`]) that lacks a lease asks for it and ends. What it
 //!    needs stays at its *place*, from which its next try goes on. Until then it keeps its leases
 //!    as one that waits within does: those before the lease that it waits for, in the order of
-//!    inode numbers. So operations of one client, too, never wait in a circle.
+//!    inode numbers. So operations of one client, too, never wait in a circle. One that has logged
+//!    something waits within, and those at places cannot go on meanwhile: where another client
+//!    waits for what they keep, an urgent revocation ends that.
 //! 2. The front end has the place with [`Waited`](crate::file_system::Waited). When that is
 //!    dropped, the place is left: nothing is kept for it any more.
 //! 3. Places are few ([`MOST`]), because the service lets a client wait for few leases. An
