@@ -95,6 +95,10 @@ mod tests {
         let expected: Vec<_> = [1, 2, 5, 7].map(|pid| (pid, pid.to_string().into_bytes())).into();
         assert_eq!(environments.read((1..=7).collect(), read), expected);
         assert_eq!(environments.read((1..=7).collect(), read), expected);
+        // Their threads may begin late.
+        while KEPT.load(Ordering::SeqCst) < 2 {
+            std::thread::yield_now();
+        }
         assert_eq!(KEPT.load(Ordering::SeqCst), 2, "they are read again");
         environments.read((1..100).collect(), read);
         assert_eq!(environments.stuck.len(), MOST_STUCK);
