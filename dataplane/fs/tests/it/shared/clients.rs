@@ -341,6 +341,46 @@ fn a_user_that_waits_for_a_lease_does_not_keep_others_from_its_client() {
     world.result().expect("both go on");
 }
 
+/// A client whose service lets it wait for few leases at a time, and users that wait for more.
+fn many_users_wait(each: impl Fn(&World, usize)) {
+    const USERS: usize = 2 * MAX_WAITING;
+    let mut plan = Plan::new(2, 1, Mix::ALL);
+    plan.users = Some(USERS);
+    let world = quiet(plan);
+    let root = Credentials::root();
+    let made: Vec<_> = (0..USERS)
+        .map(|number| {
+            let name = number.to_string();
+            once(&world, 1, |client| client.create(caller(&root), ROOT, name.as_bytes(), &FILE)).inode
+        })
+        .collect();
+    once(&world, 0, |client| client.attributes(ROOT));
+    world.slots[1].is_silent.set(true);
+    world.is_in_turns.set(true);
+    for _ in 0..3 {
+        for (number, inode) in made.iter().enumerate() {
+            // The slots of client 0.
+            let user = 2 * number;
+            let waits = world.call(user, |client| client.attributes(*inode));
+            assert_eq!(waits.map(|found| found.inode), Err(Errno::AGAIN), "user {number}");
+            each(&world, user);
+            world.service(|core| core.step().map(drop));
+        }
+    }
+    world.slots[1].is_silent.set(false);
+    world.result().expect("both go on");
+}
+
+#[test]
+fn more_users_than_a_client_may_wait_for_leases_are_not_refused() {
+    many_users_wait(|_, _| ());
+}
+
+#[test]
+fn requests_of_users_that_gave_up_do_not_count() {
+    many_users_wait(World::give_up);
+}
+
 /// A user that is not tried again keeps nothing from another client.
 #[test]
 fn a_user_that_gives_up_leaves_its_leases() {
