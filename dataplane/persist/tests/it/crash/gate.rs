@@ -107,10 +107,8 @@ fn crash_tests() -> Vec<CrashTest> {
     fn life(run: Run, step: usize) -> CrashTest {
         Box::new(move |ignored| Run { ignored, ..run }.enumerate(step))
     }
-    let mut tests: Vec<CrashTest> = vec![
-        Box::new(|ignored| kill_then_power_loss(ignored, 1..=60)),
-        Box::new(format_cut_short),
-    ];
+    let mut tests: Vec<CrashTest> =
+        vec![Box::new(|ignored| kill_then_power_loss(ignored, 1..=60)), Box::new(format_cut_short)];
     tests.extend((1..=10).map(|seed| life(Run::new(seed), 5)));
     // Short lives, event by event: how they end counts.
     tests.extend((1..=24).map(|seed| life(Run { steps: 20, ..Run::new(seed) }, 1)));
