@@ -17,8 +17,11 @@
 //! 6. A request under the kernel's lock of a directory keeps all others from that directory. So it
 //!    waits only briefly for its user's limit, or for room in the pool ([`crate::lock_waits`]), and
 //!    in a queue without writes. Room in the log always comes, as fast as the media take it.
-//! 7. Each of these six waits has a thread ([`crate::waiting`]): those that read requests never
-//!    wait for a medium. A request that does not wait is answered by the thread that read it.
+//! 7. The steps of a request that waited once are jobs of their own: others that wait are tried
+//!    meanwhile.
+//! 8. Each of these six waits, and the steps, have a thread ([`crate::waiting`]): those that read
+//!    requests never wait for a medium. A request that does not wait is answered by the thread that
+//!    read it.
 //!
 //! What it must never do: wait with a turn; try an operation again that was done; wait for a sync
 //! that waits in the queue of the same thread.
@@ -50,6 +53,8 @@ pub(crate) struct Waits {
     pub(crate) names: Waiting,
     /// For what the service says: leases, and the answer whether there is room.
     pub(crate) service: Waiting,
+    /// For their turn: further steps of those that waited.
+    pub(crate) steps: Waiting,
     /// For the digest to keep up.
     pub(crate) pauses: Waiting,
     /// For the disk of the log.
@@ -63,11 +68,12 @@ pub(crate) struct Waits {
 
 impl Waits {
     /// The threads, by name.
-    pub(crate) fn threads(&self) -> [(&'static str, &Waiting); 6] {
+    pub(crate) fn threads(&self) -> [(&'static str, &Waiting); 7] {
         [
             ("fuse-room", &self.room),
             ("fuse-names", &self.names),
             ("fuse-service", &self.service),
+            ("fuse-steps", &self.steps),
             ("fuse-pauses", &self.pauses),
             ("fuse-syncs", &self.syncs),
             ("fuse-write-back", &self.write_back),
@@ -177,6 +183,11 @@ impl<F: FileSystem + Send + 'static> Changes<F> {
     ) {
         loop {
             match self.shared.attempt(how.user, waited, &mut step) {
+                Tried::Done(Ok(None), _) if share.is_some() => {
+                    let changes = self.clone();
+                    let next = move || changes.go_on_in_turns(how, (Waited::default(), share), step, answer);
+                    return self.waits.steps.push(how.user, Box::new(next));
+                }
                 Tried::Done(Ok(None), _) => waited = Waited::default(),
                 Tried::Done(Ok(Some(value)), pause) => return self.pause(how, pause, Ok(value), answer),
                 Tried::Done(Err(error), pause) => return self.pause(how, pause, Err(error), answer),

@@ -8,8 +8,7 @@
 //!    service has digested, the client drops from the overlay, and only then the log may write
 //!    there again. It does so in steps ([`DROP_STEP`]): no operation takes long because a batch was
 //!    large. Until then base and overlay say the same.
-//! 4. Room for data is promised before it is used: what is in the log and not digested is counted,
-//!    and an operation that would not fit gets `ENOSPC`. Removing always works.
+//! 4. Room for data is promised before it is used ([`room`]). Removing always works.
 //! 5. An inode whose last name goes is freed by a record of its own, when nothing keeps it any more
 //!    ([`references`]). After a crash, recovery does it.
 //!
@@ -30,8 +29,10 @@ mod moved;
 mod names;
 mod operations;
 pub(crate) mod places;
+pub(crate) mod question;
 mod quota;
 mod references;
+mod room;
 mod tries;
 mod xattr_names;
 mod xattrs;
@@ -66,10 +67,6 @@ use xattr_names::XattrNames;
 /// blocks: the reserves of the pool, and a chunk for its nodes.
 const SPARE_PART: u64 = 32;
 const SPARE_BLOCKS: (u64, u64) = (64, 2048);
-/// Commits that an operation without room waits for when its log is digested, at most: one for each
-/// step of removing what it freed. The service says when there are no more.
-const ROOM_WAITS: u32 = 64;
-
 /// Bytes of the log that an operation drops from the overlay at a time: some thousand records.
 const DROP_STEP: u64 = 1 << 20;
 /// After this part of a step was logged, the next one is dropped: faster than the log grows.
@@ -443,50 +440,6 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         self.promised.push_back((position, blocks));
         self.promised_blocks += blocks;
         Ok(())
-    }
-
-    /// Waits for room of `blocks` blocks, if it can come.
-    fn reserve(&mut self, blocks: u64) -> Result<(), Errno> {
-        // What no pool of this size has room for does not wait.
-        let (_, total) = self.service.base().free_blocks();
-        if blocks > total.saturating_sub(spare_blocks(total)) {
-            return Err(Errno::NOSPC);
-        }
-        let logged = self.log.next_position();
-        while !self.fits(blocks) {
-            let end = self.tries.waited.room.since(logged);
-            let before = self.digested;
-            if S::IS_SHARED && (self.request_room(blocks)? || self.fits(blocks)) {
-                continue;
-            }
-            if self.tries.waited.room.commits >= ROOM_WAITS {
-                return Err(Errno::NOSPC);
-            }
-            self.service.logged(logged);
-            let Some(position) = self.wait_for_digest()? else {
-                // What the answer counted may have been digested before it came.
-                if self.digested == before {
-                    return Err(Errno::NOSPC);
-                }
-                self.tries.waited.room.commits += 1;
-                continue;
-            };
-            // A full pool takes few records at a time, so many digests may come before.
-            self.tries.waited.room.commits += u32::from(position >= end);
-        }
-        Ok(())
-    }
-
-    /// Whether so many blocks can be promised.
-    fn fits(&mut self, blocks: u64) -> bool {
-        let most = self.service.budget();
-        self.promised_blocks + blocks <= most.unwrap_or_else(|| self.usable_blocks())
-    }
-
-    /// Blocks that are free, without those that are never promised.
-    fn usable_blocks(&mut self) -> u64 {
-        let (free, total) = self.service.base().free_blocks();
-        free.saturating_sub(spare_blocks(total))
     }
 
     /// Logs a change and applies it.

@@ -7,11 +7,14 @@
 //! An inode stays as long as it has a name, an open [`Handle`] or a reference
 //! ([`FileSystem::retain`]).
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 
 use crate::access::Caller;
 pub use crate::ascent::Ways;
 use crate::client::places::Place;
+use crate::client::question::Question;
 use crate::inode::{Attributes, InodeNumber, Kind, Timestamp};
 use crate::lease::Mode;
 use crate::name::Cookie;
@@ -189,6 +192,8 @@ pub struct Waited {
     pub(crate) quota: Awaited,
     /// For the usage that it shows.
     pub(crate) shown: Awaited,
+    /// What it asked the service for, and the answer.
+    pub(crate) question: Option<Arc<Question>>,
     /// Where it waits for a lease.
     pub(crate) place: Option<Place>,
     /// It waits for what the service says, not for a commit.
@@ -214,9 +219,15 @@ impl Waited {
     }
 
     /// The error of the operation, if it is not tried again until what it waited for is there;
-    /// `None`: it waits for room in the log, which always comes.
+    /// `None`: it waits for room in the log, or for what a service says, which always comes.
     pub fn refusal(&self) -> Option<Errno> {
-        if self.quota.end.is_some() { Some(Errno::DQUOT) } else { self.room.end.map(|_| Errno::NOSPC) }
+        if self.is_for_message {
+            None
+        } else if self.quota.end.is_some() {
+            Some(Errno::DQUOT)
+        } else {
+            self.room.end.map(|_| Errno::NOSPC)
+        }
     }
 }
 

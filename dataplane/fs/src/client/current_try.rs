@@ -16,17 +16,36 @@ pub(super) struct Try {
     pub waited: Waited,
     /// What the next try waits for.
     pub retry: Option<Box<dyn Pending>>,
-    /// The next try goes on from a place.
-    pub takes_place: bool,
+    /// This try goes on from a place.
+    pub has_place: bool,
+    /// Where the operation waits for a lease.
+    pub place: Option<AtPlace>,
     /// What the answer waits for.
     pub pause: Option<Box<dyn Pending>>,
 }
 
+/// Where an operation waits for a lease: see [`super::places`].
+#[derive(Clone, Copy)]
+pub(super) enum AtPlace {
+    /// At a place, from which the next try goes on.
+    Takes,
+    /// In the queue for one.
+    Queues,
+}
+
 impl Try {
-    /// An operation begins. The tries of one go on with what it waited for.
+    /// An operation begins. The tries of one go on with what it waited for; one that runs again
+    /// without a try, with what it asked.
     pub(super) fn begin_operation(&mut self) {
         if !self.is_on {
-            self.waited = Waited::default();
+            self.waited = Waited { question: self.waited.question.take(), ..Waited::default() };
+        }
+    }
+
+    /// An operation ends, and does not run again if it is without a try.
+    pub(super) fn end_operation(&mut self) {
+        if !self.is_on {
+            self.waited.question = None;
         }
     }
 

@@ -1,12 +1,14 @@
 //! What a client knows of its leases: see `leases`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 use rustix::io::Errno;
 
 use super::places::{Needs, Places};
+use super::question::Question;
 use crate::inode::InodeNumber;
 use crate::lease::quota::is_of_a_limit;
 use crate::lease::{MAX_KEPT, Mode, Revocation};
@@ -49,10 +51,8 @@ pub(super) struct Leases {
     pub known_open: HashSet<InodeNumber, RandomState>,
     /// Numbers for new inodes that other clients asked for.
     pub lost_numbers: HashSet<InodeNumber, RandomState>,
-    /// Room was asked for.
-    pub has_asked_room: bool,
-    /// The answer.
-    pub room: Option<bool>,
+    /// The question for room that is not answered yet.
+    pub question: Option<Arc<Question>>,
 }
 
 impl Default for Leases {
@@ -70,8 +70,7 @@ impl Default for Leases {
             deferred: Vec::new(),
             known_open: HashSet::default(),
             lost_numbers: HashSet::default(),
-            has_asked_room: false,
-            room: None,
+            question: None,
         }
     }
 }

@@ -79,6 +79,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     pub(super) fn end_operation(&mut self) {
         self.leases.needs = Needs::default();
+        self.tries.end_operation();
         self.reconsider();
     }
 
@@ -159,7 +160,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             if self.leases.has(inode, mode) {
                 continue;
             }
-            self.leases.needs.waiting = Some(inode);
+            self.leases.needs.wait_for(inode);
             // What was kept while a later one was waited for is not kept now.
             self.reconsider();
             let acquired = self.acquire(inode, mode);
@@ -183,10 +184,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             if let Some(errno) = self.leases.needs.refused.take() {
                 return Err(errno);
             }
-            if ends && !self.leases.places.has_room() {
-                return Err(self.look_again());
-            }
-            if self.leases.requested.get(&inode).is_none_or(|requested| *requested < mode) {
+            let may_wait = !ends || self.may_take_place();
+            let requested = self.leases.requested.get(&inode);
+            if may_wait && requested.is_none_or(|requested| *requested < mode) {
                 self.cancel_unwanted();
                 self.service.request_lease(inode, mode)?;
                 self.leases.requested.insert(inode, mode);
@@ -194,7 +194,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
             }
             if let Some(pending) = pending {
                 // Nothing has come since it was made.
-                return Err(self.take_place(pending));
+                return Err(if may_wait { self.take_place(pending) } else { self.queue_for_place(pending) });
             }
             pending = if ends { self.service.begin_wait_message()? } else { None };
             if pending.is_none() {
@@ -227,7 +227,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                 Message::Revoked(revocation) => self.revoked(revocation),
                 // One for a request that was cancelled meanwhile says nothing to a later one.
                 Message::Refused { inode, errno } => self.leases.refuse(inode, errno),
-                Message::Room(is_there) => self.leases.room = Some(is_there),
+                Message::Room(is_there) => self.room_is_there(is_there),
                 Message::RecallRoom => self.service.return_room(self.promised_blocks),
                 // Every message says it; there may be nothing else to do.
                 Message::Advance => self.progress(),
@@ -374,32 +374,6 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     /// Whether a number can be used for a new inode.
     pub(super) fn is_usable_number(&mut self, number: u64) -> bool {
         !S::IS_SHARED || !self.leases.lost_numbers.remove(&InodeNumber(number))
-    }
-
-    /// Asks for room for `blocks` blocks more than were promised; whether there is some.
-    pub(super) fn request_room(&mut self, blocks: u64) -> Result<bool, Errno> {
-        if !self.leases.has_asked_room {
-            self.leases.room = None;
-            self.service.request_room(self.promised_blocks + blocks)?;
-            self.leases.has_asked_room = true;
-        }
-        let ends = self.tries.may_repeat();
-        let mut pending = None;
-        loop {
-            self.answer_within()?;
-            if let Some(is_there) = self.leases.room.take() {
-                self.leases.has_asked_room = false;
-                self.progress();
-                return Ok(is_there);
-            }
-            if let Some(pending) = pending {
-                return Err(self.wait_for_message(pending));
-            }
-            pending = if ends { self.service.begin_wait_message()? } else { None };
-            if pending.is_none() {
-                self.service.wait_message()?;
-            }
-        }
     }
 
     /// Whether the client was neither fenced nor ended.

@@ -31,7 +31,8 @@ use rustix::io::Errno;
 use sietch_disk::nvm::Medium;
 
 use super::charges::Charge;
-use super::{Client, ROOM_WAITS, Service};
+use super::room::ROOM_WAITS;
+use super::{Client, Service};
 use crate::access::{Caller, Credentials};
 use crate::base::{Base as _, Data};
 use crate::change::{Change, NewAttributes};

@@ -15,53 +15,61 @@
 //!    it waits for a lease, to the end of the operation ([`super::places`]).
 //! 5. A pause for the digest ([`Service::logged_without_pause`]) is the front end's too.
 
-use std::time::{Duration, Instant};
-
 use rustix::io::Errno;
 use sietch_disk::nvm::Medium;
 
-use super::current_try::Try;
+use super::current_try::{AtPlace, Try};
 use super::{Client, DigestWait, Service};
 use crate::file_system::{Pending, Waited};
-
-/// After this time an operation that found no place looks again.
-const LOOKS_AGAIN: Duration = Duration::from_millis(20);
 
 impl<S: Service<M>, M: Medium> Client<S, M> {
     pub(super) fn start_try(&mut self, waited: Waited) {
         let mut waited = waited;
-        for awaited in [&mut waited.room, &mut waited.quota, &mut waited.shown] {
-            // There was a commit since the last try.
-            awaited.commits += u32::from(awaited.end.is_some_and(|end| self.digested >= end));
+        if !std::mem::take(&mut waited.is_for_message) {
+            for awaited in [&mut waited.room, &mut waited.quota, &mut waited.shown] {
+                // There was a commit since the last try.
+                awaited.commits += u32::from(awaited.end.is_some_and(|end| self.digested >= end));
+            }
         }
-        if let Some(place) = &waited.place {
-            self.leases.needs = self.leases.places.take(place).unwrap_or_default();
-        }
-        waited.is_for_message = false;
-        self.tries = Try { is_on: true, waited, ..Try::default() };
+        let needs = waited.place.as_ref().and_then(|place| self.leases.places.take(place));
+        self.tries = Try { is_on: true, has_place: needs.is_some(), waited, ..Try::default() };
+        self.leases.needs = needs.unwrap_or_default();
     }
 
     pub(super) fn finish_try(&mut self) -> Option<(Waited, Box<dyn Pending>)> {
-        let Try { mut waited, retry, pause, takes_place, .. } = std::mem::take(&mut self.tries);
-        if takes_place {
-            let place = waited.place.get_or_insert_default();
-            self.leases.places.put(place, std::mem::take(&mut self.leases.needs));
-        } else {
-            waited.place = None;
-            self.end_operation();
+        let Try { mut waited, retry, pause, place, .. } = std::mem::take(&mut self.tries);
+        match place {
+            Some(AtPlace::Takes) => {
+                let place = waited.place.get_or_insert_default();
+                self.leases.places.put(place, std::mem::take(&mut self.leases.needs));
+            }
+            Some(AtPlace::Queues) => {
+                self.leases.places.queue(waited.place.get_or_insert_default());
+                self.end_operation();
+            }
+            None => {
+                waited.place = None;
+                self.end_operation();
+            }
         }
         retry.or(pause).map(|pending| (waited, pending))
     }
 
+    /// Whether the operation has a place, or may take one.
+    pub(super) fn may_take_place(&mut self) -> bool {
+        self.tries.has_place || self.leases.places.has_room(self.tries.waited.place.as_ref())
+    }
+
     /// The operation ends, and waits for a lease at its place.
     pub(super) fn take_place(&mut self, pending: Box<dyn Pending>) -> Errno {
-        self.tries.takes_place = true;
+        self.tries.place = Some(AtPlace::Takes);
         self.wait_for_message(pending)
     }
 
-    /// The operation ends, and looks for a place again.
-    pub(super) fn look_again(&mut self) -> Errno {
-        self.wait_for_message(Box::new(Until(Instant::now() + LOOKS_AGAIN)))
+    /// The operation ends, and waits for a place: one is free after a message, mostly.
+    pub(super) fn queue_for_place(&mut self, pending: Box<dyn Pending>) -> Errno {
+        self.tries.place = Some(AtPlace::Queues);
+        self.wait_for_message(pending)
     }
 
     /// The operation ends, and waits for what the service says.
@@ -115,14 +123,5 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         } else {
             self.service.logged(position);
         }
-    }
-}
-
-/// The wait of an operation that finds no place. Those behind it in a queue wait at the same time.
-struct Until(Instant);
-
-impl Pending for Until {
-    fn wait(&mut self) {
-        std::thread::sleep(self.0.saturating_duration_since(Instant::now()));
     }
 }

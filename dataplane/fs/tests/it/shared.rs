@@ -5,6 +5,7 @@ mod crash;
 mod dual;
 mod hostile;
 mod programs;
+mod questions;
 mod quotas;
 mod room;
 mod turns;
