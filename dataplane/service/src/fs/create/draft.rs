@@ -294,28 +294,27 @@ mod tests {
     #[test]
     fn an_interrupted_creation_leaves_nothing() {
         let folder = Folder::new("interrupt");
-        let (mut moments, mut moment) = (1, 0);
-        while moment < moments {
+        let store = folder.0.join("store");
+        for moment in 0.. {
             let (interrupt, mut seen) = (Interrupt::default(), 0);
             let mut progress = |_: u64| {
                 if seen == moment {
                     assert!(interrupt.interrupt());
                 }
                 seen += 1;
-                moments = moments.max(seen);
             };
-            let store = folder.0.join("store");
             let made = create_interruptibly(&store, &folder.options(), &interrupt, &mut progress);
+            // How often it shows what it has written depends on the disk.
+            if seen <= moment {
+                made.expect("room");
+                assert!(!interrupt.interrupt(), "it is whole");
+                assert!(moment >= 2, "{moment} moments: of the data, and of the log");
+                break;
+            }
             assert!(made.is_err(), "moment {moment}");
             assert_eq!(folder.names(), Vec::<String>::new(), "moment {moment}");
-            moment += 1;
         }
-        assert!(moments >= 2, "{moments}");
-        let interrupt = Interrupt::default();
-        create_interruptibly(&folder.0.join("store"), &folder.options(), &interrupt, &mut |_| {})
-            .expect("room");
-        assert!(!interrupt.interrupt(), "it is whole");
-        end(open(&folder.0.join("store")).expect("it is there"));
+        end(open(&store).expect("it is there"));
     }
 
     #[test]
