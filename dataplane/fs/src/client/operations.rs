@@ -135,9 +135,12 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
     }
 
     fn retain(&mut self, inode: InodeNumber) -> Result<(), Errno> {
-        self.operation(|client| client.inode(inode))?;
-        self.references.entry(inode).or_default().kept += 1;
-        Ok(())
+        // Within the operation: its lease may go with its end, and says then what stays here.
+        self.operation(|client| {
+            client.inode(inode)?;
+            client.references.entry(inode).or_default().kept += 1;
+            Ok(())
+        })
     }
 
     fn release(&mut self, inode: InodeNumber, count: u64) {
@@ -147,9 +150,12 @@ impl<S: Service<M>, M: Medium> FileSystem for Client<S, M> {
     }
 
     fn know(&mut self, inode: InodeNumber) -> Result<(), Errno> {
-        self.operation(|client| client.inode(inode))?;
-        self.references.entry(inode).or_default().known += 1;
-        Ok(())
+        // Within the operation: its lease may go with its end, and says then what stays here.
+        self.operation(|client| {
+            client.inode(inode)?;
+            client.references.entry(inode).or_default().known += 1;
+            Ok(())
+        })
     }
 
     fn forget(&mut self, inode: InodeNumber, count: u64) {

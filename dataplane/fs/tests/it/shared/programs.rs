@@ -28,8 +28,12 @@ fn run(world: &World, operations: usize, deaths: u32) {
     }
 }
 
+/// Seeds in which the lease of an inode went with the operation that kept the inode, before that
+/// was counted.
+const KEPT: &[u64] = &[942_085_259_945];
+
 fn check(name: &str, mix: Mix, deaths: u32) {
-    seeds::run(name, &[], Budget { seeds: 100, seconds: 5 }, |seed| {
+    seeds::run(name, KEPT, Budget { seeds: 100, seconds: 5 }, |seed| {
         let clients = 2 + (seed % 3) as usize;
         let mut plan = Plan::new(clients, seed, mix);
         if seed % 5 == 0 {
