@@ -223,11 +223,12 @@ fn writes_of_one_user_that_wait_are_bounded_and_pages_are_not_refused() {
     gate.close();
     let open = Open(Arc::clone(&gate));
     let (done, results) = mpsc::channel();
+    let mut programs = Vec::new();
     for file in files {
         let (done, data) = (done.clone(), Arc::clone(&data));
         let program = std::thread::Builder::new().stack_size(1 << 16);
         let write = move || drop(done.send(file.write_at(&data, 0)));
-        program.spawn(write).expect("a thread");
+        programs.push(program.spawn(write).expect("a thread"));
     }
     for _ in 0..8 {
         let refused = results.recv_timeout(10 * LIMIT).expect("it does not wait").expect_err("no room");
@@ -248,6 +249,10 @@ fn writes_of_one_user_that_wait_are_bounded_and_pages_are_not_refused() {
         refused += usize::from(result.is_err());
     }
     assert!(refused <= 1, "{refused} of them, but for what their answers take");
+    // They close their files after they have said it.
+    for program in programs {
+        program.join().expect("no panic");
+    }
     // As many as before.
     fs::write(mounted.path("last"), &data).expect("nothing is kept any more");
     mounted.unmount().expect("its threads end");
