@@ -19,7 +19,8 @@
 //! 5. A new inode needs no request: its number belongs to this client. A revocation may name such a
 //!    number before it was used: then it is not used.
 //! 6. The end of what keeps an inode without a name frees it if this client has it alone. Otherwise
-//!    the service does, which knows who else has it open.
+//!    the service does, which knows who else has it open. A lease on an inode that lost its name and
+//!    its last reference before the lease came goes back, so that the service frees the inode.
 //!
 //! What it must never do: release a lease while an operation runs; make a record without the leases
 //! that it needs.
@@ -222,6 +223,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
                     };
                     self.leases.insert(grant.inode, hold);
                     self.leases.known_open.remove(&grant.inode);
+                    self.give_back_removed(grant.inode);
                 }
                 Message::Revoked(revocation) if is_running => self.leases.deferred.push(revocation),
                 Message::Revoked(revocation) => self.revoked(revocation),
@@ -355,18 +357,41 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         if !S::IS_SHARED {
             return true;
         }
-        let hold = self.leases.held.get(&inode);
-        let is_alone = hold.is_some_and(|hold| hold.mode == Mode::Exclusive && hold.is_sole);
+        let is_alone = self.has_alone(inode);
         if !is_alone {
             self.service.unreferenced(inode);
         }
         is_alone
     }
 
+    /// Whether no other client has the inode or a reference to it.
+    fn has_alone(&self, inode: InodeNumber) -> bool {
+        let hold = self.leases.held.get(&inode);
+        hold.is_some_and(|hold| hold.mode == Mode::Exclusive && hold.is_sole)
+    }
+
+    /// A lease came: if the inode has neither a name nor a reference by now, the lease goes back
+    /// after the operations that wait for it. The service leaves an inode to the client that has it
+    /// alone, and here nothing is left that would free it.
+    fn give_back_removed(&mut self, inode: InodeNumber) {
+        if !self.has_alone(inode) || self.keeps_removed(inode) {
+            return;
+        }
+        // A fault shows where an operation looks at the inode.
+        let found = self.overlay.inode(self.service.base(), inode);
+        if found.is_ok_and(|found| found.is_some_and(|found| found.links == 0)) {
+            self.release_later(inode, false);
+        }
+    }
+
     /// Releases the lease on an inode after the operation.
     pub(super) fn leave_to_service(&mut self, inode: InodeNumber) {
+        self.release_later(inode, true);
+    }
+
+    fn release_later(&mut self, inode: InodeNumber, is_urgent: bool) {
         if let Some(serial) = self.leases.held.get(&inode).map(|hold| hold.serial) {
-            let revocation = Revocation { inode, serial, may_share: false, is_urgent: true };
+            let revocation = Revocation { inode, serial, may_share: false, is_urgent };
             self.leases.deferred.push(revocation);
         }
     }

@@ -154,11 +154,15 @@ fn clients_that_die_in_an_operation_or_stop_harm_no_other() {
     check_deaths("it shared::programs::clients_that_die_in_an_operation_or_stop_harm_no_other", mix);
 }
 
+/// Seeds in which a lease came to a client that had given up its request, after the inode was
+/// removed: nothing freed the inode.
+const LEFT: &[u64] = &[942_283_949_349];
+
 /// Logs that are full after some operations: they wait for digests.
 #[test]
 fn random_programs_on_small_logs_behave_as_the_model() {
     let name = "it shared::programs::random_programs_on_small_logs_behave_as_the_model";
-    seeds::run(name, &[], Budget { seeds: 100, seconds: 5 }, |seed| {
+    seeds::run(name, LEFT, Budget { seeds: 100, seconds: 5 }, |seed| {
         let mix = Mix { has_huge_offsets: false, ..Mix::DATA };
         let plan = Plan::new(3, seed, mix);
         let world = World::new(Plan { pool: 4 << 20, log: 64 << 10, ..plan });
