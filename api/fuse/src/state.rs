@@ -156,7 +156,7 @@ impl<F: FileSystem> Shared<F> {
     ) -> Tried<T> {
         let mut pending = None;
         let result = self.run(user, |state| {
-            state.file_system.begin_try(waited);
+            state.file_system.begin_try(waited.of_user(user));
             let result = operation(state);
             pending = state.file_system.end_try();
             result

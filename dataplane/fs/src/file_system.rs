@@ -186,6 +186,8 @@ pub trait Pending: Send {
 /// An operation that is not tried again drops it.
 #[derive(Debug, Default)]
 pub struct Waited {
+    /// Whose operation it is.
+    pub(crate) user: Option<u32>,
     /// For room in the pool.
     pub(crate) room: Awaited,
     /// For what its user has removed.
@@ -201,6 +203,13 @@ pub struct Waited {
 }
 
 impl Waited {
+    /// Of an operation of this user: users share what there is for those that wait. `None`: of the
+    /// front end itself.
+    #[must_use]
+    pub fn of_user(self, user: Option<u32>) -> Self {
+        Self { user, ..self }
+    }
+
     /// For the limit of a user, of a file system that keeps no further account.
     pub fn for_limit() -> Self {
         let quota = Awaited { end: Some(0), commits: 0 };

@@ -19,8 +19,8 @@
 //! 5. A new inode needs no request: its number belongs to this client. A revocation may name such a
 //!    number before it was used: then it is not used.
 //! 6. The end of what keeps an inode without a name frees it if this client has it alone. Otherwise
-//!    the service does, which knows who else has it open. A lease on an inode that lost its name and
-//!    its last reference before the lease came goes back, so that the service frees the inode.
+//!    the service does, which knows who else has it open. A lease on an inode that lost its name
+//!    and its last reference before the lease came goes back, so that the service frees the inode.
 //!
 //! What it must never do: release a lease while an operation runs; make a record without the leases
 //! that it needs.
@@ -60,6 +60,9 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         loop {
             // A service that cannot wait says EAGAIN; the same operation goes on here later.
             self.acquire_needs()?;
+            if !self.tries.is_on {
+                self.leases.needs.begin_run();
+            }
             (self.leases.is_stopped, self.leases.has_committed) = (false, false);
             let result = work(self);
             if self.leases.is_stopped {
@@ -113,12 +116,15 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
     /// # Errors
     /// The client does not have it: the operation returns, and runs again.
     pub(super) fn need(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
-        if !S::IS_SHARED || self.leases.uses(inode, mode) {
+        if !S::IS_SHARED {
+            return Ok(());
+        }
+        if self.leases.uses(inode, mode) {
+            self.leases.needs.used(inode);
             return Ok(());
         }
         debug_assert!(!self.leases.has_committed, "an operation that changed something needs {inode}");
-        let needed = self.leases.needs.modes.entry(inode).or_insert(mode);
-        *needed = mode.max(*needed);
+        self.leases.needs.lacks(inode, mode);
         self.leases.is_stopped = true;
         Err(Errno::AGAIN)
     }

@@ -34,6 +34,7 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         let needs = waited.place.as_ref().and_then(|place| self.leases.places.take(place));
         self.tries = Try { is_on: true, has_place: needs.is_some(), waited, ..Try::default() };
         self.leases.needs = needs.unwrap_or_default();
+        self.leases.needs.begin_run();
     }
 
     pub(super) fn finish_try(&mut self) -> Option<(Waited, Box<dyn Pending>)> {
@@ -41,10 +42,10 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
         match place {
             Some(AtPlace::Takes) => {
                 let place = waited.place.get_or_insert_default();
-                self.leases.places.put(place, std::mem::take(&mut self.leases.needs));
+                self.leases.places.put(waited.user, place, std::mem::take(&mut self.leases.needs));
             }
             Some(AtPlace::Queues) => {
-                self.leases.places.queue(waited.place.get_or_insert_default());
+                self.leases.places.queue(waited.user, waited.place.get_or_insert_default());
                 self.end_operation();
             }
             None => {
@@ -57,7 +58,8 @@ impl<S: Service<M>, M: Medium> Client<S, M> {
 
     /// Whether the operation has a place, or may take one.
     pub(super) fn may_take_place(&mut self) -> bool {
-        self.tries.has_place || self.leases.places.has_room(self.tries.waited.place.as_ref())
+        let waited = &self.tries.waited;
+        self.tries.has_place || self.leases.places.has_room(waited.user, waited.place.as_ref())
     }
 
     /// The operation ends, and waits for a lease at its place.

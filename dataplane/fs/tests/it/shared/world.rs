@@ -275,7 +275,8 @@ impl World {
             let slot = &self.slots[index];
             let result = match &mut *slot.client.borrow_mut() {
                 Some(client) if self.plan.users.is_some() => {
-                    client.begin_try(slot.waited.take());
+                    let user = (index / self.plan.clients % 3) as u32;
+                    client.begin_try(slot.waited.take().of_user(Some(user)));
                     let result = call(client);
                     slot.waited.replace(client.end_try().map(|(waited, _)| waited).unwrap_or_default());
                     result
