@@ -8,10 +8,12 @@
 //!    from `/proc`, which races with `setgroups(2)` and fails for callers in other PID namespaces.
 //!    The kernel has the caller's true credentials, user namespaces included, and the attributes
 //!    that this crate returns. The file system therefore gets each request as one that is
-//!    permitted, with the caller's user and group as the owner of what it creates.
+//!    permitted, with the caller's user and group as the owner of what it creates. One that changes
+//!    names or attributes and had to wait is checked here too, and goes back to the kernel if this
+//!    check refuses it ([`mod@sender`]).
 //! 3. **Set-user-ID and set-group-ID bits** are cleared here where Linux clears them
-//!    (`FUSE_HANDLE_KILLPRIV_V2`), so that a write is one request and not three. Only this reads a
-//!    caller's groups from `/proc`, and only for set-group-ID without the permission to execute.
+//!    (`FUSE_HANDLE_KILLPRIV_V2`), so that a write is one request and not three. This reads a
+//!    caller's groups from `/proc` for set-group-ID without the permission to execute.
 //! 4. **Coherence.** Other clients of the file system change it beside this mount. Names and
 //!    attributes have a time-out of 0: the kernel asks for them at each use. Data are in the page
 //!    cache, because `mmap` needs it. The kernel discards them when a file is opened, and when a
@@ -58,6 +60,7 @@ mod operations;
 mod options;
 mod replies;
 mod requests;
+mod sender;
 mod session;
 mod set_id;
 mod stale;

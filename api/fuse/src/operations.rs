@@ -9,7 +9,8 @@ use sietch_fs::file_system::{Allocation, AttributeChange, Handle, OpenMode, Rena
 use sietch_fs::inode::{Attributes, Kind};
 
 use crate::attributes::inode;
-use crate::set_id::{self, Sender};
+use crate::sender::Sender;
+use crate::set_id;
 use crate::state::State;
 
 /// Most that one copy request copies before it answers; the program asks for the rest.
@@ -39,14 +40,9 @@ pub(crate) fn cache_mode(flags: OpenFlags, appends_directly: bool) -> FopenFlags
     if appends && appends_directly { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::empty() }
 }
 
-/// The kernel has checked that the caller may do this.
-pub(crate) fn permitted(sender: Sender) -> Credentials {
-    Credentials { uid: sender.uid, gid: sender.gid, groups: Vec::new(), is_privileged: true }
-}
-
 /// The caller, with the privilege that root has.
 pub(crate) fn own(request: &Request) -> Credentials {
-    Credentials { is_privileged: request.uid() == 0, ..permitted(sender(request)) }
+    Credentials { is_privileged: request.uid() == 0, ..sender(request).permitted() }
 }
 
 pub(crate) fn sender(request: &Request) -> Sender {
@@ -61,11 +57,11 @@ pub(crate) fn content_changer<F: FileSystem>(
     is_privileged: bool,
 ) -> Result<Credentials, Errno> {
     if is_privileged {
-        return Ok(permitted(sender));
+        return Ok(sender.permitted());
     }
     let shown = state.file_system.attributes(inode(number))?;
     let clears = set_id::has_bits(&shown);
-    Ok(if clears { set_id::unprivileged(&shown, sender) } else { permitted(sender) })
+    Ok(if clears { set_id::unprivileged(&shown, sender) } else { sender.permitted() })
 }
 
 /// Clears set-ID bits before `request` truncates the file.

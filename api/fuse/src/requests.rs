@@ -1,7 +1,8 @@
 //! The kernel's requests, one by one, as operations of the file system.
 //!
 //! 1. Permissions were checked by the kernel, so the file system gets privileged credentials with
-//!    the caller's user and group ([`permitted`]).
+//!    the caller's user and group. What waits, and changes names or attributes, goes on with the
+//!    caller's own ([`crate::sender`]).
 //! 2. A change of the content by someone without privilege clears set-ID bits
 //!    ([`crate::set_id`]). The kernel says with a write whether that is the case. `fuser` does not
 //!    pass the flag of `open` and `setattr`; there, and where FUSE has no flag, only root is taken
@@ -38,10 +39,11 @@ use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, 
 use crate::changes::{Changes, How, KEPT};
 use crate::operations::{
     COPY_STEP, MAX_COPY, allocation, cache_mode, clear_set_id, content_changer, copy, has, open_mode, own,
-    permitted, rename_mode, sender, set_attributes,
+    rename_mode, sender, set_attributes,
 };
 use crate::options::Options;
 use crate::replies::{owned, reply_attributes, reply_empty, reply_entry, reply_value};
+use crate::sender::Rights;
 use crate::stale::Stale;
 use crate::state::{State, Tried};
 
@@ -83,17 +85,31 @@ impl<F: FileSystem + Send + 'static> Requests<F> {
         self.changes.shared.run(Some(request.uid()), operation).map_err(errno)
     }
 
-    /// Runs an operation that changes something, for a user that the kernel permits it, and
-    /// answers: later, if it waits.
+    /// Runs an operation for a user that the kernel permits it, and answers: later, if it waits.
+    /// Where it waits, whether it is permitted does not depend on what others do meanwhile.
+    fn run_permitted<T: Send + 'static>(
+        &self,
+        (request, how): (&Request, How),
+        mut operation: impl FnMut(&mut State<F>, Caller<'_>) -> Result<T, Errno> + Send + 'static,
+        answer: impl FnOnce(Result<T, fuser::Errno>) + Send + 'static,
+    ) {
+        let credentials = sender(request).permitted();
+        let run =
+            move |state: &mut State<F>| operation(state, Caller { credentials: &credentials, now: now() });
+        self.changes.run(how, run, move |result| answer(result.map_err(errno)));
+    }
+
+    /// Runs an operation that changes names or attributes, and answers: later, if it waits.
     fn change<T: Send + 'static>(
         &self,
         (request, how): (&Request, How),
         mut operation: impl FnMut(&mut State<F>, Caller<'_>) -> Result<T, Errno> + Send + 'static,
         answer: impl FnOnce(Result<T, fuser::Errno>) + Send + 'static,
     ) {
-        let credentials = permitted(sender(request));
-        let run =
-            move |state: &mut State<F>| operation(state, Caller { credentials: &credentials, now: now() });
+        let mut rights = Rights::of(sender(request));
+        let run = move |state: &mut State<F>| {
+            rights.run(|credentials| operation(state, Caller { credentials, now: now() }))
+        };
         self.changes.run(how, run, move |result| answer(result.map_err(errno)));
     }
 
@@ -105,9 +121,9 @@ impl<F: FileSystem + Send + 'static> Requests<F> {
         mut step: impl FnMut(&mut State<F>, Caller<'_>) -> Result<bool, Errno> + Send + 'static,
         reply: ReplyEmpty,
     ) {
-        let credentials = permitted(sender(request));
+        let mut rights = Rights::of(sender(request));
         let step = move |state: &mut State<F>| {
-            let is_done = step(state, Caller { credentials: &credentials, now: now() })?;
+            let is_done = rights.run(|credentials| step(state, Caller { credentials, now: now() }))?;
             Ok(is_done.then_some(()))
         };
         let answer = move |done: Result<(), Errno>| reply_empty(done.map_err(errno), reply);
@@ -354,7 +370,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
             Err(errno) => reply.error(errno),
         };
         let how = if mode.truncate { self.how(request) } else { self.how_looked(request) };
-        self.change((request, how), open, answer);
+        self.run_permitted((request, how), open, answer);
     }
 
     fn create(
@@ -573,7 +589,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let (credentials, number, name) = (permitted(sender(request)), inode(number), owned(name));
+        let (credentials, number, name) = (sender(request).permitted(), inode(number), owned(name));
         // The usage of users is shown when it is digested.
         let get = move |state: &mut State<F>| {
             let caller = Caller { credentials: &credentials, now: now() };

@@ -47,7 +47,7 @@ impl<F: FileSystem + Send + 'static> Requests<F> {
         operation: impl FnMut(&mut State<F>, Caller<'_>) -> Result<T, Errno> + Send + 'static,
         answer: impl FnOnce(Result<T, fuser::Errno>) + Send + 'static,
     ) {
-        self.change((request, self.how_looked(request)), operation, answer);
+        self.run_permitted((request, self.how_looked(request)), operation, answer);
     }
 
     pub(super) fn look_up(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

@@ -99,6 +99,8 @@ pub(crate) struct Inside {
     pub(crate) at_limit: Option<u32>,
     /// Another client has this inode while the gate is closed, and all that is open.
     pub(crate) elsewhere: Option<InodeNumber>,
+    /// Names and attributes are not changed while the gate is closed.
+    pub(crate) delays_changes: bool,
     /// A user whose removals are never free: what it creates waits for its limit.
     pub(crate) waits_for_limit: Option<u32>,
 }
@@ -165,6 +167,17 @@ impl Beside {
         Ok(())
     }
 
+    /// Whether a change of names or attributes, within a try, has to wait.
+    fn delays_change(&self) -> bool {
+        let mut inside = self.inside();
+        let waiting = (inside.delays_changes && inside.is_try).then(|| Gate::arrive(&inside.gate)).flatten();
+        let is_delayed = waiting.is_some();
+        if let Some(waiting) = waiting {
+            inside.stopped = Some((Waited::for_lease(), Box::new(waiting)));
+        }
+        is_delayed
+    }
+
     fn opened(&self, handle: Result<Handle, Errno>) -> Result<Handle, Errno> {
         let handle = handle?;
         assert!(self.inside().handles.insert(handle), "a handle twice");
@@ -201,6 +214,9 @@ impl FileSystem for Beside {
         handle: Option<Handle>,
         change: &AttributeChange,
     ) -> Result<Attributes, Errno> {
+        if self.delays_change() {
+            return Err(Errno::AGAIN);
+        }
         self.inside().model.set_attributes(caller, inode, handle, change)
     }
 
@@ -248,6 +264,9 @@ impl FileSystem for Beside {
     }
 
     fn unlink(&mut self, caller: Caller<'_>, directory: InodeNumber, name: &[u8]) -> Result<(), Errno> {
+        if self.delays_change() {
+            return Err(Errno::AGAIN);
+        }
         self.inside().model.unlink(caller, directory, name)
     }
 

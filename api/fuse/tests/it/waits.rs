@@ -1,8 +1,8 @@
 //! Requests that wait for a medium do not keep the threads that read requests.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Write as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use sietch_fs::FileSystem as _;
-use sietch_fs::file_system::NewInode;
+use sietch_fs::file_system::{AttributeChange, NewInode};
 use sietch_fs::inode::{InodeNumber, Kind};
 use sietch_fuse::Options;
 
@@ -124,6 +124,64 @@ fn what_another_client_has_does_not_keep_others_from_the_mount() {
     assert_eq!(finished, 0, "nothing came that they wait for");
     drop(open);
     programs.into_iter().for_each(|program| program.join().expect("no panic"));
+    mounted.unmount().expect("its threads end");
+}
+
+/// Another client gives a name, or a file, to another user, while a request of the former owner
+/// waits. The request is refused, as it would be if it came now.
+#[test]
+fn a_change_that_waits_is_permitted_by_what_is_there_afterwards() {
+    let Some(mounted) = Mounted::new("owners") else { return };
+    let gate = Arc::clone(&mounted.model.inside().gate);
+    let directory = mounted.path("sticky");
+    fs::create_dir(&directory).expect("created");
+    fs::set_permissions(&directory, Permissions::from_mode(0o1777)).expect("set");
+    let made = mounted.model.client(|model, caller| model.lookup(caller, InodeNumber::ROOT, b"sticky"));
+    let make = |name: &str| {
+        let path = directory.join(name);
+        fs::write(&path, b"data").expect("created");
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("set");
+        chown(&path, Some(3000), Some(3000)).expect("owned");
+    };
+    ["removed", "replaced", "kept", "given"].into_iter().for_each(make);
+    mounted.model.inside().delays_changes = true;
+    let scripts = [
+        ("rm -f sticky/removed", ""),
+        ("rm -f sticky/replaced", "Operation not permitted"),
+        ("chmod 640 sticky/kept", ""),
+        ("chmod 777 sticky/given", "Operation not permitted"),
+    ];
+    gate.close();
+    let open = Open(Arc::clone(&gate));
+    std::thread::scope(|scope| {
+        let programs = scripts.map(|(script, _)| {
+            let mounted = &mounted;
+            scope.spawn(move || mounted.shell_as(3000, 3000, "", script))
+        });
+        // The kernel locks the directory of what is removed: one of two comes.
+        assert!(eventually(|| gate.arrivals.load(Ordering::Relaxed) >= scripts.len() - 1));
+        mounted.model.client(|model, caller| {
+            model.unlink(caller, made.inode, b"replaced")?;
+            let new = NewInode { kind: Kind::File, mode: 0o600, device: 0, target: &[] };
+            model.create(caller, made.inode, b"replaced", &new)?;
+            let given = model.lookup(caller, made.inode, b"given")?.inode;
+            let owner = AttributeChange { uid: Some(0), ..AttributeChange::default() };
+            model.set_attributes(caller, given, None, &owner)
+        });
+        drop(open);
+        for (program, (script, expected)) in programs.into_iter().zip(scripts) {
+            let printed = program.join().expect("no panic");
+            assert!(
+                printed.ends_with(expected) && printed.is_empty() == expected.is_empty(),
+                "{script}: {printed}"
+            );
+        }
+    });
+    let mode = |name| fs::metadata(directory.join(name)).map(|found| found.mode() & 0o7777).ok();
+    assert_eq!(mode("removed"), None);
+    assert_eq!(mode("replaced"), Some(0o600));
+    assert_eq!(mode("kept"), Some(0o640));
+    assert_eq!(mode("given"), Some(0o644));
     mounted.unmount().expect("its threads end");
 }
 
