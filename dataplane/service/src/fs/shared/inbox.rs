@@ -71,7 +71,12 @@ impl Inbox {
                 None
             }
             Notice::Refused { inode, errno } => {
-                Some(Message::Refused { inode: InodeNumber(inode), errno: Errno::from_raw_os_error(errno) })
+                // What is no error number is an error all the same.
+                let errno = match errno {
+                    1..=4095 => Errno::from_raw_os_error(errno),
+                    _ => Errno::IO,
+                };
+                Some(Message::Refused { inode: InodeNumber(inode), errno })
             }
             Notice::Ended(cause) => {
                 self.end_with(&mut state, cause);

@@ -80,3 +80,12 @@ fn a_wait_for_the_next_message_ends_with_it_also_if_it_was_taken_meanwhile() {
         assert_eq!(inbox.wait_next_message(inbox.delivered(), Instant::now() + LONG), Err(Errno::IO));
     });
 }
+
+#[test]
+fn a_refusal_without_an_error_number_is_an_error() {
+    let inbox = Inbox::new(progress(64));
+    for (errno, expected) in [(37, Errno::NOLCK), (0, Errno::IO), (-1, Errno::IO), (4096, Errno::IO)] {
+        inbox.deliver(Notice::Refused { inode: 5, errno });
+        assert!(matches!(inbox.message(), Some(Message::Refused { errno, .. }) if errno == expected));
+    }
+}
