@@ -83,6 +83,8 @@ pub(super) struct Slot {
     is_in_call: Cell<bool>,
     /// What the call that is tried has waited for.
     waited: RefCell<Waited>,
+    /// When it last took messages of the service.
+    answered: Cell<u64>,
     /// It does nothing any more, and answers nothing.
     pub(super) is_silent: Cell<bool>,
 }
@@ -129,6 +131,7 @@ impl World {
             before: Cell::new(0),
             is_in_call: Cell::new(false),
             waited: RefCell::default(),
+            answered: Cell::new(0),
             is_silent: Cell::new(false),
         };
         let mut slots: Vec<Slot> = (0..plan.clients).map(slot).collect();
@@ -187,6 +190,7 @@ impl World {
         client.keep_leases(self.plan.most);
         *slot.client.borrow_mut() = Some(client);
         *slot.state.borrow_mut() = State::new();
+        slot.answered.set(self.now.get());
         slot.is_silent.set(false);
     }
 
@@ -372,10 +376,22 @@ impl World {
             6 => self.service(|core| core.digest(self.client_of(other)).map(drop)),
             7 => {
                 let passed = self.random.borrow_mut().below(2 * self.plan.times.hold);
+                self.answer_in_time();
                 self.pass(passed);
             }
             _ if other != index && self.depth.get() < DEPTH && !self.is_quiet.get() => self.run_one(other),
             _ => self.advance(other),
+        }
+    }
+
+    /// A client that goes on answers the service in time, also while others do much inside its
+    /// call.
+    fn answer_in_time(&self) {
+        for index in 0..self.plan.clients {
+            let answered = self.slots[index].answered.get();
+            if self.now.get().saturating_sub(answered) > self.plan.times.answer / 4 {
+                self.advance(index);
+            }
         }
     }
 
@@ -384,6 +400,7 @@ impl World {
         if slot.is_silent.get() {
             return;
         }
+        slot.answered.set(self.now.get());
         if let Some(client) = &mut *slot.client.borrow_mut() {
             // The rest is dropped by operations, or before a lease is used.
             client.advance_by_step();
