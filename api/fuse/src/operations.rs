@@ -4,11 +4,11 @@ use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, RenameFlags, Request};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use sietch_fs::FileSystem;
-use sietch_fs::access::{Caller, Credentials};
+use sietch_fs::access::{Caller, Credentials, WRITE};
 use sietch_fs::file_system::{Allocation, AttributeChange, Handle, OpenMode, RenameMode, WriteAt};
-use sietch_fs::inode::{Attributes, Kind};
+use sietch_fs::inode::{Attributes, InodeNumber, Kind, STICKY};
 
-use crate::attributes::inode;
+use crate::attributes::{inode, now, stale};
 use crate::sender::Sender;
 use crate::set_id;
 use crate::state::State;
@@ -69,15 +69,57 @@ pub(crate) fn clear_set_id<F: FileSystem>(
     state: &mut State<F>,
     caller: Caller<'_>,
     sender: Sender,
-    number: INodeNo,
+    inode: InodeNumber,
 ) -> Result<(), Errno> {
-    let shown = state.file_system.attributes(inode(number))?;
+    let shown = state.file_system.attributes(inode)?;
     let mode = set_id::mode_after(&shown, sender);
     if mode != shown.mode {
         let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
-        state.file_system.set_attributes(caller, inode(number), None, &change)?;
+        state.file_system.set_attributes(caller, inode, None, &change)?;
     }
     Ok(())
+}
+
+/// Opens a file that a request would have created, if another client had not. The kernel checks no
+/// permission of what a request creates: so this does, with the sender's own rights.
+///
+/// # Errors
+/// `ESTALE`: the kernel shall look, because it is no file, or the sender may not open it as far as
+/// can be seen from here (`fs.protected_regular` included).
+pub(crate) fn open_existing<F: FileSystem>(
+    state: &mut State<F>,
+    sender: Sender,
+    (directory, name): (InodeNumber, &[u8]),
+    mode: OpenMode,
+) -> Result<(Attributes, Handle), Errno> {
+    let own = sender.own();
+    let caller = Caller { credentials: &own, now: now() };
+    let files = &mut state.file_system;
+    let found = files.lookup(caller, directory, name).map_err(refused)?;
+    let is_sticky = files.attributes(directory).map_err(stale)?.mode & STICKY != 0;
+    if found.kind != Kind::File || is_sticky && found.uid != sender.uid {
+        return Err(Errno::STALE);
+    }
+    if mode.truncate && sender.uid != 0 {
+        let permitted = sender.permitted();
+        files.check_access(caller, found.inode, WRITE).map_err(refused)?;
+        clear_set_id(state, Caller { credentials: &permitted, ..caller }, sender, found.inode)?;
+    }
+    let handle = state.file_system.open(caller, found.inode, mode).map_err(refused)?;
+    let handle = state.opened(handle);
+    let shown = state.file_system.attributes(found.inode).and_then(|shown| state.retain(shown));
+    if shown.is_err() {
+        state.close(handle);
+    }
+    Ok((shown.map_err(stale)?, handle))
+}
+
+/// The error where the kernel shall look again.
+fn refused(error: Errno) -> Errno {
+    match error {
+        Errno::ACCESS | Errno::PERM | Errno::NOENT => Errno::STALE,
+        other => other,
+    }
 }
 
 /// Sets attributes, and clears set-ID bits where the file system takes the caller for privileged.

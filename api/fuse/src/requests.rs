@@ -38,8 +38,8 @@ use sietch_fs::name::MAX_NAME;
 use crate::attributes::{errno, file_attributes, inode, kind_and_mode, new_time, now, permissions, stale};
 use crate::changes::{Changes, How, KEPT};
 use crate::operations::{
-    COPY_STEP, MAX_COPY, allocation, cache_mode, clear_set_id, content_changer, copy, has, open_mode, own,
-    rename_mode, sender, set_attributes,
+    COPY_STEP, MAX_COPY, allocation, cache_mode, clear_set_id, content_changer, copy, has, open_existing,
+    open_mode, own, rename_mode, sender, set_attributes,
 };
 use crate::options::Options;
 use crate::replies::{owned, reply_attributes, reply_empty, reply_entry, reply_value};
@@ -359,7 +359,7 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let (who, mode) = (sender(request), open_mode(flags));
         let open = move |state: &mut State<F>, caller: Caller<'_>| {
             if mode.truncate && who.uid != 0 {
-                clear_set_id(state, caller, who, number).map_err(stale)?;
+                clear_set_id(state, caller, who, inode(number)).map_err(stale)?;
             }
             let handle = state.file_system.open(caller, inode(number), mode).map_err(stale)?;
             Ok(state.opened(handle))
@@ -386,16 +386,17 @@ impl<F: FileSystem + Send + 'static> Filesystem for Requests<F> {
         let flags = OpenFlags(flags);
         let mode = permissions(mode, umask);
         let (parent, name) = (inode(parent), owned(name));
+        let who = sender(request);
         let create = move |state: &mut State<F>, caller: Caller<'_>| {
             let new = NewInode { kind: Kind::File, mode, device: 0, target: &[] };
             let shown = match state.file_system.create(caller, parent, &name, &new) {
-                // Another client was faster. The kernel looks the name up again, checks permissions
-                // and opens.
-                Err(Errno::EXIST) if !has(flags, OFlags::EXCL) => Err(Errno::STALE),
-                other => other,
-            }?;
-            let handle = state.file_system.open_created(shown.inode, open_mode(flags))?;
-            Ok((state.retain(shown)?, state.opened(handle)))
+                Err(Errno::EXIST) if !has(flags, OFlags::EXCL) => {
+                    return open_existing(state, who, (parent, &name), open_mode(flags));
+                }
+                other => other?,
+            };
+            let handle = state.file_system.open_created(shown.inode, open_mode(flags)).map_err(stale)?;
+            Ok((state.retain(shown).map_err(stale)?, state.opened(handle)))
         };
         let (keep, cached) = (self.keep, cache_mode(flags, self.appends_directly));
         self.change((request, self.how_locked(request)), create, move |created| match created {

@@ -33,7 +33,7 @@ impl Sender {
     }
 
     /// With all groups and capabilities that can be seen from here.
-    fn own(self) -> Credentials {
+    pub(crate) fn own(self) -> Credentials {
         if self.uid == 0 {
             return self.permitted();
         }

@@ -21,6 +21,8 @@ use sietch_fs_oracle::Model;
 pub(crate) const PANICS: &str = "panics";
 /// A name that another client creates just before the kernel does.
 pub(crate) const OVERTAKEN: &str = "overtaken";
+/// As [`OVERTAKEN`]; another client removes it before the next request.
+pub(crate) const FLEETING: &str = "fleeting";
 
 /// What syncs and writes wait for while it is closed. Until it opens, an operation that is done in
 /// steps has another one.
@@ -232,7 +234,7 @@ impl FileSystem for Beside {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Attributes, Errno> {
-        if name == OVERTAKEN.as_bytes() {
+        if [OVERTAKEN, FLEETING].map(str::as_bytes).contains(&name) {
             let new = NewInode { kind: Kind::File, mode: 0o600, device: 0, target: &[] };
             self.client(|model, caller| model.create(caller, directory, name, &new));
         }
@@ -396,6 +398,10 @@ impl FileSystem for Beside {
     fn begin_try(&mut self, _: Waited) {
         let mut inside = self.inside();
         (inside.is_try, inside.has_written) = (true, false);
+        // It is there after a creation alone.
+        let (root, now) = (Credentials::root(), Timestamp { seconds: 1, nanoseconds: 0 });
+        let caller = Caller { credentials: &root, now };
+        let _ = inside.model.unlink(caller, InodeNumber::ROOT, FLEETING.as_bytes());
     }
 
     fn end_try(&mut self) -> Option<(Waited, Box<dyn Pending>)> {

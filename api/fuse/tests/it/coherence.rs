@@ -1,15 +1,15 @@
 //! What another client changes is seen at once.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 
 use sietch_fs::FileSystem as _;
 use sietch_fs::file_system::{AttributeChange, NewInode, OpenMode, RenameMode, WriteAt};
 use sietch_fs::inode::{InodeNumber, Kind};
 use sietch_fuse::Options;
 
-use crate::beside::{Beside, OVERTAKEN};
+use crate::beside::{Beside, FLEETING, OVERTAKEN};
 use crate::mounted::{Mounted, eventually, options};
 use crate::shared_page::SharedPage;
 
@@ -184,6 +184,21 @@ fn a_file_that_another_client_creates_first_is_opened_instead() {
     );
     fs::remove_file(mounted.path(OVERTAKEN)).expect("removed");
     let error = File::create_new(mounted.path(OVERTAKEN)).expect_err("exclusive");
+    assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+}
+
+/// A lock file, say, that programs of two mounts make and remove again and again.
+#[test]
+fn a_file_that_is_gone_whenever_the_kernel_looks_is_opened_if_that_is_permitted() {
+    let Some(mounted) = Mounted::new("fleeting") else { return };
+    let path = mounted.path(FLEETING);
+    let mut file = File::options().write(true).create(true).truncate(true).open(&path).expect("opened");
+    assert_eq!(file.metadata().expect("attributes").mode() & 0o777, 0o600, "the other's mode");
+    file.write_all(b"data").expect("written");
+    fs::set_permissions(&mounted.directory, Permissions::from_mode(0o777)).expect("set");
+    let printed = mounted.shell_as(3000, 3000, "", "echo data >> fleeting");
+    assert!(printed.contains("Stale file handle"), "it is another user's: {printed}");
+    let error = File::create_new(&path).expect_err("exclusive");
     assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
 }
 
