@@ -91,6 +91,15 @@ fn a_listener_that_was_shut_down_is_as_the_kernels() {
 }
 
 #[test]
+fn a_listener_that_was_shut_down_connects_as_the_kernels() {
+    compared(|testbed| {
+        let script = include_str!("scripts/kernel_comparison/connected_listener.py");
+        let printed = same_as_on_the_kernel(testbed, "connected_listener.py", script);
+        assert_eq!(printed.matches("connects to a listener None").count(), 6, "{printed}");
+    });
+}
+
+#[test]
 fn urgent_data_are_those_of_the_kernel() {
     compared(|testbed| {
         same_as_on_the_kernel(testbed, "urgent.py", include_str!("scripts/kernel_comparison/urgent.py"));

@@ -313,6 +313,16 @@ impl Description {
         listens
     }
 
+    /// Makes an unconnected socket of a listener that was shut down; false if it is none.
+    pub(crate) fn become_pending(&self) -> bool {
+        let listener = Kind::Listener as u8;
+        let stopped = self.kind.compare_exchange(listener, Kind::Pending as u8, AcqRel, Acquire).is_ok();
+        if stopped {
+            SOCKETS.fetch_sub(1, AcqRel);
+        }
+        stopped
+    }
+
     fn release(&self) {
         if is_counted(self.kind()) {
             SOCKETS.fetch_sub(1, AcqRel);

@@ -226,6 +226,35 @@ pub(crate) fn listen_again(fd: c_int, held: &Held) -> Outcome {
     }
 }
 
+/// A listener that was shut down becomes an unconnected socket of the kernel, as on Linux. It keeps
+/// its options and its name, without a port that the kernel had chosen.
+///
+/// # Errors
+/// As `bind(2)`. `EISCONN`: it listens, is one of a VNIC, or has no kernel's socket because system
+/// calls were given up before.
+pub(crate) fn disconnect(fd: c_int, held: &Held) -> Result<(), Errno> {
+    let context = context::get().ok_or(libc::EISCONN)?;
+    let mut name = listener_name(held);
+    let flags = held.socket.flags.load(Acquire);
+    let of_kernel = kernel_name(fd).is_some();
+    if flags & socket_flag::STOPPED == 0 || client::is_of_vnic(context, &name) || !of_kernel {
+        return Err(libc::EISCONN);
+    }
+    inherit::restore(fd, held);
+    if flags & socket_flag::BOUND == 0 {
+        name.bytes[2..4].fill(0);
+    }
+    if name.address().is_some_and(|name| name.port() != 0 || !name.ip().is_unspecified()) {
+        // The service may not have released the name yet.
+        client::retrying_bind(Some(context), Some(name), || publish::bind(fd, &name))?;
+    }
+    if held.become_pending() {
+        set_listener_name(held, &Name::NONE);
+        held.socket.flags.fetch_and(!socket_flag::STOPPED, AcqRel);
+    }
+    Ok(())
+}
+
 fn bind_and_listen(kernel: c_int, held: &Held, name: &Name, backlog: u32) -> Result<(), Errno> {
     inherit::each_set(held, |level, name, value| {
         let _ = kernel::set_socket_option(kernel, level, name, value);

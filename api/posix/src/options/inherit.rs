@@ -84,15 +84,24 @@ pub(crate) fn delays_acknowledgements(fd: c_int, held: &Held) -> bool {
 /// Sets the time-out of accept on a listener's placeholder, whose sleep is the kernel's.
 pub(crate) fn set_accept_timeout(fd: c_int, held: &Held) {
     let word = held.socket.options[RECEIVE_TIMEOUT].load(Relaxed);
-    if word & SET == 0 {
-        return;
+    if word & SET != 0 {
+        set_time(fd, libc::SO_RCVTIMEO, word & !SET);
     }
-    let nanoseconds = (word & !SET).cast_signed();
-    let time =
-        libc::timeval { tv_sec: nanoseconds / 1_000_000_000, tv_usec: nanoseconds % 1_000_000_000 / 1000 };
-    let (from, length) = ((&raw const time).cast(), size_of_val(&time) as socklen_t);
+}
+
+fn set_time(fd: c_int, name: c_int, nanoseconds: u64) {
+    let (seconds, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
+    let time = libc::timeval { tv_sec: seconds.cast_signed(), tv_usec: (rest / 1000).cast_signed() };
     // SAFETY: a time.
-    let _ = unsafe { kernel::setsockopt(fd, SOL_SOCKET, libc::SO_RCVTIMEO, from, length) };
+    unsafe { set_value(fd, SOL_SOCKET, name, &time) };
+}
+
+/// # Safety
+/// The value is that of the option.
+unsafe fn set_value<T>(fd: c_int, level: c_int, name: c_int, value: &T) {
+    let (from, length) = (std::ptr::from_ref(value).cast(), size_of_val(value) as socklen_t);
+    // SAFETY: the caller upholds this function's contract.
+    let _ = unsafe { kernel::setsockopt(fd, level, name, from, length) };
 }
 
 /// Lets options that were just set or inherited take their effect.
@@ -145,6 +154,27 @@ pub(crate) fn each_set(held: &Held, mut each: impl FnMut(c_int, c_int, c_int)) {
         }
     }
     others::each(held, each);
+}
+
+/// Sets on a fresh kernel socket what was set on a listener.
+pub(crate) fn restore(kernel: c_int, held: &Held) {
+    each_set(held, |level, name, value| {
+        let _ = kernel::set_socket_option(kernel, level, name, value);
+    });
+    for (index, known) in KNOWN.iter().enumerate() {
+        let word = held.socket.options[index].load(Relaxed);
+        match known.shape {
+            _ if word & SET == 0 => {}
+            Shape::Time => set_time(kernel, known.name, word & !SET),
+            Shape::Linger => {
+                let on = word >> 32 & 1;
+                let linger = libc::linger { l_onoff: on as c_int, l_linger: (word as u32).cast_signed() };
+                // SAFETY: a linger.
+                unsafe { set_value(kernel, known.level, known.name, &linger) };
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Flags of a request about a listener's own name on a VNIC.

@@ -74,10 +74,18 @@ fn listening(name: &Name, only_six: bool, shared: bool, backlog: u32) -> Result<
 /// As `bind(2)` and `listen(2)`.
 pub(crate) fn listen_at(kernel: c_int, name: &Name, backlog: u32) -> Result<(), Errno> {
     kernel::set_socket_option(kernel, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-    let arguments = [signed(kernel), address(name.bytes.as_ptr()), name.length as usize, 0, 0, 0];
-    // SAFETY: the kernel reads the name.
-    unsafe { sys::syscall(libc::SYS_bind, arguments) }?;
+    bind(kernel, name)?;
     // SAFETY: touches no memory.
     unsafe { sys::syscall(libc::SYS_listen, [signed(kernel), backlog as usize, 0, 0, 0, 0]) }?;
     Ok(())
+}
+
+/// Binds a kernel socket.
+///
+/// # Errors
+/// As `bind(2)`.
+pub(crate) fn bind(kernel: c_int, name: &Name) -> Result<(), Errno> {
+    let arguments = [signed(kernel), address(name.bytes.as_ptr()), name.length as usize, 0, 0, 0];
+    // SAFETY: the kernel reads the name.
+    unsafe { sys::syscall(libc::SYS_bind, arguments) }.map(|_| ())
 }

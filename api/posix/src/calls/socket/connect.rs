@@ -6,6 +6,7 @@
 //! 2. A connect that does not block returns EINPROGRESS as Linux does, even where it is done
 //!    already.
 //! 3. A connect to `AF_UNSPEC` resets the connection, and a fresh kernel socket takes its place.
+//! 4. A listener that was shut down is an unconnected socket again ([`reregister::disconnect`]).
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -22,6 +23,7 @@ use crate::connection::{names, option_words, owner, peer, short_lived};
 use crate::descriptor::description::{self, Held, Kind, listener_name, socket_flag};
 use crate::descriptor::{room, table};
 use crate::listener::register::family_fits;
+use crate::listener::reregister;
 use crate::options::inherit;
 use crate::readiness::hooks;
 use crate::readiness::replace::{replace, replaced};
@@ -48,13 +50,18 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
         Kind::Pending => {}
         Kind::Stream => return sys::to_c_int(connect_again(fd, held, to, length)),
         Kind::Listener => {
-            return sys::to_c_int(family(to, length).and_then(|family| match family {
+            let as_socket = family(to, length).and_then(|family| match family {
                 libc::AF_UNSPEC => {
                     stop_listening(fd, held);
-                    Ok(0)
+                    Ok(false)
                 }
-                _ => Err(libc::EISCONN),
-            }));
+                _ => reregister::disconnect(fd, held).map(|()| true),
+            });
+            match as_socket {
+                Ok(true) => {}
+                Ok(false) => return 0,
+                Err(errno) => return sys::to_c_int(Err(errno)),
+            }
         }
         _ => return kernel(),
     }
