@@ -223,6 +223,70 @@ impl Media {
     }
 }
 
+/// The service of one client that digests at once, on new media, and the log of the client.
+pub(crate) fn inline(pool: usize, log: usize) -> (Inline<Disk, Memory>, LogWriter<Memory>) {
+    let media = Media::new(pool, log);
+    media.format(NameKey([7; 16]));
+    let (digest, writer, identity) = media.recover(LOG.log).expect("a file system");
+    (Inline::new(digest, media.log.clone(), identity).expect("media that work"), writer)
+}
+
+/// What a test's service leaves to its field `inline`.
+macro_rules! leave_to_inline {
+    () => {
+        type Base =
+            <sietch_fs::Inline<crate::setup::Disk, Memory> as sietch_fs::client::Service<Memory>>::Base;
+
+        fn base(&mut self) -> &mut Self::Base {
+            self.inline.base()
+        }
+
+        fn poll(&mut self) -> Option<u64> {
+            self.inline.poll()
+        }
+
+        fn inode_numbers(&mut self) -> Result<std::ops::Range<u64>, Errno> {
+            self.inline.inode_numbers()
+        }
+
+        fn sync(
+            &mut self,
+            log: &mut sietch_fs::log::LogWriter<Memory>,
+            position: u64,
+        ) -> Result<Option<Box<dyn sietch_fs::file_system::PendingSync>>, Errno> {
+            self.inline.sync(log, position)
+        }
+
+        fn report(&mut self, fault: &sietch_fs::Fault) {
+            self.inline.report(fault);
+        }
+    };
+}
+pub(crate) use leave_to_inline;
+
+/// What a test's service has that grants all leases at once, in its fields `messages` and `serial`.
+macro_rules! grant_at_once {
+    () => {
+        const IS_SHARED: bool = true;
+
+        fn request_lease(&mut self, inode: InodeNumber, mode: sietch_fs::lease::Mode) -> Result<(), Errno> {
+            self.serial += 1;
+            let grant = sietch_fs::lease::Grant { inode, mode, serial: self.serial, is_sole: true };
+            self.messages.push_back(Message::Granted(grant));
+            Ok(())
+        }
+
+        fn budget(&mut self) -> Option<u64> {
+            Some(self.budget)
+        }
+
+        fn message(&mut self) -> Option<Message> {
+            self.messages.pop_front()
+        }
+    };
+}
+pub(crate) use grant_at_once;
+
 /// Digests everything, ends the client, and checks what is in the pool, all data included.
 pub(crate) fn check_whole(mut client: FileSystem) -> Result<(), String> {
     loop {

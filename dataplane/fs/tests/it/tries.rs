@@ -1,21 +1,17 @@
 //! Operations of front ends whose users share the file system do not wait for the digest.
 
-use std::ops::Range;
-
 use rustix::io::Errno;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::client::{DigestWait, Service};
 use sietch_fs::file_system::{
-    Allocation, AttributeChange, Handle, NewInode, OpenMode, Pending, PendingSync, Waited, WriteAt, XattrMode,
+    Allocation, AttributeChange, Handle, NewInode, OpenMode, Pending, Waited, WriteAt, XattrMode,
 };
 use sietch_fs::inode::{InodeNumber, Kind};
-use sietch_fs::log::LogWriter;
-use sietch_fs::name::NameKey;
 use sietch_fs::quota::{attribute, limit_value, read_line};
-use sietch_fs::{Client, Fault, FileSystem as _, Inline};
+use sietch_fs::{Client, FileSystem as _, Inline};
 use sietch_sim::Memory;
 
-use crate::setup::{BIRTH, Disk, LOG, Media};
+use crate::setup::{BIRTH, Disk, LOG, inline, leave_to_inline};
 
 const ROOT: InodeNumber = InodeNumber::ROOT;
 const BLOCK: u64 = 4096;
@@ -39,15 +35,7 @@ impl Pending for Nothing {
 }
 
 impl Service<Memory> for Stalled {
-    type Base = <Inline<Disk, Memory> as Service<Memory>>::Base;
-
-    fn base(&mut self) -> &mut Self::Base {
-        self.inline.base()
-    }
-
-    fn poll(&mut self) -> Option<u64> {
-        self.inline.poll()
-    }
+    leave_to_inline!();
 
     fn wait(&mut self) -> Result<Option<u64>, Errno> {
         self.waits += 1;
@@ -65,22 +53,6 @@ impl Service<Memory> for Stalled {
     fn logged(&mut self, position: u64) {
         self.inline.logged(position);
     }
-
-    fn inode_numbers(&mut self) -> Result<Range<u64>, Errno> {
-        self.inline.inode_numbers()
-    }
-
-    fn sync(
-        &mut self,
-        log: &mut LogWriter<Memory>,
-        position: u64,
-    ) -> Result<Option<Box<dyn PendingSync>>, Errno> {
-        self.inline.sync(log, position)
-    }
-
-    fn report(&mut self, fault: &Fault) {
-        self.inline.report(fault);
-    }
 }
 
 struct Files {
@@ -91,10 +63,7 @@ struct Files {
 impl Files {
     /// With a log of so many bytes; the owner has a limit of so many blocks, if that is not 0.
     fn new(log: usize, limit: u64) -> Self {
-        let media = Media::new(16 << 20, log);
-        media.format(NameKey([7; 16]));
-        let (digest, writer, identity) = media.recover(LOG.log).expect("a file system");
-        let inline = Inline::new(digest, media.log.clone(), identity).expect("media that work");
+        let (inline, writer) = inline(16 << 20, log);
         let service = Stalled { inline, waits: 0, digests: false, commits: 0 };
         let mut client = Client::new(service, writer, LOG.log);
         let root = Credentials::root();

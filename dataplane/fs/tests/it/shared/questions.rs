@@ -1,22 +1,16 @@
 //! Operations of several users of a client that ask whether there is room.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use rustix::io::Errno;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::client::{Message, Service};
-use sietch_fs::file_system::{
-    AttributeChange, Handle, NewInode, OpenMode, Pending, PendingSync, Waited, WriteAt,
-};
+use sietch_fs::file_system::{AttributeChange, Handle, NewInode, OpenMode, Pending, Waited, WriteAt};
 use sietch_fs::inode::{InodeNumber, Kind};
-use sietch_fs::lease::{Grant, Mode};
-use sietch_fs::log::LogWriter;
-use sietch_fs::name::NameKey;
-use sietch_fs::{Client, Fault, FileSystem as _, Inline};
+use sietch_fs::{Client, FileSystem as _, Inline};
 use sietch_sim::Memory;
 
-use crate::setup::{BIRTH, Disk, LOG, Media};
+use crate::setup::{BIRTH, Disk, LOG, grant_at_once, inline, leave_to_inline};
 
 const FILE: NewInode<'_> = NewInode { kind: Kind::File, mode: 0o666, device: 0, target: &[] };
 const BLOCK: u64 = 4096;
@@ -38,17 +32,8 @@ impl Pending for Nothing {
 }
 
 impl Service<Memory> for Asked {
-    type Base = <Inline<Disk, Memory> as Service<Memory>>::Base;
-
-    const IS_SHARED: bool = true;
-
-    fn base(&mut self) -> &mut Self::Base {
-        self.inline.base()
-    }
-
-    fn poll(&mut self) -> Option<u64> {
-        self.inline.poll()
-    }
+    leave_to_inline!();
+    grant_at_once!();
 
     fn wait(&mut self) -> Result<Option<u64>, Errno> {
         self.inline.wait()
@@ -58,40 +43,9 @@ impl Service<Memory> for Asked {
         self.inline.logged(position);
     }
 
-    fn inode_numbers(&mut self) -> Result<Range<u64>, Errno> {
-        self.inline.inode_numbers()
-    }
-
-    fn sync(
-        &mut self,
-        log: &mut LogWriter<Memory>,
-        position: u64,
-    ) -> Result<Option<Box<dyn PendingSync>>, Errno> {
-        self.inline.sync(log, position)
-    }
-
-    fn report(&mut self, fault: &Fault) {
-        self.inline.report(fault);
-    }
-
-    fn request_lease(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
-        self.serial += 1;
-        let grant = Grant { inode, mode, serial: self.serial, is_sole: true };
-        self.messages.push_back(Message::Granted(grant));
-        Ok(())
-    }
-
-    fn budget(&mut self) -> Option<u64> {
-        Some(self.budget)
-    }
-
     fn request_room(&mut self, blocks: u64) -> Result<(), Errno> {
         self.questions.push(blocks);
         Ok(())
-    }
-
-    fn message(&mut self) -> Option<Message> {
-        self.messages.pop_front()
     }
 
     fn begin_wait_message(&mut self) -> Result<Option<Box<dyn Pending>>, Errno> {
@@ -108,10 +62,7 @@ struct Files {
 impl Files {
     /// An empty file, and no room.
     fn new() -> Self {
-        let media = Media::new(16 << 20, 1 << 20);
-        media.format(NameKey([7; 16]));
-        let (digest, writer, identity) = media.recover(LOG.log).expect("a file system");
-        let inline = Inline::new(digest, media.log.clone(), identity).expect("media that work");
+        let (inline, writer) = inline(16 << 20, 1 << 20);
         let service =
             Asked { inline, messages: VecDeque::new(), serial: 0, budget: 1 << 20, questions: Vec::new() };
         let mut client = Client::new(service, writer, LOG.log);

@@ -2,20 +2,17 @@
 //! that do not.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use rustix::io::Errno;
 use sietch_fs::access::{Caller, Credentials};
 use sietch_fs::client::{Message, Service};
-use sietch_fs::file_system::{Handle, NewInode, OpenMode, PendingSync, WriteAt};
+use sietch_fs::file_system::{Handle, NewInode, OpenMode, WriteAt};
 use sietch_fs::inode::{InodeNumber, Kind};
-use sietch_fs::lease::{Grant, Mode, Release, Revocation};
-use sietch_fs::log::LogWriter;
-use sietch_fs::name::NameKey;
-use sietch_fs::{Client, Fault, FileSystem as _, Inline};
+use sietch_fs::lease::{Release, Revocation};
+use sietch_fs::{Client, FileSystem as _, Inline};
 use sietch_sim::Memory;
 
-use crate::setup::{BIRTH, Disk, LOG, Media};
+use crate::setup::{BIRTH, Disk, LOG, grant_at_once, inline, leave_to_inline};
 
 const FILE: NewInode<'_> = NewInode { kind: Kind::File, mode: 0o666, device: 0, target: &[] };
 const BLOCK: u64 = 4096;
@@ -51,17 +48,8 @@ impl Revoking {
 }
 
 impl Service<Memory> for Revoking {
-    type Base = <Inline<Disk, Memory> as Service<Memory>>::Base;
-
-    const IS_SHARED: bool = true;
-
-    fn base(&mut self) -> &mut Self::Base {
-        self.inline.base()
-    }
-
-    fn poll(&mut self) -> Option<u64> {
-        self.inline.poll()
-    }
+    leave_to_inline!();
+    grant_at_once!();
 
     fn wait(&mut self) -> Result<Option<u64>, Errno> {
         self.waits();
@@ -73,43 +61,12 @@ impl Service<Memory> for Revoking {
         self.inline.logged(position);
     }
 
-    fn inode_numbers(&mut self) -> Result<Range<u64>, Errno> {
-        self.inline.inode_numbers()
-    }
-
-    fn sync(
-        &mut self,
-        log: &mut LogWriter<Memory>,
-        position: u64,
-    ) -> Result<Option<Box<dyn PendingSync>>, Errno> {
-        self.inline.sync(log, position)
-    }
-
-    fn report(&mut self, fault: &Fault) {
-        self.inline.report(fault);
-    }
-
-    fn request_lease(&mut self, inode: InodeNumber, mode: Mode) -> Result<(), Errno> {
-        self.serial += 1;
-        let grant = Grant { inode, mode, serial: self.serial, is_sole: true };
-        self.messages.push_back(Message::Granted(grant));
-        Ok(())
-    }
-
     fn release_lease(&mut self, release: Release) {
         self.released_at = Some(release.position);
     }
 
-    fn budget(&mut self) -> Option<u64> {
-        Some(self.budget)
-    }
-
     fn request_room(&mut self, _: u64) -> Result<(), Errno> {
         Ok(())
-    }
-
-    fn message(&mut self) -> Option<Message> {
-        self.messages.pop_front()
     }
 
     fn wait_message(&mut self) -> Result<(), Errno> {
@@ -131,10 +88,7 @@ struct Files {
 
 impl Files {
     fn new() -> Self {
-        let media = Media::new(16 << 20, 64 << 10);
-        media.format(NameKey([7; 16]));
-        let (digest, writer, identity) = media.recover(LOG.log).expect("a file system");
-        let inline = Inline::new(digest, media.log.clone(), identity).expect("media that work");
+        let (inline, writer) = inline(16 << 20, 64 << 10);
         let service = Revoking {
             inline,
             messages: VecDeque::new(),
