@@ -87,7 +87,8 @@ impl<F: FileSystem + Send + 'static> Requests<F> {
         size: usize,
         reply: ReplyData,
     ) {
-        let how = How { kept: KEPT + size, ..self.how_looked(request) };
+        // A read that waits has no bytes yet.
+        let how = self.how_looked(request);
         BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < size {
                 buffer.resize(size, 0);
