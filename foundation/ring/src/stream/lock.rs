@@ -3,7 +3,9 @@
 //! 1. The word holds the thread id of the holder and bits that tell its PID namespace; 0 is free.
 //!    What the lock protects is published by single stores, so it is whole at any moment. So the
 //!    lock of a dead holder may simply be taken over. A process cannot tell whether a holder in
-//!    another PID namespace runs: its number means another thread here, or none.
+//!    another PID namespace runs: its number means another thread here, or none. Nor can it tell a
+//!    dead holder from a later thread that got the same number: there is no room for more than the
+//!    number. Such a holder counts as one that runs.
 //! 2. A caller that finds the lock taken spins, then yields and checks with the kernel whether the
 //!    holder still runs, then sleeps between its attempts. After [`NAPS`] of them with the same
 //!    holder it gives up. The holder is stopped, or the word was written by a process that never
@@ -16,7 +18,10 @@
 //! others.
 
 use std::cell::Cell;
+use std::io::Write as _;
 
+use rustix::io::Errno;
+use rustix::process::Pid;
 use rustix::time::Timespec;
 
 use crate::sync::{AtomicU32, Ordering};
@@ -258,12 +263,61 @@ pub(super) fn free_of_dead(word: &AtomicU32) {
     }
 }
 
-/// Whether a thread of that id exists.
+/// Whether a thread of that id exists and has not ended. One that has ended keeps its id until it
+/// is reaped.
 pub fn is_running(thread: u32) -> bool {
     // Miri has neither other processes nor this call.
     if cfg!(miri) {
         return true;
     }
-    let Some(id) = i32::try_from(thread).ok().and_then(rustix::process::Pid::from_raw) else { return false };
-    !matches!(rustix::process::test_kill_process(id), Err(rustix::io::Errno::SRCH))
+    let Some(id) = i32::try_from(thread).ok().and_then(Pid::from_raw) else { return false };
+    if matches!(rustix::process::test_kill_process(id), Err(Errno::SRCH)) {
+        return false;
+    }
+    // A filter that allows kill(2) need not allow more.
+    RESTRICTED.load(std::sync::atomic::Ordering::Relaxed) || !has_ended(id)
+}
+
+/// Whether an existing thread is known to have ended: it has no namespaces any more. `stat(2)` says
+/// so without a descriptor, which the program or a child of it could meet. False where there is no
+/// `/proc` of this PID namespace, and for threads that this one may not trace (another user's).
+#[cold]
+fn has_ended(thread: Pid) -> bool {
+    let thread = thread.as_raw_nonzero();
+    let namespace = |kind| rustix::fs::stat(Text::new(format_args!("/proc/{thread}/ns/{kind}")).bytes());
+    // The first two show that this kernel has such files, the third that the thread may be queried.
+    is_own_proc()
+        && rustix::fs::stat(c"/proc/thread-self/ns/mnt").is_ok()
+        && namespace("pid").is_ok()
+        && namespace("mnt").is_err_and(|error| error == Errno::NOENT)
+}
+
+/// Whether `/proc` shows threads under the numbers that they have in this PID namespace.
+fn is_own_proc() -> bool {
+    let process = rustix::process::getpid().as_raw_nonzero();
+    let expected = Text::new(format_args!("{process}/task/{}", own()));
+    let mut link = [0; 64];
+    let length = rustix::fs::readlinkat_raw(rustix::fs::CWD, c"/proc/thread-self", &mut link);
+    length.is_ok_and(|length| link.get(..length) == Some(expected.bytes()))
+}
+
+/// A short text, without an allocation.
+struct Text {
+    bytes: [u8; 64],
+    length: usize,
+}
+
+impl Text {
+    /// What does not fit is left out.
+    fn new(text: std::fmt::Arguments<'_>) -> Self {
+        let mut bytes = [0; 64];
+        let mut rest = &mut bytes[..];
+        let _ = rest.write_fmt(text);
+        let length = 64 - rest.len();
+        Self { bytes, length }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
 }

@@ -1,4 +1,5 @@
 mod growing;
+mod locks;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
@@ -505,46 +506,6 @@ fn a_doorbell_that_could_not_be_drained_is_full_still() {
     assert_eq!(mine.undrained(), 1);
     assert!(taken(1, 0));
     assert_eq!((mine.undrained(), mine.notified_since(before)), (0, 3));
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "Miri has no other processes")]
-fn a_lock_of_the_dead_is_taken_over_and_one_s_own_is_not_waited_for() {
-    let [mine, _theirs] = pair(SMALL);
-    let held = mine.receive().expect("free");
-    assert!(mine.receive().is_none(), "a handler must not wait for its own thread");
-    drop(held);
-    // A thread that ends while it holds it.
-    std::thread::scope(|scope| {
-        scope.spawn(|| std::mem::forget(mine.receive().expect("free")));
-    });
-    assert!(mine.receive().is_some());
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "it sleeps for seconds")]
-fn a_lock_that_is_never_released_ends_the_call_and_does_not_delay_a_close() {
-    let [mine, theirs] = pair(SMALL);
-    write(&mine, &[1; 10]);
-    // This process's first thread runs as long as it does. Threads of another namespace cannot be
-    // checked from here.
-    let first = std::process::id() | mine.private().sending.lock.load(Ordering::Relaxed);
-    let held = mine.send().expect("free");
-    let mark = mine.private().sending.lock.load(Ordering::Relaxed) >> 22 << 22;
-    drop(held);
-    for word in [first | mark, (mark ^ 1 << 31) | 7] {
-        mine.private().sending.lock.store(word, Ordering::Relaxed);
-        mine.private().receiving.lock.store(word, Ordering::Relaxed);
-        assert!(mine.receive().is_none(), "{word:x}");
-        assert!(mine.send().is_none(), "{word:x}");
-        assert_eq!(
-            mine.private().sending.lock.load(Ordering::Relaxed),
-            word,
-            "it was not taken from a holder"
-        );
-        mine.closing();
-        assert!(theirs.is_closing(), "the hint comes all the same");
-    }
 }
 
 #[test]
