@@ -140,6 +140,15 @@ fn a_waiting_call_ends_when_its_thread_is_cancelled() {
 }
 
 #[test]
+fn a_connection_is_usable_after_an_exec_that_ended_a_call_on_it() {
+    both(&["cc"], |testbed| {
+        let text = include_str!("scripts/executed.c");
+        let program = compile(testbed, "executed", text, &["-O1", "-pthread"]);
+        assert_eq!(run_program(testbed, &program, &[]), "unusable after exec: 0\n");
+    });
+}
+
+#[test]
 fn a_program_with_address_sanitizer_starts_and_is_checked() {
     both(&["cc"], |testbed| {
         let find = testbed.kernel_command("cc", &["-print-file-name=libasan.so"]);

@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use super::layout::{Common, Direction, HEADER, MAGIC, MARKED, Names, Notified, PRIVATE, RegionSizes, tail};
 use super::memory::{AttachError, Mapped};
 use super::private::{Private, flag};
-use super::{arrivals, refused_pages};
+use super::{arrivals, lock, refused_pages};
 use crate::sync::Ordering;
 
 /// What an edge-triggered watcher compares: each changes when, and only when, Linux would wake the
@@ -134,6 +134,14 @@ impl Endpoint {
             region_sizes,
             stuck: std::sync::atomic::AtomicU64::new(0),
         })
+    }
+
+    /// Frees the locks that hold the caller's number. For a caller that holds none of them: it has
+    /// inherited this end over an exec, and a thread that the exec ended had the number.
+    pub fn free_after_exec(&self) {
+        let private = self.private();
+        let words = [&private.receiving.lock, &private.sending.lock, &private.doorbell.draining];
+        words.into_iter().for_each(lock::free_if_own);
     }
 
     /// What the holders of this end share.

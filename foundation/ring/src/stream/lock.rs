@@ -12,7 +12,10 @@
 //!    releases it. A process that received this end from another user must not hang in it.
 //! 3. A thread that finds itself the holder is a signal handler that interrupted its own thread. It
 //!    does not get the lock: it must not wait for itself.
-//! 4. A caller that closes the end waits only for a moment ([`take_soon`]).
+//! 4. After an exec the thread has the number of the process's first thread. Another thread may
+//!    have called exec while the first one held a lock. The caller that adopts an end after an exec
+//!    first frees the words that hold its own number ([`free_if_own`]).
+//! 5. A caller that closes the end waits only for a moment ([`take_soon`]).
 //!
 //! Only holders of the same end can write the word. They can make one another's calls fail, and no
 //! others.
@@ -250,6 +253,11 @@ pub(super) fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
             let _ = rustix::thread::nanosleep(&NAP);
         }
     }
+}
+
+/// Frees a word that holds the number of this thread, which another one left there.
+pub(super) fn free_if_own(word: &AtomicU32) {
+    let _ = word.compare_exchange(holder(), 0, Ordering::AcqRel, Ordering::Relaxed);
 }
 
 /// Takes a word from a dead thread.

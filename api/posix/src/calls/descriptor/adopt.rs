@@ -6,7 +6,8 @@
 //!    made. A socket that listens or is connected stays the kernel's.
 //! 2. The constructor checks everything in `/proc/self/fd`, read with system calls into the stack.
 //!    After an exec two descriptors of one socket become two descriptions; their common state is in
-//!    the end's private page.
+//!    the end's private page. Locks that a thread of the former program held are freed
+//!    ([`Endpoint::free_after_exec`](sietch_ring::stream::Endpoint::free_after_exec)).
 //! 3. The C library's `stdin`, `stdout` and `stderr` read descriptors 0, 1 and 2 without a call
 //!    that could be intercepted. Streams there are replaced (`calls::data::stdio`).
 
@@ -142,7 +143,16 @@ pub(crate) unsafe fn adopt_received(message: &msghdr) {
 /// Adopts what exec left open. To be called once, before `main`.
 pub(crate) fn adopt_inherited() {
     each_descriptor(|fd| {
-        if adopt(fd) && fd <= 2 {
+        if !adopt(fd) {
+            return;
+        }
+        // Before `main` this thread holds no lock.
+        if let Some(held) = table::find(fd)
+            && let Some(end) = held.end()
+        {
+            end.free_after_exec();
+        }
+        if fd <= 2 {
             stdio::replace_standard(fd);
         }
     });

@@ -50,6 +50,21 @@ fn a_lock_of_a_killed_process_that_was_not_reaped_is_taken_over() {
 }
 
 #[test]
+fn locks_that_an_exec_left_under_this_threads_number_are_freed() {
+    let [mine, _theirs] = pair(SMALL);
+    let draining = &mine.private().doorbell.draining;
+    std::mem::forget((mine.receive().expect("free"), mine.send().expect("free")));
+    draining.store(holder(), Ordering::Relaxed);
+    assert!(mine.receive().is_none() && mine.send().is_none() && !mine.drain(0, |_| None));
+    mine.free_after_exec();
+    assert!(mine.receive().is_some() && mine.send().is_some() && mine.drain(0, |_| None));
+    // A lock of another thread stays.
+    draining.store(holder() ^ 1, Ordering::Relaxed);
+    mine.free_after_exec();
+    assert!(mine.is_draining());
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "it sleeps for seconds")]
 fn a_lock_that_is_never_released_ends_the_call_and_does_not_delay_a_close() {
     let [mine, theirs] = pair(SMALL);
