@@ -11,6 +11,8 @@
 //! 6. All users share the kernel's queue. While requests arrive faster than they are answered, many
 //!    are accepted in one iteration. What a user has beyond its open requests is rejected, so that
 //!    others' requests do not wait behind it.
+//! 7. A request that hands everything over to a successor is the last one. What waits in the queues
+//!    behind it is the successor's: this service would change state that it has given away.
 //!
 //! Nothing here blocks: the close of a foreign descriptor never runs on the service's thread.
 
@@ -51,6 +53,9 @@ impl SocketService {
     /// Accepts new requests.
     pub(super) fn accept_requests(&mut self) {
         for _ in 0..if self.is_crowded() { limits::BATCH_CROWDED } else { limits::BATCH } {
+            if self.stopping {
+                return;
+            }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(&self.server, flags) {
                 Ok(socket) => self.admit(socket, Entrance::Programs),
@@ -68,6 +73,9 @@ impl SocketService {
     /// Accepts new requests of administrators. People send them, so a few an iteration are enough.
     pub(super) fn accept_administrators(&mut self) {
         for _ in 0..limits::ADMINISTRATORS {
+            if self.stopping {
+                return;
+            }
             let Some(administrators) = &self.administrators else { return };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(administrators, flags) {

@@ -11,13 +11,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 use sietch_protocol::socket_service::{
-    ArrivalKind, Descriptors, Incoming, Name, REJOIN, Reply, ReplyKind, RequestKind, receive_arrival,
-    take_kernel_socket,
+    ArrivalKind, Descriptors, Incoming, Name, REJOIN, REPLY_BYTES, Reply, ReplyKind, RequestKind,
+    receive_arrival, receive_message, take_kernel_socket,
 };
 use sietch_ring::stream::Endpoint;
+use zerocopy::IntoBytes as _;
 
 use crate::isolated;
-use crate::sockets_fixture::{TestService, arrival, bind_when_free, client, connect, listen, request};
+use crate::sockets_fixture::{TestService, arrival, bind_when_free, client, connect, listen, open, request};
 use sietch_service::sockets::limits;
 
 #[test]
@@ -642,6 +643,33 @@ fn ipv6_and_ipv4_clients_come_to_one_listener() {
         assert_eq!(arrival.peer.canonical(), reply.local.canonical());
     }
     assert_eq!(rustix::net::sockopt::socket_type(&placeholder), Ok(SocketType::SEQPACKET));
+}
+
+#[test]
+fn a_revocation_that_waits_behind_a_handover_is_the_successors() {
+    let mut service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
+    let (_, own) = connect(&service, address);
+    let mut waiting = None;
+    service.succeed_after(|administrators| {
+        let socket = open(administrators);
+        let revocation = request(RequestKind::Revoke);
+        rustix::net::send(&socket, revocation.as_bytes(), SendFlags::empty()).expect("it has room");
+        waiting = Some(socket);
+    });
+    let mut received = Descriptors::default();
+    let mut bytes = [0; REPLY_BYTES];
+    let socket = waiting.expect("it was opened");
+    receive_message(socket.as_fd(), &mut bytes, &mut received, RecvFlags::empty()).expect("an answer");
+    let reply = Reply::parse(&bytes).expect("a reply");
+    assert_eq!(reply.kind(), ReplyKind::Listed);
+    // The service that answers now knows of it.
+    let again = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (reply, _) = service.call(&request(RequestKind::Listen), &[again.as_fd()]).expect("an answer");
+    assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, Errno::ACCESS));
+    assert_eq!(service.shown().listeners, 0);
+    drop((own, placeholder));
+    service.until_by_itself(|shown| shown.connections == 0);
 }
 
 #[test]

@@ -80,6 +80,12 @@ impl TestService {
 
     /// Lets another service take everything over from this one, which ends.
     pub(crate) fn succeed(&mut self) {
+        self.succeed_after(|_| {});
+    }
+
+    /// The same. `before` runs when the predecessor waits for the confirmation of its successor,
+    /// and gets the administrators' socket.
+    pub(crate) fn succeed_after(&mut self, before: impl FnOnce(&Path)) {
         let flags = SocketFlags::CLOEXEC;
         let predecessor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .expect("a descriptor");
@@ -89,6 +95,7 @@ impl TestService {
         let reply = call_on(predecessor.as_fd(), &request(RequestKind::TakeOver), &[], &mut received)
             .expect("it may succeed itself");
         assert_eq!(reply.kind(), ReplyKind::Handover);
+        before(&self.administrators());
         let (commands, orders) = channel();
         let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor");
         let own = doorbell.try_clone().expect("a descriptor");
@@ -101,8 +108,8 @@ impl TestService {
             region_sizes: RegionSizes { smallest: 14, largest: 22 },
         };
         let thread = std::thread::spawn(move || run(options, &orders, &own, &shown));
-        let before = self.thread.replace(thread).expect("it runs");
-        before.join().expect("no panic").expect("it transferred everything");
+        let predecessor = self.thread.replace(thread).expect("it runs");
+        predecessor.join().expect("no panic").expect("it transferred everything");
         (self.commands, self.doorbell, self.report) = (commands, doorbell, report);
     }
 
