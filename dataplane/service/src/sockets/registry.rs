@@ -43,11 +43,19 @@ pub(super) struct Entry {
     pub watches: [Option<Watch>; 2],
     /// This service relays it in the place of the program that accepted it.
     pub relayed: bool,
-    closed: [bool; 2],
+    /// The kernel has reported the close of this end.
+    pub closed: [bool; 2],
     /// The number of sweeps in a row that did not find it.
     missed: u8,
     /// The current sweep has found it.
     found: bool,
+}
+
+impl Entry {
+    /// Whether the kernel reports the end of this connection.
+    fn is_watched(&self) -> bool {
+        self.watches.iter().zip(self.closed).all(|(watch, closed)| watch.is_some() || closed)
+    }
 }
 
 /// The open connections, and what each placeholder represents.
@@ -84,15 +92,26 @@ impl Registry {
         cookies: [u64; 2],
         watches: [Option<Watch>; 2],
     ) {
+        self.restore(id, memory, cookies, watches, [false; 2]);
+    }
+
+    /// Adds a connection of a predecessor, of which these ends are closed.
+    pub(super) fn restore(
+        &mut self,
+        id: ConnectionId,
+        memory: Memory,
+        cookies: [u64; 2],
+        watches: [Option<Watch>; 2],
+        closed: [bool; 2],
+    ) {
         for (end, cookie) in cookies.into_iter().enumerate() {
             self.cookies.insert(cookie, Placeholder::End(id, end));
         }
         for (end, watch) in watches.into_iter().enumerate() {
             watch.into_iter().for_each(|watch| self.watcher.register(watch, id, end));
         }
-        self.unwatched += usize::from(watches.contains(&None));
-        let entry =
-            Entry { memory, cookies, watches, relayed: false, closed: [false; 2], missed: 0, found: false };
+        let entry = Entry { memory, cookies, watches, relayed: false, closed, missed: 0, found: false };
+        self.unwatched += usize::from(!entry.is_watched());
         self.entries.insert(id, entry);
         self.added += 1;
     }
@@ -170,10 +189,7 @@ impl Registry {
         for cookie in entry.cookies {
             self.cookies.remove(&cookie);
         }
-        let reported = |(watch, &closed): (&Option<Watch>, &bool)| watch.is_some() || closed;
-        if !entry.watches.iter().zip(&entry.closed).all(reported) {
-            self.unwatched -= 1;
-        }
+        self.unwatched -= usize::from(!entry.is_watched());
         entry.watches.into_iter().flatten().for_each(|watch| self.watcher.forget(watch));
         Some(entry)
     }

@@ -81,6 +81,9 @@ enum Record {
         cookies: [u64; 2],
         #[serde(default)]
         watches: [Option<i32>; 2],
+        /// The ends of which the kernel has reported the close. A former release leaves it out.
+        #[serde(default)]
+        closed: [bool; 2],
         #[serde(default)]
         bound: bool,
     },
@@ -197,6 +200,7 @@ impl SocketService {
                 accepted: [found.accepted.local, found.accepted.peer],
                 cookies: entry.cookies,
                 watches: entry.watches,
+                closed: entry.closed,
                 bound: self.bound_sockets.contains_key(&id),
             };
             let [first, second] = &entry.memory.private;
@@ -266,6 +270,7 @@ impl SocketService {
                     accepted,
                     cookies,
                     watches,
+                    closed,
                     bound,
                 } => {
                     if let Some(socket) = received[BOUND].take().filter(|_| bound) {
@@ -283,7 +288,7 @@ impl SocketService {
                     };
                     self.table.restore_connection(id, connection);
                     let memory = Memory { common, private: [first, second] };
-                    self.registry.insert(id, memory, cookies, watches);
+                    self.registry.restore(id, memory, cookies, watches, closed);
                 }
                 Record::Listener {
                     id,

@@ -19,7 +19,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::isolated;
 use crate::sockets_fixture::{TestService, arrival, bind_when_free, client, connect, listen, open, request};
-use sietch_service::sockets::limits;
+use sietch_service::sockets::{Command, limits};
 
 #[test]
 fn hello_is_answered_with_the_limit() {
@@ -670,6 +670,25 @@ fn a_revocation_that_waits_behind_a_handover_is_the_successors() {
     assert_eq!(service.shown().listeners, 0);
     drop((own, placeholder));
     service.until_by_itself(|shown| shown.connections == 0);
+}
+
+#[test]
+fn a_successor_knows_which_ends_were_closed_before_it() {
+    let mut service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
+    let (_, own) = connect(&service, address);
+    let accepted = arrival(&placeholder);
+    drop(own);
+    // The service reads the report of the close.
+    service.send(Command::Sweep);
+    for _ in 0..2 {
+        service.succeed();
+        service.send(Command::Sweep);
+        assert_eq!(service.shown().counters.sweeps, 0, "no connection is without a watch");
+    }
+    drop(accepted);
+    let shown = service.until_by_itself(|shown| shown.connections == 0);
+    assert_eq!(shown.counters.sweeps, 0);
 }
 
 #[test]
