@@ -77,7 +77,7 @@ impl TcpSocket {
             namespace: namespace_cookie(socket).map_err(|_| Errno::NOTSOCK)?,
             name,
             listens: sockopt::socket_acceptconn(socket)?,
-            only_ipv6: domain == AddressFamily::INET6 && sockopt::ipv6_v6only(socket)?,
+            only_ipv6: takes_only_ipv6(socket, name)?,
             is_bound_to_interface: is_bound_to_interface(socket, name),
         })
     }
@@ -142,12 +142,24 @@ fn is_bound_to_interface(socket: impl AsFd, name: SocketAddr) -> bool {
     bound_interface(socket).map_or(true, |index| index != 0 && index != scope)
 }
 
-/// Returns whether a socket listens at this name now. Its program may have changed it since: it can
-/// shut the socket down, bind it again, and bind it to an interface.
-pub(super) fn listens_at(socket: impl AsFd, name: SocketAddr) -> bool {
-    sockopt::socket_acceptconn(&socket).unwrap_or(false)
-        && local(&socket) == Some(name)
-        && !is_bound_to_interface(&socket, name)
+/// Returns whether a socket with this name takes no IPv4 because of IPV6_V6ONLY.
+fn takes_only_ipv6(socket: impl AsFd, name: SocketAddr) -> Result<bool, Errno> {
+    Ok(name.is_ipv6() && sockopt::ipv6_v6only(socket)?)
+}
+
+/// Returns whether a socket listens at this name now, and takes IPv4 if and only if it did. Its
+/// program may have changed it since: it can shut the socket down, bind it again, then also with
+/// another IPV6_V6ONLY, and bind it to an interface. Its namespace and protocol never change.
+pub(super) fn listens_at(socket: impl AsFd, name: SocketAddr, only_ipv6: bool) -> bool {
+    // A program can change the socket between two of these calls, and so show to each what it
+    // expects. It delays only the one for the name, which waits for the socket's lock. So the
+    // others come in pairs on both sides of it: IPV6_V6ONLY changes only while the socket does not
+    // listen. An interface comes last: only CAP_NET_RAW unbinds a socket from one.
+    let listens = || {
+        sockopt::socket_acceptconn(&socket).unwrap_or(false)
+            && takes_only_ipv6(&socket, name) == Ok(only_ipv6)
+    };
+    listens() && local(&socket) == Some(name) && listens() && !is_bound_to_interface(&socket, name)
 }
 
 /// Gives a listening socket another backlog. Returns what the kernel makes of it. A socket that its

@@ -71,8 +71,8 @@ impl SocketService {
         if is_hung_up(&open.pair) {
             return Ok(false);
         }
-        let name = listener.name;
-        self.calls.call(listener.application.uid, kernel, move |fd| kernel::listens_at(fd, name))
+        let (name, only_ipv6) = (listener.name, listener.only_ipv6);
+        self.calls.call(listener.application.uid, kernel, move |fd| kernel::listens_at(fd, name, only_ipv6))
     }
 
     /// Delivers a connection to a listener or to another one of its group, or lets it wait there.

@@ -4,6 +4,7 @@
 //! The service runs in this process. Tests that count its descriptors run in a process of their own
 //! ([`isolated`]).
 
+mod changed_sockets;
 mod closing;
 mod outside;
 mod users;
@@ -361,67 +362,6 @@ fn an_application_that_races_the_service_in_accept_delays_no_other() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let _ = rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both);
     });
-    drop(placeholder);
-}
-
-/// A listener whose pair and whose kernel's queue are full, its kernel's socket, and its clients.
-fn full_listener(service: &TestService) -> (OwnedFd, TcpListener, Vec<TcpStream>) {
-    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    rustix::net::listen(&kernel, 256).expect("it listens already");
-    let address = kernel.local_addr().expect("bound");
-    let placeholder = service.listen_on(&kernel, 256);
-    let clients: Vec<_> =
-        (0..200).map(|_| TcpStream::connect(address).expect("the kernel has room")).collect();
-    let taken = u64::from(limits::IN_PAIR) / 2;
-    service.until(|shown| shown.counters.kernel_accepted >= taken);
-    (placeholder, kernel, clients)
-}
-
-#[test]
-fn a_listener_that_was_shut_down_with_full_queues_gets_nothing_of_its_successor() {
-    let service = TestService::new();
-    let (thief, kernel, _clients) = full_listener(&service);
-    let address = kernel.local_addr().expect("bound");
-    rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
-    // Both have SO_REUSEADDR, and one of them does not listen: the kernel lets both have the name.
-    let next = bind_when_free(address);
-    let owner = service.listen_on(&next, 64);
-    for _ in 0..40 {
-        let (reply, _own) = connect(&service, address);
-        assert_eq!(reply.kind(), ReplyKind::Connected);
-        assert_eq!(arrival(&owner).0.peer, reply.local, "it came to the present listener");
-    }
-    service.until(|shown| shown.listeners == 1);
-    drop(thief);
-}
-
-#[test]
-fn a_listener_that_was_bound_again_gets_nothing_at_its_old_name() {
-    let service = TestService::new();
-    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = kernel.local_addr().expect("bound");
-    let thief = service.listen_on(&kernel, 16);
-    let elsewhere = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let away = elsewhere.local_addr().expect("bound");
-    rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
-    let _ = rustix::net::connect(&kernel, &away);
-    let next = bind_when_free(address);
-    let owner = service.listen_on(&next, 64);
-    for _ in 0..4 {
-        let (reply, _own) = connect(&service, address);
-        assert_eq!(reply.kind(), ReplyKind::Connected);
-        assert_eq!(arrival(&owner).0.peer, reply.local, "it came to the present listener");
-    }
-    drop(thief);
-}
-
-#[test]
-fn a_listener_that_is_shut_down_with_full_queues_is_closed_without_a_connection() {
-    let service = TestService::new();
-    let (placeholder, kernel, _clients) = full_listener(&service);
-    rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
-    // The kernel reports the shutdown while the socket is watched.
-    service.until_by_itself(|shown| shown.listeners == 0);
     drop(placeholder);
 }
 
