@@ -18,7 +18,7 @@ use sietch_fs::pool::{MediumUse, Pool};
 
 use super::description::{Description, LogDescription};
 use super::error::StoreError;
-use super::logs::{LOG, judge_folder, numbered};
+use super::logs::{LOG, is_taken, judge_folder, numbered};
 use super::media::{self, Medium};
 
 /// Bytes of the log that are searched at a time for what proves a loss.
@@ -112,8 +112,11 @@ fn lost_copy(log: &LogDescription) -> Option<String> {
 
 /// The memory of the log, whether it is read from disk, and what of that cannot be read.
 fn memory(log: &LogDescription) -> Result<Option<(Mapped, bool, Option<String>)>, StoreError> {
-    judge_folder(log)?;
-    if log.memory.symlink_metadata().is_ok() {
+    let is_taken = is_taken(log);
+    if !is_taken {
+        judge_folder(log)?;
+    }
+    if !is_taken && log.memory.symlink_metadata().is_ok() {
         let file = media::open_own(&log.memory, log.bytes)?;
         // A mount opens it, too. If it is gone, that is found later.
         if let Some(path) = log.disk.as_ref().filter(|path| path.symlink_metadata().is_ok()) {

@@ -11,7 +11,7 @@ use sietch_fs::name::NameKey;
 use sietch_fs::pool::{Class, FormatOptions, format};
 
 use super::description::{
-    ClassName, Description, Durability, FILE, LogDescription, MediumDescription, VERSION, judge_name,
+    ClassName, Description, Durability, FILE, LogDescription, MediumDescription, VERSION, judge_name, random,
 };
 use super::error::StoreError;
 use super::{logs, media};
@@ -126,15 +126,6 @@ fn room(folder: &Path) -> Result<u64, StoreError> {
     let fail = |source| StoreError::Io { path: folder.to_owned(), action: "read the free space", source };
     let found = rustix::fs::statvfs(folder).map_err(|errno| fail(errno.into()))?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
-}
-
-pub(super) fn random<const N: usize>(path: &Path) -> Result<[u8; N], StoreError> {
-    let mut bytes = [0; N];
-    let fail = |source| StoreError::Io { path: path.to_owned(), action: "draw random numbers", source };
-    // Requests of up to 256 bytes are not cut short.
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| fail(errno.into()))?;
-    Ok(bytes)
 }
 
 fn make_files(

@@ -276,6 +276,16 @@ pub(super) fn judge_name(folder: &Path, memory: &Path, path: &Path) -> Result<()
     Ok(())
 }
 
+/// Random bytes, for what no other user may know or foresee.
+pub(super) fn random<const N: usize>(path: &Path) -> Result<[u8; N], StoreError> {
+    let mut bytes = [0; N];
+    let fail = |source| StoreError::Io { path: path.to_owned(), action: "draw random numbers", source };
+    // Requests of up to 256 bytes are not cut short.
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| fail(errno.into()))?;
+    Ok(bytes)
+}
+
 /// Reads a description that only this user may have written.
 fn read_own(path: &Path) -> Result<String, StoreError> {
     let fail = |action, source| StoreError::Io { path: path.to_owned(), action, source };

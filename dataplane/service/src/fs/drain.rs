@@ -22,6 +22,7 @@ use sietch_fs::{Digest, Digested};
 
 use super::description::{Change, Description};
 use super::error::StoreError;
+use super::logs;
 use super::media::Medium;
 use super::media_change::{Locked, open_pool};
 use super::recovery::{now, recover};
@@ -54,6 +55,7 @@ pub fn drain(folder: &Path, path: &Path, progress: &mut dyn FnMut(u64)) -> Resul
         locked.pool.set_watermarks(slot, marks);
     }
     let used = has_room(path, place, &locked.pool.media_usage())?;
+    logs::leave_taken_folder(folder, &mut locked.description)?;
     locked.remove_leftover(&change)?;
     locked.begin(change.clone())?;
     let Locked { description, media, pool, .. } = &mut locked;

@@ -9,7 +9,7 @@ mod abandoned;
 mod folder;
 
 pub(super) use abandoned::{Noted, collect, note};
-pub(super) use folder::{judge_folder, make_folder, memory_in, remove_folder};
+pub(super) use folder::{is_taken, judge_folder, leave_taken_folder, make_folder, memory_in, remove_folder};
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -73,11 +73,11 @@ impl Files {
 mod tests {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 
-    use super::super::description::{ClassName, MediumDescription};
-    use super::super::{CreateOptions, create, open};
+    use super::super::description::{ClassName, Description, MediumDescription};
+    use super::super::{CreateOptions, Running, check, create, open};
     use super::folder::own_folder;
     use super::*;
-    use crate::fs::test_folder::{MIB, end};
+    use crate::fs::test_folder::{MIB, end, verify_file, write_durably};
 
     /// A file system whose log has its memory in a folder in which every user may make files; that
     /// folder, the description, and the folder of the memory.
@@ -127,19 +127,80 @@ mod tests {
         assert_eq!(own.metadata().expect("it is there").mode() & 0o7777, 0o700);
     }
 
-    /// After a loss of power, another user can be faster.
-    #[test]
-    fn a_folder_of_another_user_is_refused() {
-        let ForAll(folder, log) = &ForAll::new("foreign");
-        let own = own_folder(log).expect("a folder");
+    /// As after a loss of power, when another user is faster; whether this user can play that.
+    fn take(own: &Path) -> bool {
         std::fs::remove_dir_all(own).expect("the power is lost");
         std::fs::create_dir(own).expect("another user makes it");
-        if chown(own, Some(65534), None).is_err() {
+        let is_done = chown(own, Some(65534), None).is_ok();
+        if !is_done {
             println!("SKIPPED: needs root to make a folder of another user");
+        }
+        is_done
+    }
+
+    /// Blocks of a file that the log has room for.
+    const BLOCKS: u64 = 16;
+
+    #[test]
+    fn a_log_whose_folder_another_user_has_taken_gets_another() {
+        let ForAll(folder, log) = &ForAll::new("taken");
+        let (own, store) = (own_folder(log).expect("a folder"), folder.join("store"));
+        let description = || Description::read(&store).expect("a description");
+        let Running { mut client, digester, .. } = open(&store).expect("it opens");
+        write_durably(&mut client, "digested", BLOCKS);
+        drop(digester);
+        write_durably(&mut client, "file", BLOCKS);
+        drop(client);
+        if !take(own) {
+            return;
+        }
+        let before = description();
+        let checked = check(&store, false).expect("not open").log.expect("it is not in use");
+        assert!(checked.from_disk && checked.records > 0 && checked.damage.is_none(), "{checked:?}");
+        assert_eq!(description(), before, "a check changes nothing");
+        let running = open(&store).expect("it opens");
+        assert_eq!(running.recovered, checked.records);
+        let after = description();
+        assert_eq!(running.description, after);
+        let new = own_folder(&after.log).expect("a folder of its own");
+        assert!(new != own && new.parent() == own.parent());
+        assert_eq!(new.metadata().expect("it is there").mode() & 0o7777, 0o700);
+        assert_eq!(std::fs::read_dir(own).expect("it is there").count(), 0, "it is left alone");
+        let LogDescription { memory, .. } = after.log.clone();
+        let expected = Description { log: LogDescription { memory, ..before.log }, ..before };
+        assert_eq!(after, expected, "nothing else is changed");
+        end(running);
+        verify_file(&store, "file", BLOCKS);
+        assert_eq!(description(), after, "the new one stays");
+    }
+
+    /// A process may have read the description before another one, which had the locks, changed it.
+    #[test]
+    fn the_folder_that_another_process_chose_is_used() {
+        let ForAll(folder, log) = &ForAll::new("chosen");
+        let (own, store) = (own_folder(log).expect("a folder"), folder.join("store"));
+        let mut early = Description::read(&store).expect("a description");
+        if !take(own) {
+            return;
+        }
+        end(open(&store).expect("it opens"));
+        let written = Description::read(&store).expect("a description");
+        leave_taken_folder(&store, &mut early).expect("it is there");
+        assert!(early.log == written.log && early.log != *log);
+    }
+
+    /// There the memory may have been moved away, with records that are nowhere else.
+    #[test]
+    fn where_other_users_can_move_a_folder_that_of_another_user_is_refused() {
+        let ForAll(folder, log) = &ForAll::new("foreign");
+        let own = own_folder(log).expect("a folder");
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).expect("its mode");
+        if !take(own) {
             return;
         }
         let error = open(&folder.join("store")).err().expect("it is refused").to_string();
         assert!(error.contains("belongs to user 65534") && error.contains("move it away"), "{error}");
+        assert_eq!(Description::read(&folder.join("store")).expect("a description").log, *log);
         std::fs::rename(own, folder.join("away")).expect("it is moved away");
         end(open(&folder.join("store")).expect("it opens"));
     }

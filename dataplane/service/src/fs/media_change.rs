@@ -23,8 +23,7 @@ use sietch_fs::Fault;
 use sietch_fs::pool::limits::MAX_MEDIA;
 use sietch_fs::pool::{MediaError, Pool};
 
-use super::create::random;
-use super::description::{Change, ClassName, Description, FILE, MediumDescription, judge_name};
+use super::description::{Change, ClassName, Description, FILE, MediumDescription, judge_name, random};
 use super::error::StoreError;
 use super::media::{self, Medium};
 

@@ -43,6 +43,7 @@ pub struct Running {
 pub fn open(folder: &Path) -> Result<Running, StoreError> {
     let mut description = Description::read(folder)?;
     let media = media::open_all(folder, &mut description)?;
+    logs::leave_taken_folder(folder, &mut description)?;
     let members = || media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>();
     let (mut digest, logs, recovered) = recover(members()?, &description)?;
     let (memory, reader_memory, disk) = logs;

@@ -101,11 +101,7 @@ impl Folder {
 
     /// The file system is whole, and has what was written.
     pub(super) fn verify(&self, name: &str, mib: u64) {
-        let checked = check(&self.store(), true).expect("it is not open");
-        assert!(checked.is_whole(), "{:#?}", checked.pool.findings);
-        let mut running = self.open();
-        verify(&mut running.client, name, mib * MIB / BLOCK as u64);
-        end(running);
+        verify_file(&self.store(), name, mib * MIB / BLOCK as u64);
     }
 
     /// Bytes that the media have, and whether a change is begun.
@@ -158,6 +154,21 @@ fn write(client: &mut Local, name: &str, blocks: u64) {
         }
         client.close(handle);
     });
+}
+
+/// Writes a file of so many blocks, which survives a loss of power.
+pub(super) fn write_durably(client: &mut Local, name: &str, blocks: u64) {
+    write(client, name, blocks);
+    assert_eq!(client.sync(), Ok(()));
+}
+
+/// The file system in `store` is whole, and has what was written.
+pub(super) fn verify_file(store: &Path, name: &str, blocks: u64) {
+    let checked = check(store, true).expect("it is not open");
+    assert!(checked.is_whole(), "{:#?}", checked.pool.findings);
+    let mut running = open(store).expect("it opens");
+    verify(&mut running.client, name, blocks);
+    end(running);
 }
 
 fn verify(client: &mut Local, name: &str, blocks: u64) {

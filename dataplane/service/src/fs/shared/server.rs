@@ -121,6 +121,7 @@ impl Sessions {
 pub fn serve(folder: &Path, ended: impl FnOnce() + Send + 'static) -> Result<Server, StoreError> {
     let mut description = Description::read(folder)?;
     let media = media::open_all(folder, &mut description)?;
+    logs::leave_taken_folder(folder, &mut description)?;
     let members = media.iter().map(Medium::member).collect::<Result<Vec<_>, _>>()?;
     let (digest, _, recovered) = recover(members, &description)?;
     create::forget(folder);
