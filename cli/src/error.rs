@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use sietch_protocol::CallError;
 
+use crate::style::escaped;
+
 /// The reason why a command failed.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub(crate) enum Error {
@@ -223,7 +225,7 @@ pub(crate) enum Error {
     },
 
     /// A file system that cannot be made or opened.
-    #[error(transparent)]
+    #[error("{}", escaped(&.0.to_string()))]
     #[diagnostic(help("`sietch help fs` has the options"))]
     FileSystem(Box<sietch_service::fs::StoreError>),
 

@@ -165,7 +165,7 @@ fn render(folder: &str, checked: &Checked, data: bool, seconds: f64) -> String {
         text += "  users are not counted, and limits are not enforced; the next mount counts, if it can\n";
     }
     for finding in &checked.pool.findings {
-        text += &format!("  {finding}\n");
+        text += &format!("  {}\n", style::escaped(finding));
     }
     if checked.pool.unlisted > 0 {
         text += &format!("  and {} more\n", checked.pool.unlisted);
@@ -198,7 +198,7 @@ fn log_lines(log: Option<&Undigested>) -> String {
         }
     };
     if let Some(damage) = &log.damage {
-        text += &format!("  the log is damaged: {damage}\n");
+        text += &format!("  the log is damaged: {}\n", style::escaped(damage));
     }
     text
 }

@@ -10,6 +10,8 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
+use crate::style::escaped;
+
 /// Processes that are named, at most.
 const NAMED: usize = 8;
 
@@ -70,7 +72,7 @@ pub(crate) fn said(directory: &Path, holders: &[Holder]) -> String {
     for (at, (number, name)) in holders.iter().take(NAMED).enumerate() {
         let between = if at == 0 { "by process" } else { "," };
         // A String takes everything.
-        let _ = write!(text, "{between} {number} ({name})");
+        let _ = write!(text, "{between} {number} ({})", escaped(name));
     }
     if holders.len() > NAMED {
         let _ = write!(text, " and {} more", holders.len() - NAMED);
@@ -89,5 +91,12 @@ mod tests {
         assert!(text.starts_with("/mnt is detached, and still in use by process 1 (vi), 2 (vi),"), "{text}");
         assert!(text.contains("8 (vi) and 2 more; this command ends"), "{text}");
         assert!(said(Path::new("/mnt"), &[]).contains("another user"), "{text}");
+    }
+
+    /// A program chooses its name, and this text reaches the terminal of root.
+    #[test]
+    fn the_name_of_a_process_has_no_effect_on_a_terminal() {
+        let text = said(Path::new("/mnt"), &[(7, "\x1b]0;title\x07\n\u{202e}".to_owned())]);
+        assert!(text.contains("process 7 (\\u{1b}]0;title\\u{7}\\n\\u{202e});"), "{text:?}");
     }
 }

@@ -17,7 +17,7 @@ use crate::administration;
 use crate::arguments::SsArguments;
 use crate::error::Error;
 use crate::output;
-use crate::style::{Cell, Palette, Table, Tone};
+use crate::style::{Cell, Palette, Table, Tone, escaped};
 
 /// The answer of a VNIC's holder.
 #[derive(Debug, Serialize)]
@@ -122,7 +122,7 @@ fn render(answers: &[Answer], palette: Palette) -> String {
     }
     for answer in answers {
         let warning = match &answer.error {
-            Some(error) => printable(error),
+            Some(error) => escaped(error),
             None if answer.omitted > 0 => {
                 format!("VNIC {}: {} more sockets did not fit the answer", answer.vnic, answer.omitted)
             }
@@ -136,7 +136,7 @@ fn render(answers: &[Answer], palette: Palette) -> String {
 /// The numbers of a connection under the names that `ss -ti` gives them. Windows and quantities are
 /// bytes.
 fn detail(tcp: &TcpReport) -> String {
-    let mut words = vec![printable(&tcp.algorithm)];
+    let mut words = vec![escaped(&tcp.algorithm)];
     let mut flag = |set: bool, word: &str| {
         if set {
             words.push(word.to_owned());
@@ -187,7 +187,7 @@ fn detail(tcp: &TcpReport) -> String {
         }
     }
     if tcp.recovery != "open" {
-        say("recovery", printable(&tcp.recovery));
+        say("recovery", escaped(&tcp.recovery));
     }
     say("lastsnd", milliseconds(tcp.last_send));
     say("lastrcv", milliseconds(tcp.last_receive));
@@ -198,11 +198,6 @@ fn detail(tcp: &TcpReport) -> String {
 fn milliseconds(nanoseconds: u64) -> String {
     let (whole, rest) = (nanoseconds / 1_000_000, nanoseconds / 1000 % 1000);
     if rest == 0 || whole >= 1000 { whole.to_string() } else { format!("{whole}.{rest:03}") }
-}
-
-/// Text without control characters: untrusted text must not reach the terminal as commands.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -246,7 +241,7 @@ mod tests {
         proto  state   recv-q  send-q  local          peer             vnic  process
         tcp    LISTEN      12      34  10.0.0.2:6379  *                kv    store pid 7
         tcp    ESTAB       12      34  10.0.0.2:6379  [fd00::1]:40000  kv    store pid 7
-                cubic?[2J ts wscale:7,8 rto:0 rtt:1.234/0 minrtt:0 mss:1448 cwnd:14480 snd_wnd:0 rcv_wnd:0 bytes_acked:0 bytes_received:0 retrans:3 lastsnd:0 lastrcv:0
+                cubic\u{1b}[2J ts wscale:7,8 rto:0 rtt:1.234/0 minrtt:0 mss:1448 cwnd:14480 snd_wnd:0 rcv_wnd:0 bytes_acked:0 bytes_received:0 retrans:3 lastsnd:0 lastrcv:0
         warning: VNIC kv: 5 more sockets did not fit the answer
         warning: VNIC far: pid 8 is silent
         ");

@@ -19,7 +19,7 @@ use crate::administration;
 use crate::arguments::StatArguments;
 use crate::error::Error;
 use crate::output;
-use crate::style::{Cell, Palette, Table, Tone};
+use crate::style::{Cell, Palette, Table, Tone, escaped};
 
 /// Counters of one source.
 #[derive(Debug, Serialize)]
@@ -102,7 +102,7 @@ fn render(report: &Report, palette: Palette) -> String {
     let mut text = String::new();
     for group in &report.groups {
         let pid = group.pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
-        let name: String = group.source.chars().filter(|c| !c.is_control()).collect();
+        let name = escaped(&group.source);
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{}{pid}", palette.paint(Tone::Strong, &name));
         let mut table = Table::new(2);

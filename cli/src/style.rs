@@ -68,11 +68,9 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Left-aligned ordinary text. Control characters, which might come from a hostile holder of a
-    /// grant, are replaced.
+    /// Left-aligned ordinary text. It might come from a hostile holder of a grant ([`escaped`]).
     pub(crate) fn text(text: impl std::fmt::Display) -> Self {
-        let text = text.to_string().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        Self { text, tone: Tone::Plain, right: false }
+        Self { text: escaped(&text.to_string()), tone: Tone::Plain, right: false }
     }
 
     /// A right-aligned number with separated thousands.
@@ -91,6 +89,19 @@ impl Cell {
         self.tone = tone;
         self
     }
+}
+
+/// Text of another user for this user's terminal: a name, or what a program said. Control
+/// characters and format characters, such as those that turn the direction of writing, are escaped.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        // As in the middle of a text, where an accent belongs to the letter in front of it.
+        let is_plain =
+            matches!(c, '"' | '\'' | '\\') || String::from_iter(['a', c]).escape_debug().eq(['a', c]);
+        if is_plain { escaped.push(c) } else { escaped.extend(c.escape_debug()) }
+    }
+    escaped
 }
 
 /// The state of a grant: revoked, held, free; or held, and writes are refused because it is full.
@@ -205,7 +216,19 @@ mod tests {
     fn escapes_in_foreign_text_do_not_reach_the_terminal() {
         let mut table = Table::new(0);
         table.row(vec![Cell::text("a\x1b[2J\nb")]);
-        assert_eq!(table.render(Palette::plain()), "a?[2J?b\n");
+        assert_eq!(table.render(Palette::plain()), "a\\u{1b}[2J\\nb\n");
+    }
+
+    #[test]
+    fn text_that_changes_how_other_text_is_shown_is_escaped_and_names_stay_readable() {
+        let harmful =
+            ["\u{7}", "\u{9b}", "\u{7f}", "\u{202e}", "\u{2066}", "\u{200b}", "\u{2028}", "\u{feff}"];
+        for text in harmful {
+            assert!(escaped(text).is_ascii() && escaped(text).starts_with("\\u{"), "{text:?}");
+        }
+        let names =
+            "it's \"a\" \\ na\u{ef}ve nai\u{308}ve \u{e44}\u{e17}\u{e22}\u{e35} \u{65e5}\u{672c} \u{1f600}";
+        assert_eq!(escaped(names), names);
     }
 
     #[test]

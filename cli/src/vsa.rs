@@ -6,7 +6,7 @@
 //! 3. Making or growing an area writes all of it, so the wait for the reply is long
 //!    ([`WORK_TIMEOUT`]).
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::administration;
 use crate::arguments::vsa::{CatArguments, LsArguments, VsaCommand};
 use crate::error::Error;
 use crate::output;
-use crate::style::{self, Cell, Palette, Table, Tone};
+use crate::style::{self, Cell, Palette, Table, Tone, escaped};
 
 /// How long making or growing an area may take: 10 TiB are written at 1 GB/s in three hours.
 const WORK_TIMEOUT: Duration = Duration::from_secs(3 * 3600);
@@ -114,6 +114,8 @@ fn cat_view(connection: &mut Connection, arguments: &CatArguments, view: &str) -
 
 /// Lists a directory of a view, a name a line, those of directories with a `/` behind them.
 fn list(connection: &mut Connection, arguments: &LsArguments) -> Result<(), Error> {
+    // Another program gets the names as they are.
+    let is_terminal = std::io::stdout().is_terminal();
     let mut cursor = Some(0);
     while let Some(at) = cursor {
         let request =
@@ -123,7 +125,11 @@ fn list(connection: &mut Connection, arguments: &LsArguments) -> Result<(), Erro
         };
         let mut text = String::new();
         for entry in page.entries {
-            text.push_str(&entry.name);
+            if is_terminal {
+                text += &escaped(&entry.name)
+            } else {
+                text += &entry.name
+            }
             text.push_str(if entry.attributes.kind == FileKind::Directory { "/\n" } else { "\n" });
         }
         output::print(&text)?;

@@ -178,7 +178,7 @@ impl Report {
             let thread = report.threads.entry(value(group, "thread")).or_default();
             *thread = (*thread + busy).min(1000);
             report.vnics.push(Served {
-                vnic: vnic.chars().filter(|c| !c.is_control()).collect(),
+                vnic: vnic.to_owned(),
                 thread: value(group, "thread"),
                 busy,
                 applications: value(group, "applications"),

@@ -20,6 +20,7 @@ use tokio::process::{Child as Process, ChildStdout, Command};
 
 use crate::error::Error;
 use crate::log_file;
+use crate::style::escaped;
 
 /// For the kernel to end a process that was killed.
 const AFTER_KILL: Duration = Duration::from_secs(5);
@@ -178,11 +179,10 @@ fn last_lines(log: &Path, start: u64) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     file.take(SHOWN_BYTES).read_to_end(&mut bytes)?;
     // The part may be unprivileged, and these lines reach the terminal of root.
-    let plain = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
-    let text: String = String::from_utf8_lossy(&bytes).chars().map(plain).collect();
+    let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
-    Ok(shown.iter().map(|line| format!("\n    {line}")).collect())
+    Ok(shown.iter().map(|line| format!("\n    {}", escaped(line))).collect())
 }
 
 #[cfg(test)]
@@ -197,7 +197,7 @@ mod tests {
         std::fs::write(&log, format!("{old}{new}")).expect("write");
         let shown = last_lines(&log, old.len() as u64).expect("read");
         assert_eq!(shown.lines().count(), 1 + SHOWN_LINES);
-        assert!(shown.ends_with("\n    ?line 19"), "{shown}");
+        assert!(shown.ends_with("\n    \\u{1b}line 19"), "{shown}");
         let few = last_lines(&log, (old.len() + new.len() - 9) as u64).expect("read");
         assert_eq!(few, "\n    line 19");
         std::fs::remove_file(&log).expect("remove");

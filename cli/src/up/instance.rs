@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use sietch::StartupReport;
 
 use crate::error::Error;
+use crate::style::escaped;
 
 /// `sietch status` takes the lock for microseconds, which must not count as a running instance.
 const LOCK_TRIES: u32 = 5;
@@ -260,7 +261,7 @@ fn read(file: File) -> Option<Record> {
     let mut record: Record = serde_json::from_str(&text).ok()?;
     // They are printed on the terminal of another user, perhaps.
     for name in &mut record.unmounted {
-        *name = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        *name = escaped(name);
     }
     Some(record)
 }
