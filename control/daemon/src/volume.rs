@@ -343,13 +343,13 @@ impl Volume {
         }
     }
 
-    /// Does `work` to the area `name`.
-    pub(crate) fn work(&self, name: &str, work: AreaChange) -> Result<(), ErrorReply> {
+    /// Does `work` to the area `name`. `held`: its holder may be using it meanwhile.
+    pub(crate) fn work(&self, name: &str, work: AreaChange, held: bool) -> Result<(), ErrorReply> {
         match &*self.backend {
             Backend::Directory(directory) => match work {
                 AreaChange::Create { uid, size } => directory.create(name, uid, size),
-                AreaChange::Resize { size } => directory.resize(name, size),
-                AreaChange::Trim { offset, length } => directory.trim(name, offset, length),
+                AreaChange::Resize { size } => directory.resize(name, size, held),
+                AreaChange::Trim { offset, length } => directory.trim(name, offset, length, held),
                 AreaChange::Delete => directory.delete(name),
             },
             Backend::Memory(memory) => match work {

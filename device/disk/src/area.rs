@@ -11,13 +11,16 @@
 //!    lock, no write of the previous owner can land any more. That holds even if that owner was
 //!    killed with writes in flight. So the daemon opens the file anew for each grant and keeps no
 //!    copy of the descriptor.
-//! 4. [`extend`] makes an area longer while its owner works on it. The new part is reserved,
+//! 4. A holder can give that lock up and keep its descriptor, because both have one description.
+//!    [`wait_unwritten`] does not go by the lock: the kernel grants a read lease (fcntl(2)) only
+//!    on a file that no process has open for writing, or mapped so.
+//! 5. [`extend`] makes an area longer while its owner works on it. The new part is reserved,
 //!    written with zeros and durable before it returns, or the file has its previous length.
 //!    [`cut`] makes one shorter. [`zero`] makes a range read as zeros and leaves its blocks where
 //!    they are.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -31,8 +34,8 @@ const CHUNK: usize = 4 << 20;
 /// Zeroing writes in flight: two keep a disk busy, four cover its hiccups.
 const CHUNKS_IN_FLIGHT: usize = 4;
 
-/// How long [`open`] waits for a previous owner's last requests: a killed process' writes land
-/// within milliseconds on a disk that works.
+/// How long [`open`] and [`wait_unwritten`] wait for a previous owner's last requests: a killed
+/// process' writes land within milliseconds on a disk that works.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why an area could not be made or opened.
@@ -345,6 +348,57 @@ fn open_as(path: &Path, size: u64, access: OFlags) -> Result<OwnedFd, AreaError>
             }
             Err(e) => return Err(fail("lock it", e)),
         }
+    }
+}
+
+/// Waits until no process can write to the area at `path`, up to two seconds. It does not wait for
+/// processes that can only read it.
+///
+/// # Errors
+/// [`AreaError::Busy`] if some process still can.
+pub fn wait_unwritten(path: &Path) -> Result<(), AreaError> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    while is_written(path)? {
+        if Instant::now() >= deadline {
+            return Err(AreaError::Busy { path: path.into() });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Whether a process has the area at `path` open for writing, or mapped so.
+///
+/// # Errors
+/// It is not there, or cannot be opened.
+pub fn is_written(path: &Path) -> Result<bool, AreaError> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| io_error(path, "open it", e.into()))?;
+    // The lease ends with the description, here. Until then an open for writing sends its owner a
+    // signal: SIGIO would end this process, SIGURG is ignored.
+    let leased =
+        control(&fd, F_SETSIG, libc::SIGURG).and_then(|()| control(&fd, libc::F_SETLEASE, libc::F_RDLCK));
+    match leased {
+        Ok(()) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+        // No leases here: what is left is the lock, which an honest holder keeps.
+        Err(_) => match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(false),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+            Err(e) => Err(io_error(path, "lock it", e.into())),
+        },
+    }
+}
+
+/// fcntl(2): the signal in place of SIGIO. The libc crate lacks it.
+const F_SETSIG: libc::c_int = 10;
+
+/// A command of fcntl(2) that takes a number.
+fn control(fd: &OwnedFd, command: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: both commands take an int and touch no memory of this process.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), command, value) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -129,13 +129,14 @@ impl Control {
         let events = self.events.clone();
         let requester = self.client(connection).ok().map(|client| client.process.clone());
         let holder = self.holder(&path.label(), false).map(|record| &record.process);
-        let held = holder.is_some() && holder == requester.as_ref();
+        let held = holder.is_some();
+        let by_holder = held && holder == requester.as_ref();
         tokio::task::spawn_local(async move {
             let name = path.name.clone();
             let done = tokio::task::spawn_blocking(move || {
-                volume.work(&name, change)?;
+                volume.work(&name, change, held)?;
                 // The holder is sent the descriptors that the area consists of now.
-                let mapped_anew = held && matches!(change, AreaChange::Resize { .. });
+                let mapped_anew = by_holder && matches!(change, AreaChange::Resize { .. });
                 mapped_anew.then(|| volume.remap(&name)).transpose()
             });
             let done = done.await;

@@ -10,8 +10,8 @@
 //!    in flight, the next grant waits, then fails.
 //! 4. Revoking sets the inode immutable. ext4 checks that flag at every write, also through open
 //!    descriptors. Whether this file system does is *tried* at start on a probe file. If it does
-//!    not, Status and Revoke report it. The next grant clears the flag, after the lock has shown
-//!    that the previous holder has ended.
+//!    not, Status and Revoke report it. The next grant clears the flag, once no process has the
+//!    file open for writing ([`sietch_disk::area::wait_unwritten`]).
 //! 5. A holder can make its file longer or shorter. A longer file would fill the disk, so it is cut
 //!    back as soon as it is detected. A shorter one harms only its holder.
 //! 6. Growing: durable zeros are written first, then the owner's file gets the new size. Shrinking:
@@ -21,7 +21,10 @@
 //!    removes it. It also removes an owner's file without an area, and one that was being written.
 //! 8. Removing: the area first, its owner's file last; an owner's file alone has no meaning. Every
 //!    change of a name is flushed with the directory before the next step. Otherwise a file shorter
-//!    than its owner's file says would be refused, and a longer one cut.
+//!    than its owner's file says would be refused, and a longer one cut. An area that a former
+//!    holder has open for writing is neither removed nor resized: a quota counts areas, and that
+//!    process would keep the blocks of one that is gone. What has it open to read is left an empty
+//!    file.
 //! 9. Trimming writes zeros and frees no blocks. Freeing them would leave more room in the file
 //!    system. But the holder was promised that many bytes. A log that trims a range and writes it
 //!    again later could then find the disk full. Or each write to new blocks, or to blocks that
@@ -45,7 +48,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{FlockOperation, IFlags, Mode, OFlags};
+use rustix::fs::{IFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sietch_disk::BLOCK;
 use sietch_disk::area::{self, AreaError};
@@ -332,26 +335,27 @@ impl Directory {
         area::open(&path, size).map_err(|error| self.of_area(name, &error))
     }
 
-    /// Makes an area writable again that a revocation has closed.
+    /// Waits until no process can write to an area that is not held. Then clears the flag that a
+    /// revocation has set.
     fn free(&self, name: &str) -> Result<(), ErrorReply> {
         let path = self.path(name);
-        unfence(&path).map_err(|error| match error {
-            Errno::WOULDBLOCK => self.of_area(name, &AreaError::Busy { path: path.clone() }),
-            error => {
-                let cause = io::Error::from(error).to_string();
-                refuse(ErrorKind::Failed, name, cause, "see whether the disk is full or failing")
-            }
+        area::wait_unwritten(&path).map_err(|error| self.of_area(name, &error))?;
+        unfence(&path).map_err(|error| {
+            let cause = io::Error::from(error).to_string();
+            refuse(ErrorKind::Failed, name, cause, "see whether the disk is full or failing")
         })
     }
 
-    /// Gives the area `name` another size. It may be in use.
-    pub(crate) fn resize(&self, name: &str, size: u64) -> Result<(), ErrorReply> {
+    /// Gives the area `name` another size. Another process may be using it only if it is `held`.
+    pub(crate) fn resize(&self, name: &str, size: u64, held: bool) -> Result<(), ErrorReply> {
         let Some(found) = self.find(name) else { return Err(no_area(name)) };
         let Some(uid) = found.uid else {
             let own = rustix::process::geteuid().as_raw();
             return check_fit(&found, own, size, &self.hand_over(name, own));
         };
-        self.free(name)?;
+        if !held {
+            self.free(name)?;
+        }
         let record = Record { uid, size: Some(size) };
         if size > found.size {
             let _room = self.reserve(size - found.size)?;
@@ -365,18 +369,25 @@ impl Directory {
         area::cut(&self.path(name), size).map_err(|error| self.of_area(name, &error))
     }
 
-    /// Makes a range of the area `name` read as zeros. It may be in use.
-    pub(crate) fn trim(&self, name: &str, offset: u64, length: u64) -> Result<(), ErrorReply> {
-        self.free(name)?;
+    /// Makes a range of the area `name` read as zeros. Another process may be using it only if it
+    /// is `held`.
+    pub(crate) fn trim(&self, name: &str, offset: u64, length: u64, held: bool) -> Result<(), ErrorReply> {
+        if !held {
+            self.free(name)?;
+        }
         area::zero(&self.path(name), offset, length).map_err(|error| self.of_area(name, &error))
     }
 
     /// Removes the area `name`.
     pub(crate) fn delete(&self, name: &str) -> Result<(), ErrorReply> {
         self.free(name)?;
-        let removed = std::fs::remove_file(self.path(name))
-            .and_then(|()| File::open(&self.directory)?.sync_all())
-            .and_then(|()| std::fs::remove_file(self.owner_path(name)));
+        let removed = File::options().write(true).open(self.path(name)).and_then(|file| {
+            std::fs::remove_file(self.path(name))?;
+            File::open(&self.directory)?.sync_all()?;
+            // What can still read it keeps no blocks, which would count for no user.
+            file.set_len(0)?;
+            std::fs::remove_file(self.owner_path(name))
+        });
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let fix = "see whether its file system is read-only or failing";
@@ -528,7 +539,7 @@ fn remove_unfinished(directory: &Path) {
     }
 }
 
-/// Clears the immutable flag, once no other process has the area locked.
+/// Clears the immutable flag.
 fn unfence(path: &Path) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
@@ -537,7 +548,6 @@ fn unfence(path: &Path) -> Result<(), Errno> {
         return Ok(());
     };
     if now.contains(IFlags::IMMUTABLE) {
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         rustix::fs::ioctl_setflags(&file, now - IFlags::IMMUTABLE)?;
     }
     Ok(())

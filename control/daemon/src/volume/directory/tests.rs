@@ -5,7 +5,11 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("sietch-area-{name}-{}", std::process::id()));
+        Self::in_folder(&std::env::temp_dir(), name)
+    }
+
+    fn in_folder(parent: &Path, name: &str) -> Self {
+        let path = parent.join(format!("sietch-area-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -167,7 +171,7 @@ fn two_concurrent_requests_never_get_more_than_the_bound() {
                 for round in 0..8 {
                     let name = format!("{thread}-{round}");
                     if areas.create(&name, 7, 2 * SIZE).is_ok() {
-                        let grown = areas.resize(&name, 3 * SIZE).is_ok();
+                        let grown = areas.resize(&name, 3 * SIZE, false).is_ok();
                         assert!(areas.list().iter().map(|area| area.size).sum::<u64>() <= 4 * SIZE);
                         assert_eq!(areas.find(&name).unwrap().size, if grown { 3 } else { 2 } * SIZE);
                         areas.delete(&name).unwrap();
@@ -203,4 +207,26 @@ fn an_area_that_is_mapped_moves_when_it_is_revoked() {
     assert_eq!(rustix::io::pread(&next, &mut bytes, SIZE - 4096), Ok(4096));
     assert_eq!(bytes, [5; 4096], "no other holder sees what a revoked one writes");
     assert!(areas.fence("none").unwrap().contains("not been made"));
+}
+
+/// A former holder that keeps its descriptor would keep the blocks of an area that counts for no
+/// quota any more. Giving up the lock does not help it.
+#[test]
+fn an_area_that_a_former_holder_can_write_is_neither_removed_nor_resized() {
+    for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
+        let scratch = Scratch::in_folder(&parent, "former");
+        let areas = Directory::open("main", scratch.0.join("areas"), None, &mut Vec::new()).unwrap();
+        areas.create("a", 7, 2 * SIZE).unwrap();
+        let held = areas.prepare("a", 7, 2 * SIZE).unwrap();
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::Unlock).unwrap();
+        assert_eq!(areas.resize("a", SIZE, false).unwrap_err().kind, ErrorKind::Busy);
+        assert_eq!(areas.delete("a").unwrap_err().kind, ErrorKind::Busy);
+        assert_eq!(areas.find("a").unwrap().size, 2 * SIZE, "it counts as before");
+        areas.resize("a", 3 * SIZE, true).expect("its holder may use it meanwhile");
+        drop(held);
+        let reader = areas.reader("a").unwrap();
+        areas.delete("a").expect("no process can write to it");
+        let kept = rustix::fs::fstat(&reader).unwrap();
+        assert_eq!((kept.st_size, kept.st_blocks), (0, 0), "a reader keeps blocks of it");
+    }
 }
