@@ -37,7 +37,7 @@ pub(crate) struct Counters {
     pub view_answers_refused: u64,
     /// Of these, not answered in time.
     pub view_timeouts: u64,
-    /// Areas found with another size than granted, and cut back.
+    /// Areas that their holders have made longer, and that were cut back.
     pub areas_cut_back: u64,
 }
 

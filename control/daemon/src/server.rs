@@ -68,8 +68,9 @@ where
     // Others could lock a file that they can open, and so keep the daemon from starting.
     make_directory(&data, 0o700)?;
     let lock = Lock::take(&data, &socket)?;
-    let (state, remembered) = State::open(&data)?;
+    // Volumes come first: they take back room that the state may need.
     let volumes = Volumes::open(&data, &configuration.volumes, None)?;
+    let (state, remembered) = State::open(&data)?;
     // The same data directory has the same name, whatever path leads to it.
     let real = data.canonicalize().map_err(|error| file_error(&data, "resolve it", error))?;
     let instance = format!("{:08x}", stable_hash(&[real.as_os_str().as_encoded_bytes()]) >> 32);

@@ -379,6 +379,30 @@ impl Volume {
         }
     }
 
+    /// Whether a process can write to the area `name` without the daemon's knowledge.
+    pub(crate) fn is_written(&self, name: &str) -> bool {
+        matches!(&*self.backend, Backend::Directory(directory) if directory.is_written(name))
+    }
+
+    /// Whether the holder of the area `name` has made it longer than `size` bytes.
+    pub(crate) fn has_grown(&self, name: &str, size: u64) -> bool {
+        matches!(&*self.backend, Backend::Directory(directory) if directory.has_grown(name, size))
+    }
+
+    /// Whether [`Volume::shut`] has an effect.
+    pub(crate) fn can_shut(&self) -> bool {
+        matches!(&*self.backend, Backend::Directory(directory) if directory.can_shut())
+    }
+
+    /// Cuts the area `name` back to its size. Then no process can write to it until it is used
+    /// again.
+    pub(crate) fn shut(&self, name: &str) -> Result<(), String> {
+        match &*self.backend {
+            Backend::Directory(directory) => directory.shut(name),
+            Backend::Memory(_) | Backend::Extents(_) | Backend::Broken(_) => Ok(()),
+        }
+    }
+
     /// Checks whether a holder has changed its area's size, and fixes it. Returns a text that says
     /// what it found.
     pub(crate) fn check_size(&self, name: &str, size: u64) -> Option<String> {

@@ -6,8 +6,8 @@
 //!    are untrusted. A page that cannot be read shows as empty.
 //! 3. *Revoke* first records that the names are revoked, then ends the grants. So a crash in
 //!    between leaves no revoked name usable. The answer has a line for each grant: what stops its
-//!    holder now.
-//! 4. *Inspect* compares the size of each area in use with its grant, and cuts it back.
+//!    holder now. Where the state cannot be written, the grants end all the same: the holder of an
+//!    area may be what has filled the disk. The record is tried again then, and each second.
 //!
 //! The caller has checked that the client is an administrator.
 
@@ -26,7 +26,7 @@ use super::event::Answer;
 use super::grants::key;
 use crate::configuration::MAX_DEVICES;
 use crate::options::VERSION;
-use crate::state::{Device, GrantRecord};
+use crate::state::{Device, GrantRecord, StateError};
 use crate::volume::AreaPath;
 
 impl Control {
@@ -294,13 +294,19 @@ impl Control {
             };
             return Err(refuse(ErrorKind::Unknown, what, "there is none", "see `sietch status`"));
         }
-        for key in &keys {
-            self.state.set_revoked(key, true).map_err(|error| state_failed(&error))?;
-            self.revoked.insert(key.clone());
-        }
+        self.unrecorded.extend(keys.iter().cloned());
+        self.revoked.extend(keys.iter().cloned());
+        self.record_revoked();
         let mut lines = Vec::new();
         for record in &records {
             lines.push(self.revoke_held(record));
+        }
+        if let Some(error) = self.record_revoked() {
+            let (lines_of, line) = oneshot::channel();
+            let _ = lines_of.send(format!(
+                "revoked until this daemon ends, and not recorded yet: {error}; it is tried again each second"
+            ));
+            lines.push(line);
         }
         for idle in keys {
             if !records.iter().any(|record| key(record.device.sort(), &record.name) == idle) {
@@ -317,7 +323,9 @@ impl Control {
         let area = self.resolve(name).map(|path| path.label()).unwrap_or_default();
         for key in [key("VNIC", name), key("VSA", &area)] {
             if self.revoked.contains(&key) {
-                self.state.set_revoked(&key, false).map_err(|error| state_failed(&error))?;
+                if !self.unrecorded.remove(&key) {
+                    self.state.set_revoked(&key, false).map_err(|error| state_failed(&error))?;
+                }
                 self.revoked.remove(&key);
                 lifted = true;
             }
@@ -329,23 +337,14 @@ impl Control {
         Err(refuse(ErrorKind::Unknown, format!("name {shown}"), "it is not revoked", "see `sietch status`"))
     }
 
-    /// Checks whether areas still have the size they were granted with.
-    pub(super) fn inspect(&mut self) {
-        let areas: Vec<(String, u64, u32)> = self
-            .grants
-            .values()
-            .filter_map(|record| match record.device {
-                Device::Vsa { size } if !self.preparing.contains_key(&record.name) => {
-                    Some((record.name.clone(), size, record.process.uid))
-                }
-                _ => None,
-            })
-            .collect();
-        for (name, size, uid) in areas {
-            if let Some(warning) = self.check_size(&name, size) {
-                self.counters.borrow_mut().areas_cut_back += 1;
-                self.warn(Some(uid), warning);
+    /// Writes revocations to the state that are not there. Returns why that is not possible.
+    pub(super) fn record_revoked(&mut self) -> Option<StateError> {
+        while let Some(key) = self.unrecorded.first() {
+            if let Err(error) = self.state.set_revoked(key, true) {
+                return Some(error);
             }
+            self.unrecorded.pop_first();
         }
+        None
     }
 }

@@ -14,6 +14,7 @@
 //!    while it is held.
 
 mod brokered;
+mod inspection;
 mod reading;
 mod views;
 

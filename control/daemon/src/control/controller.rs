@@ -23,7 +23,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use super::event::{Answer, Event, Outgoing};
+use super::event::{Answer, Event, LeftArea, Outgoing};
 use super::tables::{Brokered, Closing, Diagnostics, LinkPairs, Pending, SwitchPorts, ViewRequests};
 use super::warnings::Warnings;
 use crate::allowance::UserAllowances;
@@ -40,7 +40,7 @@ use crate::volume::Volumes;
 /// application to reconnect, short enough that a name is not blocked by one that never will.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 /// How often areas in use are checked. A holder can fill at most what it writes in this time.
-pub(crate) const INSPECTION: Duration = Duration::from_secs(30);
+pub(crate) const INSPECTION: Duration = Duration::from_secs(1);
 /// How often the rings of VNICs are checked. For that long, a holder can make the kernel walk over
 /// invalid entries. A check of an honest holder's rings costs three memory reads.
 pub(crate) const RING_CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -112,6 +112,10 @@ pub(crate) struct Control {
     pub(super) checks_rings: bool,
     /// `vnic NAME` and `vsa NAME`.
     pub(super) revoked: BTreeSet<String>,
+    /// Those of them that could not be written to the state yet.
+    pub(super) unrecorded: BTreeSet<String>,
+    /// Areas whose grant has ended, by their labels: the former holder may have kept a descriptor.
+    pub(super) left: BTreeMap<String, LeftArea>,
     /// VSAs that are being made, opened or changed, by their labels.
     pub(super) preparing: BTreeMap<String, Pending>,
     /// Links whose ends are held.
@@ -175,6 +179,8 @@ impl Control {
             closing: BTreeMap::new(),
             checks_rings: false,
             revoked: BTreeSet::new(),
+            unrecorded: BTreeSet::new(),
+            left: BTreeMap::new(),
             preparing: BTreeMap::new(),
             links: LinkPairs::default(),
             ports: SwitchPorts::default(),

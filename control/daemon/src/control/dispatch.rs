@@ -26,6 +26,7 @@ use tokio::sync::oneshot;
 use super::areas::shown_area;
 use super::controller::{Client, Control, GRACE, MOST_PAGES, refuse};
 use super::event::{Answer, Event, Outgoing};
+use super::grants::key;
 use super::tables::DiagnosticKind;
 use crate::device::{Adoption, VnicPlan};
 use crate::error::Error;
@@ -57,8 +58,11 @@ impl Control {
         let mut adopted: BTreeMap<u64, _> =
             numbers.into_iter().zip(self.devices.adopt(adoptions).await).collect();
         for (grant, record, pidfd) in grants {
+            let revoked = self.revoked.contains(&key(record.device.sort(), &record.name));
             let adopted = match (&record.device, &pidfd) {
                 (_, None) => Err("its process has ended".to_owned()),
+                // The state had no room for the end of the grant.
+                _ if revoked => Err("it was revoked".to_owned()),
                 // The two ends of a link hold all there is of it, as do holder and switch of a
                 // port.
                 (Device::Vsa { .. } | Device::Link(_) | Device::Port(_), Some(_)) => Ok(()),
@@ -92,6 +96,7 @@ impl Control {
             }
         }
         self.drop_unpaired_ends();
+        self.leave_areas();
         let plans: Vec<VnicPlan> = self.plans().cloned().collect();
         match self.devices.remove_others(plans).await {
             Ok(removed) => self.counters.borrow_mut().orphans_removed += removed.len() as u64,
@@ -128,6 +133,7 @@ impl Control {
             Event::Overdue { question } => self.overdue(question),
             Event::ViewOverdue { question } => self.view_overdue(question),
             Event::Inspect => self.inspect(),
+            Event::Shut { label, left, result } => self.shut_done(label, left, result),
             Event::CheckRings => self.check_rings(),
             Event::UplinkFound { grant, before, user, answer } => {
                 self.uplink_found(grant, before, user, answer);

@@ -1,6 +1,7 @@
 //! The events that the control task handles, and the answers and notices that it sends.
 
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use sietch_protocol::closer::SentDescriptor;
 use sietch_protocol::{ErrorReply, Notice, Reply, Request};
@@ -74,6 +75,8 @@ pub(crate) enum Event {
         requester: Option<Process>,
         answer: oneshot::Sender<Answer>,
     },
+    /// An area that was left, and that a process could write to, has been shut, or this failed.
+    Shut { label: String, left: LeftArea, result: Result<(), String> },
     /// The time for a diagnostic answer of an application is over.
     Overdue { question: u64 },
     /// The time for the reply of a view is over.
@@ -102,4 +105,13 @@ impl From<Reply> for Answer {
     fn from(body: Reply) -> Self {
         Self { body, descriptors: Vec::new() }
     }
+}
+
+/// An area whose grant has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeftArea {
+    /// The user that held it.
+    pub(super) uid: u32,
+    /// When it was left.
+    pub(super) at: Instant,
 }

@@ -21,7 +21,7 @@ use sietch_protocol::{
 use tokio::sync::oneshot;
 
 use super::controller::{Control, refuse, state_failed};
-use super::event::{Answer, Event};
+use super::event::{Answer, Event, LeftArea};
 use super::tables::{Ending, Pending, Waiter};
 use crate::configuration::{Link, Port, Vnic};
 use crate::device::VnicPlan;
@@ -361,7 +361,11 @@ impl Control {
     }
 
     pub(super) fn forget(&mut self, grant: u64) {
-        let user = self.grants.remove(&grant).map(|record| record.process.uid);
+        let record = self.grants.remove(&grant);
+        let user = record.as_ref().map(|record| record.process.uid);
+        if let Some(record) = record.filter(|record| !record.device.is_vnic()) {
+            self.left.insert(record.name, LeftArea { uid: record.process.uid, at: Instant::now() });
+        }
         self.captured_has_ended(grant);
         self.view_has_ended(grant);
         // A record that remains is found by the next start, with its process ended.
@@ -388,6 +392,7 @@ impl Control {
             Device::Vsa { .. } => self.fence(&record.name),
         };
         let (sort, name, pid) = (record.device.sort(), &record.name, record.process.pid);
+        let stopped = text.is_ok();
         let text = match text {
             Ok(how) => format!("{sort} {name}: taken from pid {pid}; {how}"),
             Err(why) => format!(
@@ -395,6 +400,9 @@ impl Control {
             ),
         };
         self.taken(record, WHY, &text);
+        if stopped && !self.has_grown(&record.name) {
+            self.left.remove(&record.name);
+        }
         // The receiver is here.
         let _ = lines.send(text);
         line

@@ -111,7 +111,8 @@ impl Control {
         true
     }
 
-    /// Ends the grant of an end whose link has ended, and notifies its holder.
+    /// Ends the grant of what the holder cannot keep, such as an end whose link has ended, and
+    /// notifies it.
     pub(super) fn leave(&mut self, record: &GrantRecord, why: &str) {
         self.forget(record.grant);
         self.counters.borrow_mut().grants_ended += 1;
@@ -123,7 +124,13 @@ impl Control {
         };
         self.notify(&record.process, &notice);
         if log_budget::admits(record.process.uid) {
-            tracing::info!(grant = record.grant, name = record.name, why, "grant of a link end revoked");
+            tracing::info!(
+                grant = record.grant,
+                name = record.name,
+                why,
+                "{} grant revoked",
+                record.device.sort()
+            );
         }
         self.unwatch(&record.process);
     }

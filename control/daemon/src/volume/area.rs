@@ -42,7 +42,7 @@ pub(crate) struct AreaInfo {
     pub uid: Option<u32>,
     /// Bytes.
     pub size: u64,
-    /// Whether the volume has recorded that size.
+    /// Whether a request has chosen that size. Otherwise `sietch.toml` has.
     pub recorded: bool,
     /// Bytes of the volume that it occupies.
     pub allocated: u64,

@@ -1,7 +1,8 @@
 //! A volume that is a directory: each area is a file of its own.
 //!
-//! 1. `NAME.vsa` is the area. `NAME.owner` names the uid it was created for. Its second line `size
-//!    BYTES` gives the length, unless the area was created as `sietch.toml` says and never resized.
+//! 1. `NAME.vsa` is the area. `NAME.owner` names the uid it was created for. Its second line gives
+//!    the length: `made BYTES` if the area was created as `sietch.toml` says and never resized,
+//!    otherwise `size BYTES`. The length of the file itself is what its holder makes it.
 //!    Both files belong to the daemon (mode 0600 in a directory of mode 0700): the only access is a
 //!    descriptor that the daemon passes.
 //! 2. An area is given to no other uid. If `sietch.toml` names another one, the request is refused.
@@ -12,8 +13,12 @@
 //!    descriptors. Whether this file system does is *tried* at start on a probe file. If it does
 //!    not, Status and Revoke report it. The next grant clears the flag, once no process has the
 //!    file open for writing ([`sietch_disk::area::wait_unwritten`]).
-//! 5. A holder can make its file longer or shorter. A longer file would fill the disk, so it is cut
-//!    back as soon as it is detected. A shorter one harms only its holder.
+//! 5. A holder can make its file longer or shorter. A shorter one harms only its holder. A longer
+//!    one takes room of others. So the daemon compares the lengths each second, and where a file is
+//!    longer, the grant ends and the file is shut: cut back and immutable. An immutable file cannot
+//!    be cut, and between the cut and the flag its holder can make it longer again. So both are
+//!    repeated, a few times at once and then each second. A file that a former holder has kept open
+//!    for writing is shut too.
 //! 6. Growing: durable zeros are written first, then the owner's file gets the new size. Shrinking:
 //!    the owner's file first, then the cut. At whatever point a crash occurs, the file is at least
 //!    as long as the owner's file says, and the excess is cut off.
@@ -62,8 +67,13 @@ use crate::error::Error;
 
 /// The unit of `st_blocks`.
 const STAT_BLOCK: u64 = 512;
-/// What a file system may add to a file's blocks for its own maps.
+/// What a file system may add to a file's blocks for its own maps, at least.
 const MAP_ALLOWANCE: u64 = 1 << 20;
+/// The same as a part of the file: ext4 needs 12 bytes for each extent, which may be one block.
+const MAP_SHARE: u64 = 256;
+
+/// Times that a file is cut, if its holder makes it longer before it is immutable.
+const MOST_CUTS: usize = 32;
 
 /// The directory of areas.
 pub(crate) struct Directory {
@@ -102,6 +112,8 @@ struct Unfenced {
 struct Record {
     uid: u32,
     size: Option<u64>,
+    /// Whether a request has chosen the size. Otherwise `sietch.toml` has.
+    requested: bool,
 }
 
 impl Directory {
@@ -119,7 +131,14 @@ impl Directory {
         remove_unfinished(&directory);
         let unfenced = probe(&directory.join("probe")).err();
         let reserved = Mutex::new(0);
-        Ok(Self { volume: volume.to_owned(), directory, bound, reserved, unfenced, dax: false, claim })
+        let opened =
+            Self { volume: volume.to_owned(), directory, bound, reserved, unfenced, dax: false, claim };
+        // The state that is opened next may need that room.
+        for area in opened.list().iter().filter(|area| opened.has_grown(&area.name, area.size)) {
+            let found = opened.check_size(&area.name, area.size).unwrap_or_default();
+            tracing::warn!("{found}");
+        }
+        Ok(opened)
     }
 
     /// The same on persistent memory, or why it is not.
@@ -191,12 +210,17 @@ impl Directory {
         let text = std::fs::read_to_string(self.owner_path(name)).ok()?;
         let mut lines = text.lines();
         let uid = lines.next()?.trim().parse().ok()?;
-        let size = lines.find_map(|line| line.strip_prefix("size ")?.trim().parse().ok());
-        Some(Record { uid, size })
+        let size = |line: &str| {
+            let (word, bytes) = line.split_once(' ')?;
+            ["size", "made"].contains(&word).then_some((bytes.trim().parse().ok()?, word == "size"))
+        };
+        let (size, requested) = lines.find_map(size).unzip();
+        Some(Record { uid, size, requested: requested == Some(true) })
     }
 
     fn keep(&self, name: &str, record: &Record) -> Result<(), ErrorReply> {
-        let size = record.size.map_or_else(String::new, |size| format!("size {size}\n"));
+        let word = if record.requested { "size" } else { "made" };
+        let size = record.size.map_or_else(String::new, |size| format!("{word} {size}\n"));
         let path = self.owner_path(name);
         let text = format!("{}\n{size}", record.uid);
         let written = write_durably(&path, &text).or_else(|error| match error.kind() {
@@ -220,14 +244,14 @@ impl Directory {
     pub(crate) fn find(&self, name: &str) -> Option<AreaInfo> {
         let metadata = self.path(name).symlink_metadata().ok()?;
         let record = self.record(name);
-        let recorded = record.as_ref().and_then(|record| record.size);
-        let size = recorded.unwrap_or(metadata.len());
+        let recorded = record.as_ref().is_some_and(|record| record.requested);
+        let size = record.as_ref().and_then(|record| record.size).unwrap_or(metadata.len());
         Some(AreaInfo {
             name: name.to_owned(),
             uid: record.map(|record| record.uid),
             size,
             charge: size,
-            recorded: recorded.is_some(),
+            recorded,
             allocated: metadata.blocks().saturating_mul(STAT_BLOCK),
             extents: None,
         })
@@ -305,7 +329,7 @@ impl Directory {
     pub(crate) fn create(&self, name: &str, uid: u32, size: u64) -> Result<(), ErrorReply> {
         let _room = self.reserve(size)?;
         // An owner's file without an area means nothing: a crash here leaves nothing.
-        self.keep(name, &Record { uid, size: Some(size) })?;
+        self.keep(name, &Record { uid, size: Some(size), requested: true })?;
         area::create(&self.path(name), size, &mut |_| {}).map_err(|error| {
             // The first error is the one to report; alone the file means nothing.
             drop(std::fs::remove_file(self.owner_path(name)));
@@ -323,12 +347,13 @@ impl Directory {
         if found.is_some() {
             self.check(name, uid, size)?;
             self.free(name)?;
-            if recorded.is_some() {
-                // A crash in the middle of growing left more than was promised.
-                self.check_size(name, size);
+            if self.record(name).is_some_and(|record| record.size.is_none()) {
+                self.keep(name, &Record { uid, size: Some(size), requested: false })?;
             }
+            // A crash in the middle of growing left more than was promised.
+            self.check_size(name, size);
         } else {
-            self.keep(name, &Record { uid, size: None })?;
+            self.keep(name, &Record { uid, size: Some(size), requested: false })?;
             let _room = self.reserve(size)?;
             area::create(&path, size, &mut |_| {}).map_err(|error| self.of_area(name, &error))?;
         }
@@ -356,12 +381,10 @@ impl Directory {
         if !held {
             self.free(name)?;
         }
-        let record = Record { uid, size: Some(size) };
+        let record = Record { uid, size: Some(size), requested: true };
         if size > found.size {
             let _room = self.reserve(size - found.size)?;
-            if found.recorded {
-                self.check_size(name, found.size);
-            }
+            self.check_size(name, found.size);
             area::extend(&self.path(name), found.size, size).map_err(|error| self.of_area(name, &error))?;
             return self.keep(name, &record);
         }
@@ -424,6 +447,10 @@ impl Directory {
     /// stops them, or what does not.
     pub(crate) fn fence(&self, name: &str) -> Result<String, String> {
         let path = self.path(name);
+        let size = self.find(name).map_or(0, |found| found.size);
+        if self.dax || self.unfenced.is_some() {
+            self.check_size(name, size);
+        }
         if self.dax {
             return match self.move_away(name) {
                 Ok(()) => {
@@ -439,19 +466,37 @@ impl Directory {
         if let Some(unfenced) = &self.unfenced {
             return Err(unfenced.why.clone());
         }
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let set = || {
-            let file = rustix::fs::open(&path, flags, Mode::empty())?;
-            let now = rustix::fs::ioctl_getflags(&file)?;
-            rustix::fs::ioctl_setflags(&file, now | IFlags::IMMUTABLE)?;
-            // What the holder wrote before the flag is settled when this returns.
-            rustix::fs::fsync(&file)
-        };
-        match set() {
+        match shut(&path, size) {
             Ok(()) => Ok("its file is immutable: writes fail, also through open descriptors".to_owned()),
             Err(Errno::NOENT) => Ok("it had not been made yet".to_owned()),
             Err(error) => Err(format!("cannot make {} immutable: {error}", path.display())),
         }
+    }
+
+    /// Whether [`Directory::shut`] has an effect.
+    pub(crate) fn can_shut(&self) -> bool {
+        self.unfenced.is_none()
+    }
+
+    /// Cuts the area back to its size and makes it immutable, until it is used again.
+    pub(crate) fn shut(&self, name: &str) -> Result<(), String> {
+        let Some(found) = self.find(name) else { return Ok(()) };
+        shut(&self.path(name), found.size)
+            .map_err(|error| format!("VSA {name}: cannot make its file immutable: {error}"))
+    }
+
+    /// Whether a process can write to the area.
+    pub(crate) fn is_written(&self, name: &str) -> bool {
+        // One that cannot be opened is gone, or its next user finds why.
+        area::is_written(&self.path(name)).unwrap_or(false)
+    }
+
+    /// Whether the area is longer than `size`, or has blocks beyond its end.
+    pub(crate) fn has_grown(&self, name: &str, size: u64) -> bool {
+        let Ok(found) = rustix::fs::lstat(self.path(name)) else { return false };
+        // The size in the owner's file is newer than the one in a grant.
+        let recorded = || self.record(name).and_then(|record| record.size).unwrap_or(size);
+        exceeds(&found, size) && exceeds(&found, recorded())
     }
 
     /// Puts a copy of the area in its place.
@@ -459,7 +504,8 @@ impl Directory {
         let path = self.path(name);
         let copy = self.directory.join(format!("{name}.vsa.moving"));
         let from = File::open(&path)?;
-        let length = from.metadata()?.len();
+        let size = self.record(name).and_then(|record| record.size).unwrap_or(u64::MAX);
+        let length = from.metadata()?.len().min(size);
         let moved = || {
             area::create(&copy, length, &mut |_| {}).map_err(|error| io::Error::other(error.to_string()))?;
             let mut to = File::options().write(true).open(&copy)?;
@@ -481,18 +527,22 @@ impl Directory {
         let path = self.path(name);
         // The size in the owner's file is newer than the one in a grant.
         let size = self.record(name).and_then(|record| record.size).unwrap_or(size);
-        let metadata = path.symlink_metadata().ok()?;
-        let (length, reserved) = (metadata.len(), metadata.blocks().saturating_mul(STAT_BLOCK));
+        let found = rustix::fs::lstat(&path).ok()?;
+        let (length, reserved) = (found.st_size.cast_unsigned(), allocated(&found));
         if length < size {
             return Some(format!("VSA {name}: cut short to {length} of {size} bytes by its holder"));
         }
-        if length == size && reserved <= size.saturating_add(MAP_ALLOWANCE) {
+        if length == size && reserved <= size {
             return None;
         }
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // Truncating to the same length frees what was reserved beyond it.
         let cut =
             rustix::fs::open(&path, flags, Mode::empty()).and_then(|file| rustix::fs::ftruncate(&file, size));
+        if !exceeds(&found, size) {
+            return None;
+        }
+        let cut = cut.or_else(|error| if error == Errno::PERM { shut(&path, size) } else { Err(error) });
         let grown = format!("had grown to {length} bytes, {reserved} on disk,");
         Some(match cut {
             Ok(()) => format!("VSA {name}: {grown} and was cut back to {size}"),
@@ -537,6 +587,38 @@ fn remove_unfinished(directory: &Path) {
             tracing::warn!(%error, path = %entry.path().display(), "an unfinished file could not be removed");
         }
     }
+}
+
+/// Bytes on disk.
+fn allocated(found: &rustix::fs::Stat) -> u64 {
+    found.st_blocks.cast_unsigned().saturating_mul(STAT_BLOCK)
+}
+
+/// Whether a file is longer than `size`, or has blocks beyond its end.
+fn exceeds(found: &rustix::fs::Stat, size: u64) -> bool {
+    found.st_size.cast_unsigned() > size
+        || allocated(found) > size.saturating_add(MAP_ALLOWANCE.max(size / MAP_SHARE))
+}
+
+/// Cuts a file back to `size` bytes if it is longer, and makes it immutable.
+fn shut(path: &Path, size: u64) -> Result<(), Errno> {
+    let open = |access| rustix::fs::open(path, access | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    let file = open(OFlags::RDONLY)?;
+    let flags = rustix::fs::ioctl_getflags(&file)?;
+    for _ in 0..MOST_CUTS {
+        let mut cut = Ok(());
+        if exceeds(&rustix::fs::fstat(&file)?, size) {
+            rustix::fs::ioctl_setflags(&file, flags - IFlags::IMMUTABLE)?;
+            cut = open(OFlags::RDWR).and_then(|file| rustix::fs::ftruncate(&file, size));
+        }
+        rustix::fs::ioctl_setflags(&file, flags | IFlags::IMMUTABLE)?;
+        // Of a disk that fails, what cannot be cut stays.
+        if cut.is_err() || !exceeds(&rustix::fs::fstat(&file)?, size) {
+            break;
+        }
+    }
+    // What the holder wrote before the flag is settled when this returns.
+    rustix::fs::fsync(&file)
 }
 
 /// Clears the immutable flag.

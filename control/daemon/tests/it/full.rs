@@ -6,6 +6,7 @@
 //!    Deleting and creating work again as soon as there is room.
 //! 2. The daemon's own state is on the full file system. A grant that cannot be recorded is
 //!    refused. When there is room again the same daemon continues, and the next one has all grants.
+//! 3. Revoking needs no room. It is recorded when there is some.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::scene::{self, Scene};
-use sietch_protocol::{CallError, ErrorKind, ErrorReply, HeldGrant};
+use sietch_protocol::{CallError, Connection, ErrorKind, ErrorReply, HeldGrant, Target};
 
 const MIB: u64 = 1 << 20;
 /// Where the small file system is mounted, for the child.
@@ -119,7 +120,7 @@ fn areas_child() {
     };
     assert!(made >= 3 && error.kind == ErrorKind::Full, "{made}: {error}");
     assert!(error.to_string().contains("volume small"), "{error}");
-    let sizes = |connection: &mut sietch_protocol::Connection| -> Vec<(String, u64)> {
+    let sizes = |connection: &mut Connection| -> Vec<(String, u64)> {
         let mut all: Vec<_> =
             connection.vsas().unwrap().into_iter().map(|area| (area.path, area.size)).collect();
         all.sort();
@@ -224,6 +225,50 @@ fn state_child() {
 }
 
 #[test]
+#[ignore = "the child of a test below"]
+fn revoke_child() {
+    let Some(mount) = std::env::var_os(MOUNT).map(PathBuf::from) else { return };
+    let scene = Scene::own("full-revoke");
+    assert!(scene.root.starts_with(&mount), "{:?}", scene.root);
+    scene.configure("");
+    let daemon = scene.start();
+    let mut connection = scene.connect();
+    let names: Vec<String> = (0..12).map(|n| format!("area{n}")).collect();
+    for name in &names {
+        connection.create_vsa(name, 64 << 10, None).unwrap();
+    }
+    let (_, file) = connection.acquire_vsa("area0").unwrap();
+    let path = hog(&mount);
+    let mut said = Vec::new();
+    for name in &names {
+        said.extend(connection.revoke(Target::Name(name.clone())).unwrap());
+    }
+    eprintln!("{said:#?}");
+    assert!(rustix::io::pwrite(&file, &[1; 4096], 0).is_err(), "{said:?}");
+    assert!(
+        said.iter().any(|line| line.contains("not recorded yet")),
+        "the state never needed a block: {said:?}"
+    );
+    let check = |connection: &mut Connection| {
+        for name in &names {
+            let error = refused(connection.acquire_vsa(name));
+            assert_eq!(error.kind, ErrorKind::Revoked, "{error}");
+        }
+    };
+    check(&mut connection);
+    std::fs::remove_file(path).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    daemon.crash();
+    let _daemon = scene.start();
+    let mut again = scene.connect();
+    check(&mut again);
+    again.restore("area0").unwrap();
+    drop(file);
+    again.acquire_vsa("area0").unwrap();
+    drop(connection);
+}
+
+#[test]
 fn a_really_full_file_system_refuses_and_loses_nothing() {
     on_a_small_file_system(
         "a_really_full_file_system_refuses_and_loses_nothing",
@@ -238,6 +283,16 @@ fn a_daemon_whose_state_has_no_room_refuses_and_continues() {
     on_a_small_file_system(
         "a_daemon_whose_state_has_no_room_refuses_and_continues",
         "state_child",
+        16 * MIB,
+        true,
+    );
+}
+
+#[test]
+fn a_revocation_on_a_full_disk_takes_effect_and_is_recorded_later() {
+    on_a_small_file_system(
+        "a_revocation_on_a_full_disk_takes_effect_and_is_recorded_later",
+        "revoke_child",
         16 * MIB,
         true,
     );

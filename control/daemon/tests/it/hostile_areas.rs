@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::scene::{self, Scene};
-use sietch_protocol::{Protection, Target};
+use sietch_protocol::{CallError, ErrorKind, Protection, Target};
 
 const MIB: u64 = 1 << 20;
 const OTHER_USER: u32 = 61_897;
@@ -89,11 +89,10 @@ fn a_writer_revoked_under_load_writes_no_more() {
     let mut connection = scene.connect();
     for (volume, _) in &victims {
         let path = format!("/{volume}/prey");
-        let label = if volume == "main" { "prey".to_owned() } else { path.clone() };
         let mut application = scene.application(Some(OTHER_USER));
         application.command(&format!("storm {path}"), "DID");
-        let status = scene.status();
-        let prey = status.vsas.iter().find(|vsa| vsa.name == label).unwrap();
+        let areas = connection.vsas().unwrap();
+        let prey = areas.iter().find(|area| area.path == path).unwrap();
         let fenced = !matches!(prey.protection, Protection::None(_));
         connection.revoke(Target::Name(path.clone())).unwrap();
         check_victims(&victims);
@@ -211,4 +210,66 @@ fn two_concurrent_requests_share_one_quota() {
             root.delete_vsa(&areas[0].path).unwrap();
         }
     }
+}
+
+/// Waits until the file of the area `name` on the volume `main` has `size` bytes again.
+fn wait_until_cut(scene: &Scene, file: &OwnedFd, size: u64) {
+    scene.wait_for("the file to be cut back", |_| {
+        rustix::fs::fstat(file).unwrap().st_size.cast_unsigned() == size
+    });
+}
+
+/// A holder that makes its file longer takes room of all: it has the area for a moment longer.
+#[test]
+fn a_holder_that_makes_its_file_longer_loses_its_area() {
+    let scene = Scene::own("hostile-grows");
+    scene.configure("");
+    let _daemon = scene.start();
+    let mut connection = scene.connect();
+    connection.create_vsa("prey", MIB, None).unwrap();
+    let (grant, file) = connection.acquire_vsa("prey").unwrap();
+    let began = std::time::Instant::now();
+    rustix::fs::ftruncate(&file, 64 * MIB).unwrap();
+    wait_until_cut(&scene, &file, MIB);
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+    scene.wait_for("the grant to end", |status| status.vsas.iter().all(|vsa| vsa.holder.is_none()));
+    assert!(connection.release(grant.grant).is_err(), "it has the grant still");
+    if connection.vsas().unwrap()[0].protection == Protection::KernelEnforced {
+        assert!(rustix::fs::ftruncate(&file, 64 * MIB).is_err());
+        assert!(rustix::io::pwrite(&file, &[1; 4096], 0).is_err());
+    }
+    drop(file);
+    let (_, file) = scene::until_done(|| connection.acquire_vsa("prey"));
+    assert_eq!(rustix::io::pwrite(&file, &[1; 4096], 0), Ok(4096), "another holder has all of it");
+}
+
+/// The same of a former holder, which has no grant that could end.
+#[test]
+fn a_former_holder_that_keeps_its_descriptor_can_write_no_more() {
+    let scene = Scene::own("hostile-former");
+    scene.configure("");
+    let _daemon = scene.start();
+    let mut connection = scene.connect();
+    connection.create_vsa("prey", MIB, None).unwrap();
+    let (grant, file) = connection.acquire_vsa("prey").unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock).unwrap();
+    connection.release(grant.grant).unwrap();
+    rustix::fs::ftruncate(&file, 64 * MIB).unwrap();
+    wait_until_cut(&scene, &file, MIB);
+    let Err(CallError::Refused(busy)) = connection.delete_vsa("prey") else {
+        panic!("its blocks would count for no user");
+    };
+    assert_eq!(busy.kind, ErrorKind::Busy, "{busy}");
+    connection.acquire_vsa("prey").expect_err("the former holder could write to it");
+    let areas = connection.vsas().unwrap();
+    assert_eq!((areas.len(), areas[0].size), (1, MIB), "it counts as before");
+    if areas[0].protection != Protection::KernelEnforced {
+        eprintln!(
+            "SKIPPED part of a_former_holder_that_keeps_its_descriptor_can_write_no_more: needs immutable files"
+        );
+        return;
+    }
+    scene.wait_for("the file to be shut", |_| rustix::io::pwrite(&file, &[1; 4096], 0).is_err());
+    drop(file);
+    scene::until_done(|| connection.delete_vsa("prey"));
 }

@@ -230,3 +230,60 @@ fn an_area_that_a_former_holder_can_write_is_neither_removed_nor_resized() {
         assert_eq!((kept.st_size, kept.st_blocks), (0, 0), "a reader keeps blocks of it");
     }
 }
+
+/// What `sietch.toml` says of an area that it made is what counts, not the length of its file.
+#[test]
+fn an_area_has_the_size_that_it_was_made_with() {
+    let scratch = Scratch::new("made");
+    let areas = Directory::open("main", scratch.0.join("areas"), None, &mut Vec::new()).unwrap();
+    let held = areas.prepare("a", 7, SIZE).unwrap();
+    rustix::fs::ftruncate(&held, 8 << 20).unwrap();
+    let found = areas.find("a").unwrap();
+    assert_eq!((found.size, found.recorded), (SIZE, false), "its holder has chosen its size");
+    assert!(areas.has_grown("a", SIZE));
+    drop(areas);
+    let areas = Directory::open("main", scratch.0.join("areas"), None, &mut Vec::new()).unwrap();
+    assert_eq!(rustix::fs::fstat(&held).unwrap().st_size.cast_unsigned(), SIZE, "not cut at the start");
+    assert!(!areas.has_grown("a", SIZE));
+    drop(held);
+    assert!(areas.prepare("a", 7, 2 * SIZE).unwrap_err().cause.contains("the area has 64KiB"));
+    drop(areas.prepare("a", 7, SIZE).unwrap());
+}
+
+/// A holder that makes its file longer all the time cannot do so any more when it is revoked, and
+/// does not keep the length.
+#[test]
+fn an_area_that_grows_while_it_is_revoked_is_cut_back() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let scratch = Scratch::new("grows");
+    let areas = Directory::open("main", scratch.0.join("areas"), None, &mut Vec::new()).unwrap();
+    if !areas.can_shut() {
+        eprintln!("SKIPPED an_area_that_grows_while_it_is_revoked_is_cut_back: needs ext4 and root");
+        return;
+    }
+    let held = areas.prepare("a", 7, SIZE).unwrap();
+    rustix::fs::ftruncate(&held, 64 << 20).unwrap();
+    areas.fence("a").unwrap();
+    let length = || areas.path("a").metadata().unwrap().len();
+    assert_eq!(length(), SIZE, "it was made immutable at the length that its holder chose");
+    assert!(rustix::fs::ftruncate(&held, 64 << 20).is_err());
+    drop(held);
+
+    let held = areas.prepare("a", 7, SIZE).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let _ = rustix::io::pwrite(&held, &[7; 4096], 4 << 20);
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        areas.fence("a").unwrap();
+        // The daemon tries again each second.
+        let again =
+            (0..20).take_while(|_| areas.has_grown("a", SIZE)).filter(|_| areas.shut("a").is_ok()).count();
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(length(), SIZE, "after {again} more attempts");
+    });
+    assert_eq!(rustix::io::pwrite(&held, &[7; 4096], 0), Err(Errno::PERM));
+}

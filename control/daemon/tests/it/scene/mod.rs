@@ -16,7 +16,7 @@ use rustix::fs::MemfdFlags;
 use sietch_daemon::device::{Adoption, DeviceError, OpenedVnic, RingViolation, VnicDevices, VnicPlan};
 use sietch_daemon::{Error, Options};
 use sietch_protocol::metrics::Metric;
-use sietch_protocol::{Connection, SharedDescriptors, Status, VnicDescriptors, XskLayout};
+use sietch_protocol::{CallError, Connection, SharedDescriptors, Status, VnicDescriptors, XskLayout};
 
 /// How long anything may take before a test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -383,6 +383,17 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Repeats what is refused while the area is being shut.
+pub(crate) fn until_done<T>(mut attempt: impl FnMut() -> Result<T, CallError>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Ok(done) => return done,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
     }
 }
 
