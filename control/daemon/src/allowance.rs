@@ -53,12 +53,12 @@ impl Allowance {
         Duration::from_secs_f64((-self.left / self.rate.per_second).max(0.0))
     }
 
-    /// Counts one if it is earned. Returns whether it is.
-    pub(crate) fn take(&mut self, now: Instant) -> bool {
+    /// Counts `amount` if it is earned. Returns whether it is.
+    pub(crate) fn take(&mut self, amount: f64, now: Instant) -> bool {
         self.earn(now);
-        let earned = self.left >= 1.0;
+        let earned = self.left >= amount;
         if earned {
-            self.left -= 1.0;
+            self.left -= amount;
         }
         earned
     }
@@ -120,9 +120,9 @@ mod tests {
     fn what_is_not_earned_is_not_taken() {
         let now = Instant::now();
         let mut allowance = Allowance::new(RATE, now);
-        assert_eq!((0..800).filter(|_| allowance.take(now)).count(), 400);
+        assert_eq!((0..800).filter(|_| allowance.take(1.0, now)).count(), 400);
         let later = now + Duration::from_secs(1);
-        assert_eq!((0..800).filter(|_| allowance.take(later)).count(), 200);
+        assert_eq!((0..800).filter(|_| allowance.take(1.0, later)).count(), 200);
     }
 
     #[test]
@@ -140,12 +140,12 @@ mod tests {
     fn users_have_an_allowance_each_and_idle_ones_are_forgotten() {
         let now = Instant::now();
         let mut users = UserAllowances::new(RATE);
-        while users.of(1, now).take(now) {}
-        assert!(users.of(2, now).take(now));
+        while users.of(1, now).take(1.0, now) {}
+        assert!(users.of(2, now).take(1.0, now));
         for uid in 3..4 * REMEMBERED as u32 {
             users.of(uid, now);
         }
         assert!(users.users.len() <= REMEMBERED + 1, "{}", users.users.len());
-        assert!(!users.of(1, now).take(now), "it is remembered while it has spent some");
+        assert!(!users.of(1, now).take(1.0, now), "it is remembered while it has spent some");
     }
 }

@@ -36,6 +36,8 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::limits::shown;
+
 /// The longest text, in bytes: a Status of 64 VNICs and 64 VSAs and a Stat group of a full metrics
 /// page fit, and a client cannot make the daemon hold more than this for it.
 pub(crate) const MAX_FRAME: usize = 64 * 1024;
@@ -75,11 +77,12 @@ pub enum FrameError {
     /// Descriptors after the first byte.
     #[error("control socket: descriptors in the middle of a frame; the peer does not speak this protocol")]
     StrayDescriptors,
-    /// The text is not the message it should be.
+    /// The text is not the message it should be. The reason may quote the text, so it is escaped
+    /// and cut.
     #[error(
         "control socket: a message that cannot be understood ({0}); the two sides may have different versions"
     )]
-    Text(#[source] serde_json::Error),
+    Text(String),
     /// The socket failed.
     #[error("control socket: {0}")]
     Socket(#[source] io::Error),
@@ -111,7 +114,7 @@ pub enum Progress<T> {
 /// [`FrameError::TooLong`] if the text is over `MAX_FRAME`.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
     let mut bytes = vec![0; HEADER];
-    serde_json::to_writer(&mut bytes, message).map_err(FrameError::Text)?;
+    serde_json::to_writer(&mut bytes, message).map_err(|error| unreadable(&error))?;
     let length = bytes.len() - HEADER;
     if length > MAX_FRAME {
         return Err(FrameError::TooLong { length });
@@ -126,7 +129,11 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
 /// # Errors
 /// [`FrameError::Text`].
 pub fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T, FrameError> {
-    serde_json::from_slice(text).map_err(FrameError::Text)
+    serde_json::from_slice(text).map_err(|error| unreadable(&error))
+}
+
+fn unreadable(error: &serde_json::Error) -> FrameError {
+    FrameError::Text(shown(&error.to_string()))
 }
 
 /// The length that a header announces.

@@ -41,8 +41,9 @@
 //! ```text
 //! connection   closer                  a client's connection to the daemon; closing what was sent
 //! message
-//! storage   view
-//! types     limits   metrics   sealed   sockets   frame   administration   socket_service
+//! storage   view   socket_service
+//! frame
+//! types     limits   metrics   sealed   sockets   administration
 //! ```
 #![forbid(unsafe_code)]
 

@@ -22,7 +22,7 @@ use crate::types::{
 };
 use crate::view::{ViewError, ViewReply, ViewRequest};
 
-pub use crate::limits::{MAX_HELD, MAX_PIECE, is_name};
+pub use crate::limits::{MAX_HELD, MAX_PIECE, is_name, shown};
 
 /// A request with the id that its reply repeats.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

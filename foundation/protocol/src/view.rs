@@ -14,7 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::MAX_PIECE;
+use crate::limits::{MAX_PIECE, shown};
 
 /// The longest name of a file, in bytes: Linux's.
 pub const MAX_FILE_NAME: usize = 255;
@@ -27,8 +27,6 @@ pub(crate) const MAX_ENTRIES: usize = 256;
 /// The most bytes of names of a page: with six bytes for each that JSON escapes, and numbers beside
 /// each name, it fits a frame.
 pub const MAX_NAME_BYTES: usize = 6 << 10;
-/// The longest reason that is shown, in characters.
-const MAX_REASON: usize = 200;
 
 /// A request to a holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,7 +153,7 @@ pub enum ViewError {
 impl ViewError {
     /// The reason with control characters escaped, cut to a bounded length.
     pub fn shown(&self) -> String {
-        self.to_string().chars().take(MAX_REASON).collect::<String>().escape_debug().collect()
+        shown(&self.to_string())
     }
 }
 

@@ -166,7 +166,7 @@ impl Control {
     ) {
         self.preparing.remove(&path.label());
         let outcome = result.and_then(|opened| {
-            if requester.is_none_or(|requester| log_budget::admits(requester.uid)) {
+            if requester.is_none_or(|requester| log_budget::admits(requester.uid, &path.name)) {
                 tracing::info!(area = path.full(), ?change, "done");
             }
             self.counters.borrow_mut().areas_changed += 1;

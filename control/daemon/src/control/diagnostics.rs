@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sietch_protocol::closer::SentDescriptor;
-use sietch_protocol::message::MAX_HELD;
+use sietch_protocol::message::{MAX_HELD, shown};
 use sietch_protocol::{Capturing, ErrorKind, ErrorReply, Notice, Reply, SocketsAnswer, sockets};
 use tokio::sync::oneshot;
 
@@ -27,8 +27,6 @@ use crate::state::{Device, GrantRecord};
 const LIMIT: Duration = Duration::from_secs(1);
 /// The largest ring that is passed to an application, in bytes.
 const MAX_RING: u64 = 64 << 20;
-/// The longest reason of an application that is shown, in characters.
-const MAX_REASON: usize = 200;
 
 impl Control {
     /// Remembers that a connection answers for `grants`, and shows views of `views` among them.
@@ -190,9 +188,8 @@ impl Control {
         let what = format!("VNIC {}", record.name);
         let answered = match (outcome, question.kind) {
             (Err(reason), _) => {
-                let reason: String =
-                    reason.chars().take(MAX_REASON).collect::<String>().escape_debug().collect();
-                Err(refuse(ErrorKind::Failed, what, format!("pid {pid} cannot: {reason}"), "see its own log"))
+                let cause = format!("pid {pid} cannot: {}", shown(&reason));
+                Err(refuse(ErrorKind::Failed, what, cause, "see its own log"))
             }
             (Ok(_), DiagnosticKind::Capture) => {
                 self.diagnostics.captures.push(Capture {

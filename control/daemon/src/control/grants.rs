@@ -318,7 +318,7 @@ impl Control {
     pub(super) fn ended(&mut self, record: &GrantRecord, why: &str) {
         self.forget(record.grant);
         self.counters.borrow_mut().grants_ended += 1;
-        if log_budget::admits(record.process.uid) {
+        if log_budget::admits(record.process.uid, why) {
             tracing::info!(
                 grant = record.grant,
                 name = record.name,
@@ -355,7 +355,7 @@ impl Control {
 
     /// Logs that a process has a device.
     pub(super) fn log_grant(&self, record: &GrantRecord, what: &str) {
-        if log_budget::admits(record.process.uid) {
+        if log_budget::admits(record.process.uid, what) {
             tracing::info!(grant = record.grant, name = record.name, pid = record.process.pid, "{what}");
         }
     }

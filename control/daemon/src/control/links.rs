@@ -123,7 +123,7 @@ impl Control {
             reason: why.to_owned(),
         };
         self.notify(&record.process, &notice);
-        if log_budget::admits(record.process.uid) {
+        if log_budget::admits(record.process.uid, why) {
             tracing::info!(
                 grant = record.grant,
                 name = record.name,

@@ -1,7 +1,7 @@
 //! Warnings that Status shows.
 //!
 //! What must not happen: that a client fills the log by causing warnings. Those of a client count
-//! against the lines that its user may cause ([`log_budget`]). Status shows the newest in any case.
+//! against the bytes that its user may cause ([`log_budget`]). Status shows the newest in any case.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ impl Warnings {
             }
             self.0.push_back(warning.to_owned());
         }
-        user.is_none_or(log_budget::admits)
+        user.is_none_or(|user| log_budget::admits(user, warning))
     }
 
     /// Those that are kept, oldest first.

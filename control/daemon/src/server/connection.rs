@@ -96,15 +96,16 @@ pub(super) async fn connection(number: u64, admitted: Admitted, shared: Shared) 
         End::Slow(what) => {
             counters.borrow_mut().slow_clients += 1;
             refuse_connection(&socket, what, "reconnect");
-            if log_budget::admits(uid) {
+            if log_budget::admits(uid, what) {
                 tracing::warn!(pid, uid, what, "client dropped");
             }
         }
         End::Broken(error) => {
             counters.borrow_mut().protocol_errors += 1;
-            refuse_connection(&socket, &error.to_string(), "use programs of one version");
-            if log_budget::admits(uid) {
-                tracing::warn!(pid, uid, %error, "client dropped");
+            let error = error.to_string();
+            refuse_connection(&socket, &error, "use programs of one version");
+            if log_budget::admits(uid, &error) {
+                tracing::warn!(pid, uid, error, "client dropped");
             }
         }
     }

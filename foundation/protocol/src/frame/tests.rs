@@ -82,6 +82,18 @@ fn deep_nesting_is_an_error_and_no_stack_overflow() {
     assert!(matches!(decode::<crate::message::ClientFrame>(&text), Err(FrameError::Text(_))));
 }
 
+/// What a decoder says of a text quotes it: a log line of it stays one line, and short.
+#[test]
+fn an_error_about_a_text_is_one_short_line_without_control_characters() {
+    let name = format!("\n\u{1b}[2J\u{9b}FORGED{}", "X".repeat(60_000));
+    for request in [serde_json::json!(name), serde_json::json!({ name: 1 })] {
+        let text = serde_json::json!({ "id": 1, "request": request }).to_string();
+        let error = decode::<crate::message::ClientFrame>(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("FORGED") && error.len() < 600, "{} bytes: {error:.600}", error.len());
+        assert!(!error.chars().any(char::is_control), "{error:?}");
+    }
+}
+
 #[test]
 fn descriptors_arrive_with_their_own_frame_among_any_others() {
     let (sender, receiver) = pair();

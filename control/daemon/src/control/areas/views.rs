@@ -146,7 +146,7 @@ impl Control {
         let (pid, client) = (record.process.pid, record.client.clone());
         let answered = match outcome {
             Ok(answer) => check(answer, question.operation, descriptors).map_err(|why| {
-                if log_budget::admits(record.process.uid) {
+                if log_budget::admits(record.process.uid, &why) {
                     tracing::warn!(pid, client, area = question.path, why, "a view's answer is refused");
                 }
                 self.counters.borrow_mut().view_answers_refused += 1;
