@@ -437,6 +437,11 @@ impl User {
         Ok(())
     }
 
+    /// Whether it may use a key.
+    pub(crate) fn may_use_key(&self, key: &[u8]) -> bool {
+        self.keys.hold(key)
+    }
+
     /// Whether it may be subscribed to these.
     pub(crate) fn may_keep(&self, channels: &BTreeSet<Box<[u8]>>, patterns: &BTreeSet<Box<[u8]>>) -> bool {
         channels.iter().all(|name| self.channels.hold(name))

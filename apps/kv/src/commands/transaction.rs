@@ -3,12 +3,13 @@
 //! 1. After MULTI the shard queues commands. A command that is refused at that time breaks the
 //!    transaction: EXEC replies EXECABORT.
 //! 2. WATCH notes a key's version. EXEC replies nil if a version has changed, or if the time of a
-//!    key is over that was not when the watch began.
+//!    key is over that was not when the watch began. A key that the user may no longer use counts
+//!    as changed, so that the reply says nothing about it.
 //! 3. EXEC runs the whole queue at once. Its effects are in one log record, so a transaction is
 //!    atomic in a crash, too.
 
 use super::context::{Command, Context, Outcome};
-use crate::acl::Denied;
+use crate::acl::{DEFAULT, Denied};
 use crate::clients::{Transaction, Watch};
 use crate::foundation::command::{Keys, flag};
 use crate::foundation::protocol::Fault;
@@ -108,8 +109,13 @@ fn unwatch(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
 fn watched_key_changed(context: &Context<'_>) -> bool {
     let store = context.data.store_ref();
     let now = context.data.now();
+    let users = &store.users;
+    let user = users.get(&context.client.user).filter(|_| !users.is_open());
     context.client.watches.iter().any(|(watched, watch)| {
         let (database, key) = (watched.0, &watched.1);
+        if user.is_some_and(|user| !user.may_use_key(key)) {
+            return true;
+        }
         let changed = store.version(watched) != watch.version;
         if watch.overdue {
             // The removal of such a key is no change: its time was over when the watch began.
@@ -126,9 +132,14 @@ fn denied(context: &Context<'_>, number: u16, command: &Command, arguments: &[&[
     if users.is_open() {
         return None;
     }
-    // As in Redis, a client whose user was deleted in this transaction goes on as the default one.
-    let user = users.get(&context.client.user).or_else(|| users.get(b"default"))?;
-    user.permit(number, &command.spec, arguments).err().map(Denied::fault)
+    // As in Redis, a client whose user was deleted in this transaction goes on as the default one;
+    // unlike in Redis, only where that one needs no password.
+    let fallback = || users.get(DEFAULT).filter(|_| users.admits_unauthenticated());
+    match users.get(&context.client.user).or_else(fallback) {
+        Some(user) => user.permit(number, &command.spec, arguments).err().map(Denied::fault),
+        None if command.spec.flags.has(flag::NO_AUTH) => None,
+        None => Some(Fault::NOT_AUTHENTICATED),
+    }
 }
 
 fn exec(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {

@@ -6,6 +6,8 @@
 //!    ready keys are served in order: the command of the oldest waiter is run again. If it still
 //!    finds nothing, the client stays in its queues. Otherwise it has its reply, and its input is
 //!    processed.
+//!    The rules of its user may have changed since: they are checked again, and a command that they
+//!    refuse now ends with their error, as in Redis 7.2 (7.0 runs it).
 //!    With several shards, a client that needs other shards is served in an exclusive section, and
 //!    only if the value is of the type that it waits for.
 //! 3. A deadline answers with the command's timeout reply.
@@ -161,7 +163,9 @@ impl Shard {
         let Some((number, command)) = self.table.find(borrowed[0]) else {
             return;
         };
-        if self.observed[number as usize] {
+        if let Err(fault) = self.authorize(client, number, command, &borrowed) {
+            self.reject(client, Some(number), &fault);
+        } else if self.observed[number as usize] {
             self.call(client, command, |context| context.run_observed_again(number, &borrowed));
         } else {
             self.call(client, command, |context| context.run(number, &borrowed));

@@ -324,9 +324,9 @@ impl Shard {
         }
         if !client.authenticated && !users.admits_unauthenticated() && !command.spec.flags.has(flag::NO_AUTH)
         {
-            return Err(Fault::of("NOAUTH Authentication required."));
+            return Err(Fault::NOT_AUTHENTICATED);
         }
-        let user = users.get(&client.user).ok_or(Fault::of("NOAUTH Authentication required."))?;
+        let user = users.get(&client.user).ok_or(Fault::NOT_AUTHENTICATED)?;
         user.permit(number, &command.spec, arguments).map_err(Denied::fault)
     }
 

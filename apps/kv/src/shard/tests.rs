@@ -17,6 +17,7 @@ mod observation;
 mod partitions;
 mod protocol;
 mod recovery;
+mod rights;
 mod sessions;
 mod slices;
 

@@ -89,10 +89,23 @@ fn set_user(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
-/// Closes the clients of a user with subscriptions that the user no longer may have.
+/// Closes the clients of a user that receive what it may no longer receive: by subscriptions, or as
+/// monitors. Redis closes them if the user lost the channels, but not if it lost the command.
 fn close_listeners(context: &mut Context<'_>, name: &[u8]) {
     let Some(user) = context.data.store_ref().users.get(name).cloned() else { return };
-    let listens = |client: &Client| client.user == name && !user.may_keep(&client.channels, &client.patterns);
+    let may_run = |command: &[u8]| {
+        let found = context.table.find(command);
+        found.is_some_and(|(number, row)| user.permit(number, &row.spec, &[command]).is_ok())
+    };
+    let (channels, patterns) = (may_run(b"subscribe"), may_run(b"psubscribe"));
+    let monitors = may_run(b"monitor");
+    let listens = |client: &Client| {
+        client.user == name
+            && ((client.monitor && !monitors)
+                || (!client.channels.is_empty() && !channels)
+                || (!client.patterns.is_empty() && !patterns)
+                || !user.may_keep(&client.channels, &client.patterns))
+    };
     context.each_clients(|clients| {
         let doomed: Vec<_> = clients.iter().filter(|client| listens(client)).map(Client::id).collect();
         doomed.into_iter().for_each(|id| clients.close(id, Closing::Now));

@@ -37,6 +37,9 @@ impl Fault {
     /// A cursor of the SCAN family that is no number.
     pub(crate) const BAD_CURSOR: Self = Self::of("ERR invalid cursor");
 
+    /// The client must authenticate first.
+    pub(crate) const NOT_AUTHENTICATED: Self = Self::of("NOAUTH Authentication required.");
+
     /// A constant error.
     pub(crate) const fn of(text: &'static str) -> Self {
         Self(Cow::Borrowed(text.as_bytes()))

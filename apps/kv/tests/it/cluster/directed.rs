@@ -115,6 +115,31 @@ fn a_blocked_client_is_served_from_any_shard() {
 }
 
 #[test]
+fn a_blocked_client_of_any_shard_is_refused_what_its_user_lost() {
+    let refused = "-NOPERM this user has no permissions to access one of the keys used as arguments\r\n";
+    for seed in 0..10 {
+        let Two { mut cluster, first, second, a, b } = two(seed);
+        for (waits, admin) in [(first, second), (second, first)] {
+            for command in [format!("BLPOP {a} {b} 0"), format!("BLMOVE {a} {b} LEFT LEFT 0")] {
+                for key in [&a, &b] {
+                    let alone = [format!("BLPOP {key} 0"), command.clone()];
+                    for waiting in alone.iter().filter(|command| !command.contains("MOVE") || *key == a) {
+                        cluster.request(admin, "ACL SETUSER bob reset on nopass allkeys +@all");
+                        assert_eq!(cluster.request(waits, "AUTH bob x"), "+OK\r\n");
+                        assert_eq!(cluster.request(waits, waiting), "");
+                        assert_eq!(cluster.request(admin, "ACL SETUSER bob resetkeys ~x"), "+OK\r\n");
+                        assert_eq!(cluster.request(admin, &format!("RPUSH {key} x")), ":1\r\n");
+                        assert_eq!(text(cluster.take(waits)), refused, "{waiting}, seed {seed}");
+                        assert_eq!(cluster.request(admin, &format!("LPOP {key}")), "$1\r\nx\r\n");
+                        assert_eq!(cluster.request(waits, "RESET"), "+RESET\r\n");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_blocked_client_times_out_and_can_be_unblocked() {
     let Two { mut cluster, first, second, a, b } = two(6);
     assert_eq!(cluster.request(first, &format!("BRPOPLPUSH {a} {b} 0.01")), "");
