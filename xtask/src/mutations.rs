@@ -77,7 +77,7 @@ const fn file_system(
     Mutation { file, find, with, test: ("sietch-fs", filter) }
 }
 
-const MUTATIONS: [Mutation; 31] = [
+const MUTATIONS: [Mutation; 32] = [
     // Superblocks of a log: whole, and the newest.
     log(LAYOUT, "|| raw.checksum.get() != superblock_checksum(bytes)", "", "superblocks"),
     log(
@@ -86,6 +86,7 @@ const MUTATIONS: [Mutation; 31] = [
         "generation(b) > u64::MAX - 9 && generation(&found) > 0",
         "crash::power_loss_at",
     ),
+    log(LAYOUT, "sequence < SEQUENCE_LIMIT", "sequence < u64::MAX || sequence > 0", "forged::sequences"),
     // Records: whole, in their place, of this log.
     log(
         LAYOUT,
@@ -195,11 +196,10 @@ const MUTATIONS: [Mutation; 31] = [
 ];
 
 /// Comparisons without a mutation: a part of their line, and the reason.
-const EXEMPT: [(&str, &str, &str); 16] = [
+const EXEMPT: [(&str, &str, &str); 15] = [
     (LAYOUT, "header.magic.get() != RECORD_MAGIC", "a cheap filter in front of the checksum"),
     (LAYOUT, "raw.snapshot_stream.get() != 0", "how the format says that there is no snapshot"),
     (LAYOUT, "self.stream == log_stream", "which kind of stream it is, no proof"),
-    (LAYOUT, "self.generation < u64::MAX - 8", "numbers of a hostile writer, behind a checksum"),
     (LAYOUT, "w[0].first < w[1].first", "numbers of a hostile writer, behind a checksum"),
     (LAYOUT, "run.epoch <= self.epoch", "numbers of a hostile writer, behind a checksum"),
     (LAYOUT, "last.epoch != self.epoch", "how many places are remembered"),

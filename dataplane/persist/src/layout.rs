@@ -260,6 +260,10 @@ const _: () = assert!(std::mem::offset_of!(RawSuperblock, closed) == 3952);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, proven) == 3960);
 const SUPERBLOCK_CHECKED_FROM: usize = 12;
 
+/// No sequence and no generation comes near this by counting, so adding to a smaller one cannot
+/// overflow.
+const SEQUENCE_LIMIT: u64 = 1 << 62;
+
 /// The records that one owner of the log appended between two openings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
@@ -446,7 +450,7 @@ impl Superblock {
             && segment >= SEGMENT_RANGE.0
             && self.segment_bytes <= 1 << 30
             && self.segment_count >= MIN_SEGMENTS
-            && self.generation < u64::MAX - 8
+            && self.sequences().all(|sequence| sequence < SEQUENCE_LIMIT)
             && u64::from(self.segment_count)
                 .checked_mul(segment)
                 .and_then(|bytes| bytes.checked_add(DATA_START))
@@ -460,6 +464,13 @@ impl Superblock {
             })
             && self.runs.windows(2).all(|w| w[0].first < w[1].first && w[0].epoch < w[1].epoch)
             && self.runs.last().is_none_or(|run| run.epoch <= self.epoch)
+    }
+
+    /// All numbers that count records, and the generation.
+    fn sequences(&self) -> impl Iterator<Item = u64> {
+        let counts = [self.generation, self.clean, self.proven, self.head];
+        let snapshot = self.snapshot.map(|snapshot| snapshot.last);
+        counts.into_iter().chain(snapshot).chain(self.runs.iter().map(|run| run.first))
     }
 }
 

@@ -106,8 +106,7 @@ fn fit(superblock: &mut Superblock, capacity: u64) -> Result<(), OpenError> {
         return Ok(());
     }
     let count = (capacity - DATA_START) / u64::from(superblock.segment_bytes);
-    // No more than before, which has 32 bits.
-    let count = superblock.segment_count.min(count as u32);
+    let count = superblock.segment_count.min(u32::try_from(count).unwrap_or(u32::MAX));
     let named = superblock.snapshot.map(|snapshot| snapshot.segment);
     let named = superblock.runs.iter().map(|run| run.segment).chain(named);
     let furthest = named.max().unwrap_or_default().max(MIN_SEGMENTS - 1);

@@ -26,12 +26,27 @@ pub(crate) fn log(data: &[u8]) {
         let mut disk = MemoryQueue::new(16384 + 24 * 16384);
         let options = persist::FormatOptions { identity: 3, segment_bytes: Some(16384) };
         Log::format(&mut disk, options).expect("large enough");
-        let (mut log, _) = Log::open(disk, persist::Options::default(), &mut |_| Ok(())).expect("new");
+        let open = |disk: MemoryQueue| {
+            Log::open(disk, persist::Options::default(), &mut |_| Ok(())).expect("whole").0
+        };
+        let written = |log: &mut Log<MemoryQueue>| {
+            log.submit().expect("a memory does not fail");
+            while log.poll().expect("a memory does not fail") < log.last() || log.is_snapshotting() {}
+        };
+        let mut log = open(disk);
+        log.append(&[6; 10]).expect("room");
+        log.begin_snapshot().expect("room");
+        log.snapshot_append(&[5; 300]).expect("room");
+        log.finish_snapshot().expect("a memory does not fail");
+        written(&mut log);
+        log.append(&[8]).expect("room");
+        written(&mut log);
+        // A second run.
+        let mut log = open(log.into_disk());
         for length in [0, 1, 100, 5000, 20_000] {
             log.append(&vec![7; length]).expect("room");
         }
-        log.submit().expect("a memory does not fail");
-        while log.poll().expect("a memory does not fail") < log.last() {}
+        written(&mut log);
         log.into_disk().into_bytes()
     });
     let area = patched(image, data);

@@ -8,6 +8,7 @@ mod history;
 mod crash;
 mod faults;
 mod files;
+mod forged;
 mod golden;
 mod kill;
 mod properties;
