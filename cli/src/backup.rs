@@ -42,6 +42,12 @@ fn failed(cause: BackupError) -> Error {
     Error::Store(Box::new(cause))
 }
 
+/// A backup that cannot be restored, by the name of its file.
+fn unreadable(file: &Path, cause: &BackupError) -> Error {
+    let file = if file.as_os_str() == PIPE { Path::new("standard input") } else { file };
+    Error::Store(format!("{}: {cause}", file.display()).into())
+}
+
 fn area_failed(cause: impl std::fmt::Display) -> BackupError {
     BackupError::Area(cause.to_string())
 }
@@ -225,7 +231,7 @@ fn restore_through(socket: &Path, arguments: &RestoreArguments) -> Result<(), Er
     let mut input = open_backup(&arguments.file)?;
     let name = arguments.vsa.as_str();
     become_user(user_of(&mut administration::connect(socket)?, name)?)?;
-    let (header, image) = Image::read(&mut input).map_err(failed)?;
+    let (header, image) = Image::read(&mut input).map_err(|cause| unreadable(&arguments.file, &cause))?;
     let queue = acquire(socket, name)?;
     let mut identity = [0; 16];
     File::open("/dev/urandom")

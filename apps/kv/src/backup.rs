@@ -152,11 +152,15 @@ impl Image {
         let mut image = Self::empty();
         let mut reader = Reader::begin(input)?;
         let header = reader.header();
+        let mut last = 0;
         while let Some((offset, record)) = reader.record()? {
+            last = offset;
             let foreign = |cause| BackupError::Content { offset, cause };
             image.shard.replay_dump(record).map_err(foreign)?;
         }
-        image.shard.finish_recovery().map_err(BackupError::Replay)?;
+        // The last record may be a part of a larger one.
+        let foreign = |cause| BackupError::Content { offset: last, cause };
+        image.shard.finish_recovery().map_err(foreign)?;
         match image.keys() {
             found if found == header.keys => Ok((header, image)),
             found => Err(BackupError::Keys { found, promised: header.keys }),

@@ -64,7 +64,10 @@ pub enum BackupError {
         offset: u64,
     },
     /// A record with a right checksum that no backup has.
-    #[error("the backup holds at offset {offset} what no store has written: {cause}; nothing was restored")]
+    #[error(
+        "the backup holds at offset {offset} what no store has written: {}; nothing was restored",
+        .cause.reason()
+    )]
     Content {
         /// The place in the file.
         offset: u64,

@@ -252,6 +252,12 @@ fn what_no_store_would_write_is_refused_although_its_checksums_are_right() {
         let refused = read(&forged(1, std::slice::from_ref(&record)));
         assert!(refused.is_err(), "{record:?}");
     }
+    // The error names the place in the file, and says nothing of a log.
+    for record in [vec![PART, 1, 2, 3], effects(0, &[&[b"SHUTDOWN"]])] {
+        let refused = read(&forged(2, &[good.clone(), record])).expect_err("hostile").to_string();
+        let place = format!("the backup holds at offset {} ", 32 + 8 + good.len());
+        assert!(refused.starts_with(&place) && !refused.contains("log"), "{refused}");
+    }
     // A length takes no memory before its bytes are there.
     let mut long = forged(1, &[]);
     long[32..36].copy_from_slice(&(1_u32 << 30).to_le_bytes());

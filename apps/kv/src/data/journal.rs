@@ -133,7 +133,7 @@ pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
 pub enum ReplayError {
     /// The record ends within an effect.
     #[error(
-        "log record {sequence}: an effect is cut off at byte {at}; the log was written by another program or a newer Sietch"
+        "log record {sequence}: an effect is cut off at byte {at}; it was written by another program or a newer Sietch"
     )]
     Truncated {
         /// Of the record.
@@ -161,7 +161,7 @@ pub enum ReplayError {
     },
     /// An effect cannot be applied, although the state that it met at first is there.
     #[error(
-        "log record {sequence}: effect '{effect}' on key '{key}' cannot be repeated: {reason}; the log is damaged, or was written by another program"
+        "log record {sequence}: effect '{effect}' on key '{key}' cannot be repeated: {reason}; the record is damaged, or another program wrote it"
     )]
     Refused {
         /// Of the record.
@@ -196,6 +196,12 @@ pub enum ReplayError {
 }
 
 impl ReplayError {
+    /// What is wrong, without the number of the record: those of a backup have none.
+    pub(crate) fn reason(&self) -> String {
+        let text = self.to_string();
+        text.split_once(": ").map_or_else(|| text.clone(), |(_, reason)| reason.to_owned())
+    }
+
     /// The record that cannot be replayed.
     pub(crate) fn sequence(&self) -> u64 {
         match self {
