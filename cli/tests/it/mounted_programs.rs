@@ -6,9 +6,11 @@
 //! 2. Random programs of calls on files ([`random`]) must do there what they do in memory.
 //! 3. `records.c` writes numbered records: a lost, doubled or torn one is found.
 //! 4. Processes are killed at any moment ([`kills`]).
+//! 5. Numbers are duplicated while they change ([`duplicates`]).
 //!
 //! Needs root, `/dev/fuse` and `cc`; otherwise each test prints SKIPPED and the reason.
 
+mod duplicates;
 mod kills;
 mod random;
 mod records;

@@ -270,9 +270,8 @@ impl State {
         }
     }
 
-    /// Another descriptor of the same description.
-    pub(crate) fn duplicate(&mut self, old: c_int, new: c_int) {
-        let Some(number) = self.of(old) else { return };
+    /// Another descriptor of a file's description.
+    pub(crate) fn duplicate(&mut self, number: usize, new: c_int) {
         let Some(file) = self.file(number) else { return };
         file.references += 1;
         if new <= LAST_STANDARD {

@@ -80,18 +80,38 @@ pub fn closefrom(first: c_int) {
     descriptor::closefrom(first);
 }
 
-/// A descriptor was duplicated, or that failed.
-fn duplicated(old: c_int, new: c_int) -> c_int {
-    if new >= 0 && mounts::are_any() && old != new {
-        forget(new);
-        with(|state| state.duplicate(old, new));
+/// Duplicates a descriptor by `duplicate`. A file keeps its number under the lock: a close or a
+/// `dup2` takes the lock before the kernel's call.
+fn duplicated(old: c_int, duplicate: impl Fn() -> c_int) -> c_int {
+    if !mounts::are_any() {
+        return duplicate();
     }
-    new
+    if words::get(old) == 0 {
+        let new = duplicate();
+        if new < 0 {
+            return new;
+        }
+        forget(new);
+        if words::get(old) == 0 {
+            return new;
+        }
+        // Another thread has opened a file at that number meanwhile: this may be it.
+        descriptor::close(new);
+    }
+    with(|state| {
+        let number = state.of(old);
+        let new = duplicate();
+        if new >= 0 {
+            state.close(words::take(new));
+            number.into_iter().for_each(|number| state.duplicate(number, new));
+        }
+        new
+    })
 }
 
 /// `dup(2)`.
 pub fn dup(old: c_int) -> c_int {
-    duplicated(old, descriptor::dup(old))
+    duplicated(old, || descriptor::dup(old))
 }
 
 /// A descriptor takes the place of another one by `duplicate`. No read or write of this process is
@@ -104,11 +124,11 @@ fn replaced(old: c_int, new: c_int, duplicate: impl FnOnce() -> c_int) -> c_int 
         return duplicate();
     }
     with(|state| {
-        let before = words::take(new);
+        let (before, number) = (words::take(new), state.of(old));
         let answer = duplicate();
         if answer >= 0 {
             state.close(before);
-            state.duplicate(old, new);
+            number.into_iter().for_each(|number| state.duplicate(number, new));
         } else if before != 0 {
             words::set(new, before);
         }
@@ -132,18 +152,18 @@ pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 /// As `fcntl(2)`.
 pub unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the caller upholds this function's contract.
-    let answer = unsafe { descriptor::fcntl(fd, command, argument) };
-    if answer >= 0 && words::get(fd) != 0 {
-        match command {
-            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return duplicated(fd, answer),
-            libc::F_SETFL => with(|state| {
-                let appends = argument as c_int & libc::O_APPEND != 0;
-                if let Some(file) = state.of(fd).and_then(|number| state.file(number)) {
-                    file.appends = appends;
-                }
-            }),
-            _ => {}
-        }
+    let call = || unsafe { descriptor::fcntl(fd, command, argument) };
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        return duplicated(fd, call);
+    }
+    let answer = call();
+    if answer >= 0 && command == libc::F_SETFL && words::get(fd) != 0 {
+        with(|state| {
+            let appends = argument as c_int & libc::O_APPEND != 0;
+            if let Some(file) = state.of(fd).and_then(|number| state.file(number)) {
+                file.appends = appends;
+            }
+        });
     }
     answer
 }
