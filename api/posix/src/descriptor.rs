@@ -1,5 +1,6 @@
 //! The descriptor table, and descriptors that the library holds for itself.
 
+pub(crate) mod change;
 pub(crate) mod copied_table;
 pub(crate) mod description;
 pub(crate) mod hidden;

@@ -31,6 +31,7 @@ mod postgres;
 mod process;
 mod python;
 mod redis;
+mod renumbered;
 mod restart;
 mod rsync;
 mod short_lived;

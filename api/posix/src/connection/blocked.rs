@@ -289,7 +289,7 @@ fn sleep_in_receive(fd: c_int, end: &Endpoint) -> Result<bool, Errno> {
         }
         Ok(all) => {
             let queued = bytes.get(..all).unwrap_or_default();
-            foreign_bytes::check(Number(fd), end, queued, foreign_bytes::Found { all, drained });
+            foreign_bytes::check(Number(fd, end), end, queued, foreign_bytes::Found { all, drained });
             Ok(true)
         }
         // O_NONBLOCK was set in a way that the library did not see.

@@ -16,13 +16,13 @@ pub(crate) use sietch_stream::peer::{data_ready, is_set_up, room_ready};
 /// Writes the byte that is due to the sleepers at the other end.
 #[inline]
 pub(crate) fn notify(fd: c_int, end: &Endpoint, due: Notification) {
-    peer::notify(Number(fd), end, due);
+    peer::notify(Number(fd, end), end, due);
 }
 
 /// After sending: wakes the sleepers at the other end.
 #[inline(always)]
 pub(crate) fn notify_data(fd: c_int, end: &Endpoint) {
-    peer::notify_data(Number(fd), end);
+    peer::notify_data(Number(fd, end), end);
 }
 
 /// After urgent data were sent: has the kernel send SIGURG to the owner of the other end, if there
@@ -36,14 +36,14 @@ pub(crate) fn signal_urgent(fd: c_int, end: &Endpoint) {
 }
 
 /// Writes a byte for a service core that has to check something else than bytes.
-pub(crate) fn notify_always(fd: c_int) {
-    peer::notify_always(Number(fd));
+pub(crate) fn notify_always(fd: c_int, end: &Endpoint) {
+    peer::notify_always(Number(fd, end));
 }
 
 /// Asks the kernel whether any process still holds the other end, and records the answer. True:
 /// none does.
 pub(crate) fn check_peer_closed(fd: c_int, end: &Endpoint) -> bool {
-    peer::check_peer_closed(Number(fd), end)
+    peer::check_peer_closed(Number(fd, end), end)
 }
 
 /// Leaves the peer a hint that this process is about to close the end.

@@ -272,6 +272,11 @@ impl Description {
         (self.kind() == Kind::Stream).then(|| unsafe { (*self.end.get()).assume_init_ref() })
     }
 
+    /// Whether this is its end.
+    pub(crate) fn is_end(&self, end: &Endpoint) -> bool {
+        ptr::eq(self.end.get().cast::<Endpoint>(), end)
+    }
+
     /// How many descriptors of this process refer to it.
     pub(crate) fn descriptors(&self) -> u32 {
         self.descriptors.load(Acquire)

@@ -47,7 +47,7 @@ const NOT_ACCEPTED: [usize; 3] = [FASTOPEN, PRIORITY, DEFER_ACCEPT];
 pub(crate) fn announce(fd: c_int, end: &Endpoint) {
     if end.private().has(flag::SERVED) {
         end.announce();
-        peer::notify_always(fd);
+        peer::notify_always(fd, end);
     }
 }
 

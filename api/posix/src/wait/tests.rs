@@ -15,9 +15,11 @@ use std::ptr;
 
 use sietch_ring::stream::arrivals::cycles;
 use sietch_ring::stream::{Endpoint, Memory, Names, RegionSizes};
+use sietch_stream::peer::notify;
+use sietch_stream::placeholder::Direct;
 
 use super::{epoll, sliced as kernel};
-use crate::connection::peer::notify;
+use crate::connection::peer;
 use crate::descriptor::description::{self, Kind};
 use crate::descriptor::table;
 use crate::readiness::{control, hooks};
@@ -42,7 +44,7 @@ impl Peer {
     /// the clock for two messages at once, and arrivals of one tick have no order.
     fn send(&self, bytes: &[u8]) -> usize {
         let sent = self.end.send().expect("no other sender").write(bytes);
-        notify(self.placeholder.as_raw_fd(), &self.end, self.end.data_notification());
+        notify(Direct(self.placeholder.as_fd()), &self.end, self.end.data_notification());
         let arrived = cycles();
         while cycles().wrapping_sub(arrived) < 1_000 {}
         sent
@@ -51,13 +53,13 @@ impl Peer {
     fn receive(&self) -> usize {
         let mut bytes = vec![0; 1 << 20];
         let got = self.end.receive().expect("no other receiver").read(&mut bytes);
-        notify(self.placeholder.as_raw_fd(), &self.end, self.end.room_notification());
+        notify(Direct(self.placeholder.as_fd()), &self.end, self.end.room_notification());
         got
     }
 
     fn finish(&self) {
         self.end.finish();
-        notify(self.placeholder.as_raw_fd(), &self.end, self.end.data_notification());
+        notify(Direct(self.placeholder.as_fd()), &self.end, self.end.data_notification());
     }
 
     /// Closes as a program does.
@@ -80,7 +82,7 @@ impl Stream {
         self.end(|end| {
             let mut bytes = vec![0; 1 << 20];
             let got = end.receive().expect("no other receiver").read(&mut bytes);
-            notify(self.0, end, end.room_notification());
+            peer::notify(self.0, end, end.room_notification());
             got
         })
     }

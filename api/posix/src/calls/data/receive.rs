@@ -362,7 +362,7 @@ fn just_emptied(held: &Held, end: &Endpoint) -> bool {
 
 /// The result of a call that could read nothing; none: bytes may come later.
 pub(crate) fn nothing(fd: c_int, end: &Endpoint) -> Option<Outcome> {
-    let found = outcome::nothing(Number(fd), end)?;
+    let found = outcome::nothing(Number(fd, end), end)?;
     Some(found.map(|()| 0).map_err(Error::raw_os_error))
 }
 

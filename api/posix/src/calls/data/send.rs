@@ -154,7 +154,7 @@ pub(crate) fn may_send(
     length: usize,
     flags: c_int,
 ) -> Result<Option<usize>, Errno> {
-    outcome::may_send(Number(fd), end, length).map_err(|refused| match refused {
+    outcome::may_send(Number(fd, end), end, length).map_err(|refused| match refused {
         SendRefused::Broken => broken(flags),
         SendRefused::Failed(errno) => errno.raw_os_error(),
     })

@@ -1,7 +1,8 @@
 //! `close` and its variants.
 //!
 //! 1. The table follows the kernel. A word is removed from the table *before* the kernel closes the
-//!    number; otherwise another thread could get that number and lose its word.
+//!    number; otherwise another thread could get that number and lose its word. In between the word
+//!    is busy ([`Change`]), so no call takes the placeholder for a file of the kernel's.
 //! 2. The thread that closes the last descriptor of an end in this process leaves the peer a hint
 //!    ([`announce_close`]). The peer then checks with the kernel soon. The hang-up itself is the
 //!    kernel's: other processes may hold the end.
@@ -12,17 +13,19 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::connection::peer::announce_close;
 use crate::connection::{blocked, short_lived};
+use crate::descriptor::change::Change;
 use crate::descriptor::description::{Held, Kind};
 use crate::descriptor::{in_flight, table};
 use crate::listener::kernel_socket;
 use crate::readiness::hooks;
 use crate::system::cancellation::{self, Whole};
-use crate::system::sys::{self, signed};
+use crate::system::sys::{self, Outcome, signed};
 use crate::system::{kernel, originals};
 
-/// Removes a descriptor from the table; its description.
+/// Removes a descriptor from the table; its description. Its word stays busy, and the calling
+/// thread's [`Change`] settles it.
 pub(crate) fn take(fd: c_int) -> Option<Held> {
-    let held = table::remove(fd)?;
+    let held = table::withdraw(fd)?;
     if !blocked::leave_spare(fd, &held) && held.descriptors() == 0 {
         short_lived::closed(&held);
         announce_close(&held);
@@ -62,13 +65,20 @@ pub fn close(fd: c_int) -> c_int {
         // SAFETY: touches no memory.
         return unsafe { originals::close(fd) };
     }
-    let held = take(fd);
-    let outcome = kernel::close(fd);
+    let (held, outcome) = close_ours(fd);
     if let Some(held) = held.as_ref().filter(|held| is_closed_listener(held)) {
         kernel_socket::wait_until_released(held);
     }
     drop(held);
     sys::to_c_int(outcome)
+}
+
+fn close_ours(fd: c_int) -> (Option<Held>, Outcome) {
+    let _change = Change::begin();
+    let held = take(fd);
+    let outcome = kernel::close(fd);
+    table::settle(fd);
+    (held, outcome)
 }
 
 /// A listener whose last descriptor of this process was closed: its name is free when the caller
@@ -80,19 +90,22 @@ pub(crate) fn is_closed_listener(held: &Held) -> bool {
 /// `close_range(2)`.
 pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let arguments = [first as usize, last as usize, signed(flags), 0, 0, 0];
-    let closes = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() == 0 && first <= last;
+    // With another flag the kernel closes nothing.
+    let closes = flags.cast_unsigned() & !libc::CLOSE_RANGE_UNSHARE == 0 && first <= last;
     let ours = || table::highest_below(last).rev().take_while(|fd| closes && fd.cast_unsigned() >= first);
     // A process may share its descriptors with another until this call: the other's stay open.
     let alone = flags & libc::CLOSE_RANGE_UNSHARE.cast_signed() == 0;
     for fd in ours() {
-        if table::is_ours(fd)
-            && let Some(held) = take(fd)
-            && alone
+        if !table::is_ours(fd) {
+            continue;
+        }
+        if !alone {
+            let _change = Change::begin();
+            drop(take(fd));
+            table::settle(fd);
+        } else if let (Some(held), _) = close_ours(fd)
             && is_closed_listener(&held)
         {
-            // Closed separately, because the service has to have seen that before the caller
-            // returns.
-            let _ = kernel::close(fd);
             kernel_socket::wait_until_released(&held);
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use libc::{size_t, ssize_t};
 use sietch_ring::stream::flag;
 
-use crate::calls::descriptor::duplicate::follow;
+use crate::calls::descriptor::duplicate::duplicate;
 use crate::connection::owner;
 use crate::descriptor::description::{Kind, socket_flag};
 use crate::descriptor::{in_flight, room, table};
@@ -27,7 +27,11 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            sys::to_c_int(follow(fd, kernel::fcntl(fd, command, argument)))
+            let flags = if command == libc::F_DUPFD { 0 } else { libc::O_CLOEXEC };
+            // A number is an int.
+            let lowest = argument as c_int;
+            let lowest = usize::try_from(lowest).unwrap_or(usize::MAX);
+            sys::to_c_int(duplicate(fd, lowest, flags, || kernel::fcntl(fd, command, argument)))
         }
         libc::F_SETFL if table::is_ours(fd) => {
             let outcome = kernel::fcntl(fd, command, argument);

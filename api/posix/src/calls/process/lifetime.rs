@@ -23,20 +23,30 @@ use crate::connection::edges::Edges;
 use crate::connection::peer::announce_close;
 use crate::context;
 use crate::descriptor::description::socket_flag;
-use crate::descriptor::{in_flight, room, table};
+use crate::descriptor::{change, in_flight, room, table};
 use crate::files::{mounts, state};
 use crate::listener::reregister;
 use crate::readiness::hooks;
 use crate::signal::{disposition, longjmp};
-use crate::system::{cancellation, originals, sys};
+use crate::system::{cancellation, fork, originals, sys};
 
 extern "C" fn parent() {
+    before_fork();
+    change::before_fork();
+}
+
+fn before_fork() {
     reregister::before_fork();
     hooks::before_fork();
 }
 
+extern "C" fn parent_after() {
+    change::after_fork();
+}
+
 extern "C" fn child() {
     stream::after_fork();
+    change::after_fork();
     after_fork();
     hooks::after_fork();
 }
@@ -53,8 +63,10 @@ pub fn begin() {
     if context::get().is_some() {
         let before = sys::errno();
         stream::check_overcommit();
+        // A filter for system calls may allow no new memory later.
+        fork::own_word();
         // SAFETY: the function is mapped as long as the process runs.
-        unsafe { libc::pthread_atfork(Some(parent), None, Some(child)) };
+        unsafe { libc::pthread_atfork(Some(parent), Some(parent_after), Some(child)) };
         adopt::adopt_inherited();
         sys::set_errno(before);
     }
@@ -102,6 +114,8 @@ unsafe extern "C" fn in_child(start: *mut c_void) -> c_int {
     state::leave_if_child();
     if context::get().is_some() {
         child();
+    } else {
+        change::after_fork();
     }
     // SAFETY: the caller of `clone` upholds its contract.
     unsafe { run(argument) }
@@ -123,16 +137,26 @@ pub unsafe fn clone(
     let flags = if is_active { apart(flags) } else { flags };
     let mut start = Start { run, argument };
     // A child that has a copy of the memory has one of this frame.
-    let (run, argument) = if flags & libc::CLONE_VM == 0 {
+    let forks = flags & libc::CLONE_VM == 0;
+    let (run, argument) = if forks {
         if context::get().is_some() {
-            parent();
+            before_fork();
         }
         (in_child as Run, (&raw mut start).cast())
     } else {
         (run, argument)
     };
-    // SAFETY: the caller upholds this function's contract.
-    let call = || unsafe { originals::clone(run, stack, flags, argument, more) };
+    let call = || {
+        if forks {
+            change::before_fork();
+        }
+        // SAFETY: the caller upholds this function's contract.
+        let child = unsafe { originals::clone(run, stack, flags, argument, more) };
+        if forks {
+            change::after_fork();
+        }
+        child
+    };
     if shares_in_part(flags) { giving_up(call) } else { call() }
 }
 

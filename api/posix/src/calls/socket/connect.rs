@@ -26,7 +26,7 @@ use crate::listener::register::family_fits;
 use crate::listener::reregister;
 use crate::options::inherit;
 use crate::readiness::hooks;
-use crate::readiness::replace::{replace, replaced};
+use crate::readiness::replace::{replace_and, replaced};
 use crate::service::client::{self, Connected};
 use crate::service::reservation;
 use crate::signal::user_memory;
@@ -134,8 +134,7 @@ fn finish_connect(fd: c_int, held: &Held, made: client::Made) -> Outcome {
     inherit::pass_on_to(held, &made.end);
     reservation::release(&held.socket);
     owner::carry_over(fd, made.placeholder, &made.end);
-    replace(fd, held, made.placeholder);
-    if held.become_stream(made.end).is_err() {
+    if replace_and(fd, held, made.placeholder, || held.become_stream(made.end)).is_err() {
         return Err(libc::EALREADY);
     }
     replaced(fd, held);
@@ -222,13 +221,12 @@ fn disconnect(fd: c_int, held: &Held, end: &Endpoint) -> Outcome {
     end.reset();
     // Wakes all that sleep on the placeholder, at either end.
     let _ = shutdown(fd, libc::SHUT_RDWR);
-    replace(fd, held, kernel);
-    for fd in 0..table::highest() {
-        if table::refers_to(fd, held) {
-            drop(table::remove(fd));
+    replace_and(fd, held, kernel, || {
+        table::each_of(held, |fd| {
+            drop(table::withdraw(fd));
             hooks::closing(fd, held);
             table::put(fd, &fresh);
-        }
-    }
+        });
+    });
     Ok(0)
 }

@@ -71,5 +71,5 @@ fn shut(fd: c_int, end: &Endpoint, how: c_int) -> Outcome {
         let _section = handlers::Section::enter();
         change();
     };
-    outcome::shut_down(Number(fd), end, how, in_section).map(|()| 0).map_err(Error::raw_os_error)
+    outcome::shut_down(Number(fd, end), end, how, in_section).map(|()| 0).map_err(Error::raw_os_error)
 }

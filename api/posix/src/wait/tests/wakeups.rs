@@ -122,7 +122,7 @@ fn a_poll_whose_descriptor_becomes_another_socket_neither_spins_nor_ends_the_con
         drop(other_peer);
         crate::calls::descriptor::duplicate::dup2(other.0, stream.0);
         // A byte ends the sleep, and the kernel then finds the other socket, which has hung up.
-        crate::connection::peer::notify_always(peer.placeholder.as_raw_fd());
+        sietch_stream::peer::notify_always(Direct(peer.placeholder.as_fd()));
         assert_eq!(waiter.join().expect("the waiter"), (Ok(1), libc::POLLNVAL));
     });
     assert!(!kept.end(|end| end.private().has(sietch_ring::stream::flag::HUNG_UP)));
