@@ -1,5 +1,5 @@
-//! Threads that change what a number is (`dup2`, `dup`, `close`), beside threads that use the
-//! number or duplicate it, and beside a fork: no connection fails, and no byte is lost.
+//! Threads that change what a number is (`dup2`, `dup`, `close`, `connect`), beside threads that
+//! use the number or duplicate it, and beside a fork: no connection fails, and no byte is lost.
 
 use crate::testbed::{self, Sides, Testbed};
 
@@ -19,6 +19,21 @@ fn both(load: fn(&Testbed)) {
 #[test]
 fn a_write_beside_dup2_goes_to_one_of_the_connections() {
     both(|testbed| all_right(testbed, "dup2"));
+}
+
+#[test]
+fn a_write_beside_dup2_goes_to_a_connection_or_a_file() {
+    both(|testbed| all_right(testbed, "null"));
+}
+
+#[test]
+fn a_write_beside_close_and_dup_goes_to_a_connection_or_nowhere() {
+    both(|testbed| all_right(testbed, "close"));
+}
+
+#[test]
+fn a_send_beside_connect_resets_nothing() {
+    both(|testbed| all_right(testbed, "connect"));
 }
 
 #[test]

@@ -11,13 +11,12 @@
 //!    and does not wait. Nothing under the lock is a cancellation point.
 //! 4. A fork waits for the holder and holds the lock itself, so a child finds no busy word. A child
 //!    in which no handler of a fork ran has the lock free, because its word is in a page that the
-//!    kernel wipes. A busy word that it finds under the lock is nobody's, and it clears it.
+//!    kernel wipes. A busy word that it finds under the lock has no holder, and it clears the word.
 //! 5. The lock is taken after that of the files ([`crate::files::state`]) and before those of the
 //!    epoll sets. A holder of an epoll set's lock looks up no number.
 //!
-//! What remains: a call that has read the word 0 is in the kernel a few instructions later. A
-//! thread that loses its processor in between, while another one puts a connection at that number,
-//! writes past the library, which resets the connection.
+//! A call that has read the word 0 is in the kernel a few instructions later. The lock does not
+//! hold it back; [`crate::descriptor::kernel_calls`] does.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicU32;

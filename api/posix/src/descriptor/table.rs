@@ -69,6 +69,15 @@ pub fn find(fd: c_int) -> Option<Held> {
     }
 }
 
+/// As [`find`], without a wait. `None`: the word is busy, or was another one a moment ago.
+#[inline]
+pub(crate) fn find_now(fd: c_int) -> Option<Option<Held>> {
+    match word(fd) {
+        0 => Some(None),
+        word => hold(word).map(Some),
+    }
+}
+
 /// Waits until a busy word is none. False: the calling thread has made it busy.
 #[cold]
 fn wait_for_change(slot: &AtomicU64) -> bool {

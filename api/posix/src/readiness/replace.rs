@@ -7,8 +7,8 @@
 use std::ffi::c_int;
 
 use crate::descriptor::change::Change;
-use crate::descriptor::description::Held;
-use crate::descriptor::table;
+use crate::descriptor::description::{Held, Kind};
+use crate::descriptor::{kernel_calls, table};
 use crate::readiness::hooks;
 use crate::system::kernel::{self, is_nonblocking, set_nonblocking};
 
@@ -39,6 +39,9 @@ fn exchange<T>(fd: c_int, held: &Held, with: c_int, publish: impl FnOnce() -> T)
             return;
         }
         hooks::replacing(fd, held);
+        if held.kind() == Kind::Pending {
+            kernel_calls::wait(fd);
+        }
         let close_on_exec = kernel::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0) as c_int & libc::FD_CLOEXEC != 0;
         let _ = kernel::dup3(with, fd, if close_on_exec { libc::O_CLOEXEC } else { 0 });
     };

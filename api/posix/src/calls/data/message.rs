@@ -13,13 +13,14 @@ use libc::{iovec, mmsghdr, msghdr, socklen_t, ssize_t, timespec};
 use sietch_ring::stream::{Endpoint, flag};
 
 use crate::calls::data::control_data::Refused;
-use crate::calls::data::vectors::{self, Found, find, vectors};
+use crate::calls::data::vectors::{self, Found, find, find_for_call, vectors};
 use crate::calls::data::{control_data, names, receive, send};
 use crate::calls::descriptor::adopt;
 use crate::connection::option_words::{self, UNREAD_MESSAGE};
 use crate::connection::status;
 use crate::context;
 use crate::descriptor::description::Held;
+use crate::descriptor::kernel_calls;
 use crate::signal::user_memory;
 use crate::system::sys::{self, Errno, Outcome};
 use crate::system::{kernel, originals};
@@ -29,7 +30,7 @@ use crate::system::{kernel, originals};
 /// # Safety
 /// As `sendmsg(2)`.
 pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    match find(fd) {
+    match find_for_call(fd) {
         // SAFETY: the caller upholds this function's contract.
         Found::Stream(held) => sys::to_c(held.end().map_or(Err(libc::EBADF), |end| unsafe {
             match check_sent(&held, message) {
@@ -47,7 +48,7 @@ pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_
             _ => send::broken(flags),
         })),
         // SAFETY: the caller upholds this function's contract.
-        Found::Kernel => unsafe { originals::sendmsg(fd, message, flags) },
+        Found::Kernel => kernel_calls::end(unsafe { originals::sendmsg(fd, message, flags) }),
     }
 }
 
@@ -89,7 +90,7 @@ unsafe fn read<'a>(
 /// # Safety
 /// As `recvmsg(2)`.
 pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    match find(fd) {
+    match find_for_call(fd) {
         // SAFETY: the caller upholds this function's contract.
         Found::Stream(held) => sys::to_c(held.end().map_or(Err(libc::EBADF), |end| unsafe {
             let to = message;
@@ -115,7 +116,7 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
         ),
         Found::Kernel => {
             // SAFETY: the caller upholds this function's contract.
-            let answer = unsafe { originals::recvmsg(fd, message, flags) };
+            let answer = kernel_calls::end(unsafe { originals::recvmsg(fd, message, flags) });
             if answer >= 0 && context::get().is_some() {
                 // SAFETY: the kernel has just filled the message in.
                 unsafe { adopt::adopt_received(&*message) };

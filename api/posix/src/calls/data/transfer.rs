@@ -9,10 +9,10 @@ use std::ffi::{c_int, c_void};
 use libc::{iovec, size_t, sockaddr, socklen_t, ssize_t};
 use sietch_ring::stream::Endpoint;
 
-use crate::calls::data::vectors::{Found, are_empty, find, vector, vectors};
+use crate::calls::data::vectors::{Found, are_empty, find, find_for_call, vector, vectors};
 use crate::calls::data::{fast_open, names, receive, send};
 use crate::descriptor::description::Held;
-use crate::descriptor::table;
+use crate::descriptor::{kernel_calls, table};
 use crate::system::originals;
 use crate::system::sys::{self, Outcome};
 
@@ -27,14 +27,14 @@ fn with(held: &Held, act: impl FnOnce(&Endpoint) -> Outcome) -> ssize_t {
 /// As `read(2)`.
 #[inline]
 pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
-    match find(fd) {
+    match find_for_call(fd) {
         Found::Stream(held) => {
             // SAFETY: the caller upholds this function's contract.
             with(&held, |end| unsafe { receive::read_piece(fd, &held, end, (to, length)) })
         }
         Found::Listener(_) => sys::to_c(if length == 0 { Ok(0) } else { Err(libc::ENOTCONN) }),
         // SAFETY: the caller upholds this function's contract.
-        Found::Kernel => unsafe { originals::read(fd, to, length) },
+        Found::Kernel => kernel_calls::end(unsafe { originals::read(fd, to, length) }),
     }
 }
 
@@ -44,14 +44,14 @@ pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
 /// As `write(2)`.
 #[inline]
 pub unsafe fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
-    match find(fd) {
+    match find_for_call(fd) {
         Found::Stream(held) => {
             // SAFETY: the caller upholds this function's contract.
             with(&held, |end| unsafe { send::send_piece(fd, &held, end, (from, length), 0) })
         }
         Found::Listener(_) => sys::to_c(Err(send::broken(0))),
         // SAFETY: the caller upholds this function's contract.
-        Found::Kernel => unsafe { originals::write(fd, from, length) },
+        Found::Kernel => kernel_calls::end(unsafe { originals::write(fd, from, length) }),
     }
 }
 
@@ -60,7 +60,7 @@ pub unsafe fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
 /// # Safety
 /// As `readv(2)`.
 pub unsafe fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
-    match find(fd) {
+    match find_for_call(fd) {
         Found::Stream(held) => with(&held, |end| {
             let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
             // SAFETY: the caller upholds this function's contract.
@@ -72,7 +72,7 @@ pub unsafe fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
                 .and_then(|nothing| if nothing { Ok(0) } else { Err(libc::ENOTCONN) }),
         ),
         // SAFETY: the caller upholds this function's contract.
-        Found::Kernel => unsafe { originals::readv(fd, first, count) },
+        Found::Kernel => kernel_calls::end(unsafe { originals::readv(fd, first, count) }),
     }
 }
 
@@ -81,7 +81,7 @@ pub unsafe fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
 /// # Safety
 /// As `writev(2)`.
 pub unsafe fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
-    match find(fd) {
+    match find_for_call(fd) {
         Found::Stream(held) => with(&held, |end| {
             // For `write` and `send` of nothing Linux does check the socket.
             // SAFETY: the caller upholds this function's contract.
@@ -97,7 +97,7 @@ pub unsafe fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
                 .and_then(|nothing| if nothing { Ok(0) } else { Err(send::broken(0)) }),
         ),
         // SAFETY: the caller upholds this function's contract.
-        Found::Kernel => unsafe { originals::writev(fd, first, count) },
+        Found::Kernel => kernel_calls::end(unsafe { originals::writev(fd, first, count) }),
     }
 }
 
@@ -186,7 +186,7 @@ pub unsafe fn recvfrom(
     name: *mut sockaddr,
     name_length: *mut socklen_t,
 ) -> ssize_t {
-    match find(fd) {
+    match find_for_call(fd) {
         Found::Stream(held) => {
             // SAFETY: the caller upholds this function's contract.
             let answer =
@@ -198,8 +198,10 @@ pub unsafe fn recvfrom(
             }
         }
         Found::Listener(_) => sys::to_c(Err(receive::unconnected(flags))),
-        // SAFETY: the caller upholds this function's contract.
-        Found::Kernel => unsafe { originals::recvfrom(fd, to, length, flags, name, name_length) },
+        Found::Kernel => {
+            // SAFETY: the caller upholds this function's contract.
+            kernel_calls::end(unsafe { originals::recvfrom(fd, to, length, flags, name, name_length) })
+        }
     }
 }
 
@@ -216,7 +218,7 @@ pub unsafe fn sendto(
     name: *const sockaddr,
     name_length: socklen_t,
 ) -> ssize_t {
-    match find(fd) {
+    match find_for_call(fd) {
         Found::Stream(held) => {
             with(&held, |end| {
                 names::check_sent(name, name_length)?;
@@ -228,10 +230,13 @@ pub unsafe fn sendto(
             sys::to_c(names::check_sent(name, name_length).and_then(|()| Err(send::broken(flags))))
         }
         Found::Kernel if flags & libc::MSG_FASTOPEN != 0 && !name.is_null() && table::is_ours(fd) => {
+            kernel_calls::end(());
             // SAFETY: the caller upholds this function's contract.
             unsafe { fast_open::send_fast(fd, &[vector(from.cast_mut(), length)], flags, name, name_length) }
         }
-        // SAFETY: the caller upholds this function's contract.
-        Found::Kernel => unsafe { originals::sendto(fd, from, length, flags, name, name_length) },
+        Found::Kernel => {
+            // SAFETY: the caller upholds this function's contract.
+            kernel_calls::end(unsafe { originals::sendto(fd, from, length, flags, name, name_length) })
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use libc::{iovec, size_t};
 
 use crate::descriptor::description::{Held, Kind};
-use crate::descriptor::table;
+use crate::descriptor::{kernel_calls, table};
 use crate::signal::user_memory;
 use crate::system::sys::Errno;
 
@@ -14,6 +14,10 @@ pub(crate) const MAX_BYTES: usize = 0x7fff_f000;
 
 /// Most vectors of a call (`UIO_MAXIOV`).
 pub(crate) const MAX_VECTORS: usize = 1024;
+
+/// Look-ups of one call by a number that changes all the time. A handler that the kernel alone knows
+/// may have interrupted the very thread that changes it.
+const MAX_LOOK_UPS: u32 = 16;
 
 /// The kind of a descriptor, for calls that move bytes.
 pub(crate) enum Found {
@@ -28,7 +32,12 @@ pub(crate) enum Found {
 /// Looks up a descriptor.
 #[inline]
 pub(crate) fn find(fd: c_int) -> Found {
-    match table::find(fd) {
+    of(table::find(fd))
+}
+
+#[inline]
+fn of(held: Option<Held>) -> Found {
+    match held {
         None => Found::Kernel,
         Some(held) => match held.kind() {
             Kind::Stream => Found::Stream(held),
@@ -36,6 +45,24 @@ pub(crate) fn find(fd: c_int) -> Found {
             _ => Found::Kernel,
         },
     }
+}
+
+/// As [`find`], for a call that is the kernel's if this returns so; [`kernel_calls::end`] follows
+/// it.
+#[inline]
+pub(crate) fn find_for_call(fd: c_int) -> Found {
+    for _ in 0..MAX_LOOK_UPS {
+        let found = find(fd);
+        if !matches!(found, Found::Kernel) || !kernel_calls::begin(fd) {
+            return found;
+        }
+        // The thread that makes a word busy waits for notes: a caller with a note does not wait.
+        if let Some(Found::Kernel) = table::find_now(fd).map(of) {
+            return Found::Kernel;
+        }
+        kernel_calls::end(());
+    }
+    find(fd)
 }
 
 pub(crate) fn vector(address: *mut c_void, length: size_t) -> iovec {

@@ -8,6 +8,7 @@ use std::ffi::c_int;
 use crate::calls::descriptor::close::{is_closed_listener, take};
 use crate::descriptor::change::Change;
 use crate::descriptor::in_flight;
+use crate::descriptor::kernel_calls;
 use crate::descriptor::table::{self, forget_stale};
 use crate::listener::kernel_socket;
 use crate::system::sys::{self, Outcome, address, signed};
@@ -74,6 +75,7 @@ fn reserve(lowest: usize) -> Option<c_int> {
         new = from.ok()?;
     }
     drop(table::withdraw(new as c_int));
+    kernel_calls::wait(new as c_int);
     Some(new as c_int)
 }
 
@@ -109,6 +111,9 @@ pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     let valid = old != new && kernel::fcntl(old, libc::F_GETFD, 0).is_ok();
     let changes = valid && (table::is_ours(old) || table::is_ours(new));
     let before = if changes { take(new) } else { None };
+    if table::is_ours(old) && before.as_ref().is_none_or(|held| held.end().is_none()) {
+        kernel_calls::wait(new);
+    }
     let outcome = kernel::dup3(old, new, flags);
     if outcome.is_err() && changes {
         match &before {
