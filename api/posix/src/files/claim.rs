@@ -50,12 +50,16 @@ pub(crate) enum Done<T> {
 
 /// A call at the position of a description that the kernel does. One that ends by a jump is counted
 /// for good, and such calls stay the kernel's.
-pub(crate) struct KernelCall(usize);
+pub(crate) struct KernelCall {
+    number: usize,
+    /// The file may have been closed, and its number be another's.
+    serial: u64,
+}
 
 impl Drop for KernelCall {
     fn drop(&mut self) {
         with(|state| {
-            if let Some(file) = state.file(self.0) {
+            if let Some(file) = state.file(self.number).filter(|file| file.serial == self.serial) {
                 file.in_kernel = file.in_kernel.saturating_sub(1);
             }
         });
@@ -269,7 +273,7 @@ impl State {
     fn kernel_call(&mut self, number: usize, need: Need) -> Option<KernelCall> {
         let file = self.file(number).filter(|_| need.at_position)?;
         file.in_kernel += 1;
-        Some(KernelCall(number))
+        Some(KernelCall { number, serial: file.serial })
     }
 }
 
@@ -369,6 +373,30 @@ fn plain(client: &mut (dyn Leased + Send), inode: InodeNumber) -> Result<Attribu
 mod tests {
     use super::*;
     use crate::files::mounts::Identity;
+
+    #[test]
+    fn a_call_that_outlives_its_file_is_not_one_of_the_next_file() {
+        // No test process has it.
+        const NUMBER: c_int = 400_000;
+        let begin = || {
+            with(|state| {
+                state.close(words::take(NUMBER));
+                let identity = Identity { device: 1, inode: 2 };
+                state.put(NUMBER, File::new(identity, (true, true), (false, false)));
+                let number = state.of(NUMBER).expect("a file");
+                state.kernel_call(number, Need { access: Access::Read, at_position: true })
+            })
+        };
+        let calls = || {
+            with(|state| state.of(NUMBER).and_then(|number| state.file(number)).map(|file| file.in_kernel))
+        };
+        let (first, second) = (begin(), begin());
+        drop(first);
+        assert_eq!(calls(), Some(1));
+        drop(second);
+        assert_eq!(calls(), Some(0));
+        with(|state| state.close(words::take(NUMBER)));
+    }
 
     #[test]
     fn a_lease_that_is_soon_lost_is_asked_for_later_each_time() {

@@ -61,6 +61,8 @@ pub(crate) struct File {
     pub(crate) syncs: bool,
     /// Descriptors of this process.
     references: u32,
+    /// Differs from that of every other file that had its number here.
+    pub(crate) serial: u64,
     /// Calls that the kernel did since there was a lease, and after how many there shall be one.
     pub(crate) calls: u32,
     pub(crate) patience: u32,
@@ -96,6 +98,7 @@ impl File {
             appends,
             syncs,
             references: 0,
+            serial: 0,
             calls: 0,
             patience: mounts::calls(),
             calls_here: 0,
@@ -164,6 +167,10 @@ pub(crate) struct State {
     pub(crate) mapped: BTreeSet<(u64, u64)>,
     /// Inodes of which the kernel does not know the size, by device.
     pub(crate) behind: BTreeSet<(u64, u64)>,
+    /// Files that were put here.
+    serials: u64,
+    /// Children that are being made and will have all descriptions: see [`spawning`].
+    spawning: u32,
     /// Claims that were begun.
     pub(crate) claims: u64,
     /// Calls that the kernel did.
@@ -192,6 +199,8 @@ impl State {
         stores: Vec::new(),
         mapped: BTreeSet::new(),
         behind: BTreeSet::new(),
+        serials: 0,
+        spawning: 0,
         claims: 0,
         calls: 0,
         lease_nanos: 0,
@@ -255,7 +264,9 @@ impl State {
 
     /// Takes a file that `fd` was opened for.
     pub(crate) fn put(&mut self, fd: c_int, mut file: File) {
-        file.references = 1;
+        self.serials += 1;
+        (file.references, file.serial) = (1, self.serials);
+        file.is_shared |= self.spawning != 0;
         let number = self.free.pop().unwrap_or_else(|| {
             self.files.push(None);
             self.closed.reserve(self.files.len());
@@ -616,6 +627,25 @@ fn look_after(at: usize, serial: u64, mut wait: Box<dyn FnMut() -> bool + Send>)
     });
 }
 
+/// Makes a child in which no handler of a fork runs, and which has all descriptions: those of now,
+/// and those that other threads put here until `make` returns. The lock is not held meanwhile: the
+/// mount may have the child's program, and may wait for this process.
+pub(crate) fn spawning<T>(make: impl FnOnce() -> T) -> T {
+    if !mounts::are_any() {
+        return make();
+    }
+    with(|state| {
+        state.share();
+        state.spawning += 1;
+    });
+    // If the thread is cancelled here, files are shared from now on, which is slower.
+    let made = make();
+    let errno = sys::errno();
+    with(|state| state.spawning = state.spawning.saturating_sub(1));
+    sys::set_errno(errno);
+    made
+}
+
 /// What a fork holds: the lock, taken by the thread that forks, in which no handler runs meanwhile.
 struct Forking(std::cell::UnsafeCell<Option<(MutexGuard<'static, State>, Section)>>);
 
@@ -653,7 +683,7 @@ pub(crate) fn after_fork_in_child() {
 
 impl State {
     /// Another process has every description from now on.
-    pub(crate) fn share(&mut self) {
+    fn share(&mut self) {
         for file in self.files.iter_mut().flatten() {
             file.is_shared = true;
         }
@@ -662,6 +692,7 @@ impl State {
     fn leave_to_parent(&mut self) {
         // Those of other threads, which do not exist here.
         SYNCS.store(0, Release);
+        self.spawning = 0;
         self.share();
         for file in self.files.iter_mut().flatten() {
             (file.open, file.in_kernel, file.calls, file.calls_here) = (None, 0, 0, 0);

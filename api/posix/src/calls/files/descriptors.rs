@@ -215,9 +215,7 @@ pub unsafe fn posix_spawn(
     arguments: List,
     environment: List,
 ) -> c_int {
-    if mounts::are_any() {
-        with(state::State::share);
-    }
     // SAFETY: the caller upholds this function's contract.
-    unsafe { process::posix_spawn(searches, child, path, actions, arguments, environment) }
+    let spawn = || unsafe { process::posix_spawn(searches, child, path, actions, arguments, environment) };
+    state::spawning(spawn)
 }

@@ -9,7 +9,7 @@ use crate::calls::data;
 use crate::calls::data::control_data::ControlMessages;
 use crate::calls::descriptor::adopt::MAX_DESCRIPTORS;
 use crate::files::mounts;
-use crate::files::state::{State, with};
+use crate::files::state::{spawning, with};
 use crate::signal::user_memory;
 use crate::system::originals;
 
@@ -66,11 +66,8 @@ pub unsafe fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: 
 /// # Safety
 /// As `system(3)`.
 pub unsafe fn system(command: *const c_char) -> c_int {
-    if mounts::are_any() {
-        with(State::share);
-    }
     // SAFETY: the caller upholds this function's contract.
-    unsafe { originals::system(command) }
+    spawning(|| unsafe { originals::system(command) })
 }
 
 /// `popen(3)`.
@@ -78,11 +75,8 @@ pub unsafe fn system(command: *const c_char) -> c_int {
 /// # Safety
 /// As `popen(3)`.
 pub unsafe fn popen(command: *const c_char, kind: *const c_char) -> *mut c_void {
-    if mounts::are_any() {
-        with(State::share);
-    }
     // SAFETY: the caller upholds this function's contract.
-    unsafe { originals::popen(command, kind) }
+    spawning(|| unsafe { originals::popen(command, kind) })
 }
 
 #[cfg(test)]
