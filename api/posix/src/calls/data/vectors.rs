@@ -15,8 +15,8 @@ pub(crate) const MAX_BYTES: usize = 0x7fff_f000;
 /// Most vectors of a call (`UIO_MAXIOV`).
 pub(crate) const MAX_VECTORS: usize = 1024;
 
-/// Look-ups of one call by a number that changes all the time. A handler that the kernel alone knows
-/// may have interrupted the very thread that changes it.
+/// Look-ups of one call by a number that changes all the time. A handler that the kernel alone
+/// knows may have interrupted the very thread that changes it.
 const MAX_LOOK_UPS: u32 = 16;
 
 /// The kind of a descriptor, for calls that move bytes.
